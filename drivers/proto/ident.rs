@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Identities: PCI IDs, nodes, keys, MAC addresses.
+
+/// An integer from outside that no defined value of a wire enumeration stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownValue(pub u32);
+
+/// PCI vendor ID (Red Hat/Qumranet, whose 10f0-10ff range is reserved for experiments).
+pub const PCI_VENDOR_ID: u16 = 0x1af4;
+/// PCI device ID of the fabric controller.
+pub const PCI_DEVICE_ID: u16 = 0x10f0;
+/// PCI class code: network controller, other.
+pub const PCI_CLASS: u32 = 0x02_80_00;
+/// PCI revision ID of a controller that follows this specification.
+pub const PCI_REVISION: u8 = 1;
+
+/// Largest number of nodes one fabric can have; node ids are below this.
+pub const MAX_NODES: u16 = 1024;
+/// Destination of a raw frame that is offered to every node but the sender, whose receive filter decides.
+pub const NODE_FLOOD: u16 = 0xffff;
+
+/// Local key that stands for all of the function's DMA address space, addresses being DMA addresses.
+/// Only a queue pair created with [`crate::admin::QP_FLAG_PRIVILEGED`] may use it, and only as a local key.
+pub const DMA_LKEY: u32 = u32::MAX;
+
+/// Bits of a memory key that index the region table; the rest is a random tag drawn at each registration.
+pub const KEY_INDEX_BITS: u32 = 18;
+/// Mask of the index part of a memory key.
+pub const KEY_INDEX_MASK: u32 = (1 << KEY_INDEX_BITS) - 1;
+
+/// Region table index that a memory key names.
+#[inline]
+pub const fn key_index(key: u32) -> u32 {
+    key & KEY_INDEX_MASK
+}
+
+/// Composes a memory key from a region table index and a random tag.
+#[inline]
+pub const fn make_key(index: u32, tag: u32) -> u32 {
+    (index & KEY_INDEX_MASK) | (tag << KEY_INDEX_BITS)
+}
+
+/// First four bytes of every node's own MAC address: locally administered, unicast, then "NUP".
+pub const MAC_PREFIX: [u8; 4] = [0x02, 0x4e, 0x55, 0x50];
+
+/// MAC address of a node; it depends on nothing but the node id, so it is stable over reboots.
+#[inline]
+pub const fn node_mac(node: u16) -> [u8; 6] {
+    let [hi, lo] = node.to_be_bytes();
+    [MAC_PREFIX[0], MAC_PREFIX[1], MAC_PREFIX[2], MAC_PREFIX[3], hi, lo]
+}
+
+/// Node whose own MAC address this is, if it has the form of one.
+///
+/// A frame for such an address goes straight to that node; any other unicast address is flooded
+/// ([`NODE_FLOOD`]), since the machine that owns it may sit behind a bridge on any node.
+#[inline]
+pub fn mac_node(mac: &[u8; 6]) -> Option<u16> {
+    let [a, b, c, d, hi, lo] = *mac;
+    let node = u16::from_be_bytes([hi, lo]);
+    ([a, b, c, d] == MAC_PREFIX && node < MAX_NODES).then_some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mac_round_trip_and_foreign_addresses() {
+        for node in [0, 1, 255, 256, MAX_NODES - 1] {
+            assert_eq!(mac_node(&node_mac(node)), Some(node));
+        }
+        assert_eq!(mac_node(&node_mac(MAX_NODES)), None);
+        assert_eq!(mac_node(&[0x02, 0x4e, 0x55, 0x51, 0, 1]), None);
+        assert_eq!(mac_node(&[0xff; 6]), None);
+    }
+
+    #[test]
+    fn key_keeps_index_and_tag_apart() {
+        let key = make_key(KEY_INDEX_MASK, 1);
+        assert_eq!(key_index(key), KEY_INDEX_MASK);
+        assert_eq!(key >> KEY_INDEX_BITS, 1);
+    }
+}

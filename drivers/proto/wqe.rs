@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Work queue entries.
+//!
+//! A send queue is a ring of 64-byte blocks. A send descriptor takes one to [`MAX_BLOCKS`] consecutive blocks, wrapping
+//! at the ring's end: a 16-byte [`Control`], a 16-byte operation segment, then scatter/gather entries or inline bytes
+//! (atomics put an [`AtomicSegment`] before those). A receive queue is a ring of entries of one stride, each a
+//! [`RecvHeader`] and its scatter/gather entries. Indices are free-running 32-bit counters of blocks or entries.
+
+use crate::frame::FrameMeta;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a send queue block.
+pub const BLOCK_SIZE: usize = 64;
+/// Most blocks of one send descriptor.
+pub const MAX_BLOCKS: usize = 6;
+/// Offset of the operation segment in a send descriptor.
+pub const OP_OFFSET: usize = 16;
+/// Offset of scatter/gather entries or inline bytes in a send descriptor (atomics: behind the [`AtomicSegment`] here).
+pub const DATA_OFFSET: usize = 32;
+/// Most scatter/gather entries of a send descriptor: 17 page fragments and the linear part of an skb.
+pub const MAX_SEND_SGE: usize = 18;
+/// Most scatter/gather entries of a receive descriptor.
+pub const MAX_RECV_SGE: usize = 16;
+/// Most inline bytes of a send descriptor.
+pub const MAX_INLINE: usize = 224;
+/// Longest RC message.
+pub const MAX_MESSAGE: u32 = 1 << 30;
+
+wire_enum! {
+    /// Operation of a send descriptor.
+    Opcode: u8 {
+        /// Consumes a receive descriptor at the target.
+        Send = 0,
+        /// As `Send`, with immediate data.
+        SendImm = 1,
+        /// As `Send`, invalidating a key of the target.
+        SendInv = 2,
+        /// Writes to a remote region.
+        Write = 3,
+        /// As `Write`, and consumes a receive descriptor for the immediate data.
+        WriteImm = 4,
+        /// Reads from a remote region.
+        Read = 5,
+        /// 64-bit compare and swap in a remote region.
+        CompareSwap = 6,
+        /// 64-bit fetch and add in a remote region.
+        FetchAdd = 7,
+        /// Binds pages to a key (fast registration).
+        FastReg = 8,
+        /// Invalidates a local key.
+        LocalInv = 9,
+        /// Binds a memory window.
+        BindMw = 10,
+        /// Makes earlier writes to a remote region visible or persistent.
+        Flush = 11,
+        /// 64-bit atomic store in a remote region.
+        AtomicWrite = 12,
+        /// Sends an Ethernet frame (raw queue pairs only).
+        Frame = 16,
+        /// Does nothing but complete.
+        Nop = 17,
+    }
+}
+
+/// Ask for a completion also when the operation succeeds.
+pub const WQE_SIGNALED: u8 = 1 << 0;
+/// The target's completion counts as solicited.
+pub const WQE_SOLICITED: u8 = 1 << 1;
+/// Wait until earlier READs and atomics of this queue are done.
+pub const WQE_FENCE: u8 = 1 << 2;
+/// `data_count` bytes follow instead of scatter/gather entries.
+pub const WQE_INLINE: u8 = 1 << 3;
+
+/// First segment of a send descriptor.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Control {
+    /// An [`Opcode`].
+    pub opcode: u8,
+    /// `WQE_*`.
+    pub flags: u8,
+    /// Blocks of this descriptor, 1 to [`MAX_BLOCKS`].
+    pub blocks: u8,
+    /// Scatter/gather entries, or bytes with [`WQE_INLINE`].
+    pub data_count: u8,
+    /// Immediate data in network order as given, or the key to invalidate.
+    pub imm_or_key: U32,
+    /// Handed back in the completion.
+    pub wr_id: U64,
+}
+assert_size!(Control, 16);
+
+/// Operation segment of WRITE, READ and the atomics.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RemoteSegment {
+    /// Address within the remote region (its I/O virtual address).
+    pub addr: U64,
+    /// Key of the remote region.
+    pub rkey: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(RemoteSegment, 16);
+
+/// Operation segment of a UD send.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct DatagramSegment {
+    /// Queue pair at the target.
+    pub qpn: U32,
+    /// Queue key that must match the target's.
+    pub qkey: U32,
+    /// Target node.
+    pub node: U16,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+assert_size!(DatagramSegment, 16);
+
+/// Second segment of an atomic operation.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AtomicSegment {
+    /// Value to add, swap in or store.
+    pub operand: U64,
+    /// Value to compare with.
+    pub compare: U64,
+}
+assert_size!(AtomicSegment, 16);
+
+/// One scatter/gather entry.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Sge {
+    /// Address within the region that `lkey` names.
+    pub addr: U64,
+    /// Bytes.
+    pub len: U32,
+    /// Local key.
+    pub lkey: U32,
+}
+assert_size!(Sge, 16);
+
+/// First two segments of a raw frame descriptor; scatter/gather entries of the whole frame follow.
+///
+/// `control.imm_or_key` holds the target node ([`crate::ident::NODE_FLOOD`] for all).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct FrameDescriptor {
+    /// Control segment.
+    pub control: Control,
+    /// Offload state.
+    pub meta: FrameMeta,
+}
+assert_size!(FrameDescriptor, DATA_OFFSET);
+
+/// First 16 bytes of a receive descriptor.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RecvHeader {
+    /// Handed back in the completion.
+    pub wr_id: U64,
+    /// Scatter/gather entries that follow.
+    pub sge_count: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(RecvHeader, 16);
+
+/// Smallest stride of a receive queue: header and one entry.
+pub const MIN_RECV_STRIDE: usize = 32;
+/// Largest stride of a receive queue; strides are powers of two (the last one holds [`MAX_RECV_SGE`] entries).
+pub const MAX_RECV_STRIDE: usize = 512;
+
+/// Blocks that a descriptor takes whose data (entries or inline bytes) is `data_bytes` long.
+#[inline]
+pub const fn blocks_for(data_bytes: usize) -> usize {
+    (DATA_OFFSET + data_bytes).div_ceil(BLOCK_SIZE)
+}
+
+const _: () = assert!(blocks_for(MAX_SEND_SGE * core::mem::size_of::<Sge>()) <= MAX_BLOCKS);
+const _: () = assert!(blocks_for(MAX_INLINE) <= MAX_BLOCKS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opcodes_round_trip_and_reject_the_rest() {
+        for value in 0..=u8::MAX {
+            match Opcode::try_from(value) {
+                Ok(op) => assert_eq!(op.to_wire(), value),
+                Err(e) => assert_eq!(e.0, u32::from(value)),
+            }
+        }
+        assert_eq!(Opcode::ALL.len(), 15);
+    }
+
+    #[test]
+    fn small_inline_fits_one_block() {
+        assert_eq!(blocks_for(32), 1);
+        assert_eq!(blocks_for(33), 2);
+    }
+}
