@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Headers whose contents nk binds; bindgen_parameters says which parts of them. */
+
+#include <linux/dim.h>
+#include <linux/dma-mapping.h>
+#include <linux/dynamic_queue_limits.h>
+#include <linux/etherdevice.h>
+#include <linux/ethtool.h>
+#include <linux/if_vlan.h>
+#include <linux/interrupt.h>
+#include <linux/netdevice.h>
+#include <linux/pci.h>
+#include <linux/skbuff.h>
+#include <net/gro.h>
+#include <net/netdev_queues.h>
+#include <net/page_pool/helpers.h>
