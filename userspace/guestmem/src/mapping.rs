@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One `mmap`ed range and every access to it: the only unsafe code in user space.
+
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::fstat;
+use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
+
+use crate::error::MapError;
+use crate::seal::seal_shrink;
+
+/// A shared mapping of a sealed file, unmapped when dropped.
+///
+/// # Invariants
+///
+/// - `base .. base + len` is mapped for as long as the value lives, readable, and writable
+///   if `writable`.
+/// - The file is sealed against shrinking and was at least as long as the mapping when
+///   sealed, so every byte of it is backed.
+/// - No Rust reference to a byte of it exists except shared ones to atomics.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is process-wide memory with no tie to the thread that made it; all
+// access to it is by raw copies and atomics, which is what concurrent writers (the guest)
+// demand in any case.
+unsafe impl Send for Mapping {}
+
+/// Why [`Mapping::new`] gave no mapping.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The file can be truncated at any time, see the crate's documentation.
+    Unsealable,
+    /// Anything else.
+    Error(MapError),
+}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd` at `offset`. Both are multiples of the page size.
+    pub(crate) fn new(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        writable: bool,
+    ) -> Result<Self, Refused> {
+        if !seal_shrink(fd) {
+            return Err(Refused::Unsealable);
+        }
+        let os = |errno| Refused::Error(MapError::Os(errno));
+        let file_len = u64::try_from(fstat(fd).map_err(os)?.st_size).unwrap_or(0);
+        let end = u64::try_from(len).ok().and_then(|l| offset.checked_add(l));
+        if end.is_none_or(|end| end > file_len) {
+            return Err(Refused::Error(MapError::FileTooShort));
+        }
+        let prot = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: a null hint lets the kernel choose an unused range, so no existing memory
+        // changes; nothing else in this process knows the address that comes back.
+        let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) };
+        let base = NonNull::new(base.map_err(os)?.cast::<u8>());
+        let base = base.ok_or(Refused::Error(MapError::InvalidRange))?;
+        Ok(Self {
+            base,
+            len,
+            writable,
+        })
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether [`write`](Self::write) and friends may be used.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The address of `offset`, if `len` bytes from there are inside.
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(len)?;
+        if end > self.len {
+            return None;
+        }
+        // SAFETY: `offset <= end <= self.len`, so the result is inside the mapping or one
+        // past its end (struct invariant).
+        Some(unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    /// Copies out. `false` if the range is not inside.
+    #[inline]
+    pub(crate) fn read(&self, offset: usize, buf: &mut [u8]) -> bool {
+        let Some(src) = self.at(offset, buf.len()) else {
+            return false;
+        };
+        // SAFETY: `at` checked the source range; `buf` is a live exclusive slice, which
+        // cannot lie in the mapping because no reference into it exists (invariant).
+        unsafe { ptr::copy_nonoverlapping(src, buf.as_mut_ptr(), buf.len()) };
+        true
+    }
+
+    /// Copies in. `false` if the range is not inside, or the mapping is read-only.
+    #[inline]
+    pub(crate) fn write(&self, offset: usize, buf: &[u8]) -> bool {
+        if !self.writable {
+            return false;
+        }
+        let Some(dst) = self.at(offset, buf.len()) else {
+            return false;
+        };
+        // SAFETY: `at` checked the destination range and it is mapped for writing; `buf`
+        // cannot lie in the mapping because no reference into it exists (invariant).
+        unsafe { ptr::copy_nonoverlapping(buf.as_ptr(), dst, buf.len()) };
+        true
+    }
+
+    /// Copies between two mappings, which may be the same, ranges overlapping (loopback).
+    /// `false` if a range is not inside, or `dst` is read-only.
+    #[inline]
+    pub(crate) fn copy(
+        src: &Mapping,
+        src_offset: usize,
+        dst: &Mapping,
+        dst_offset: usize,
+        len: usize,
+    ) -> bool {
+        if !dst.writable {
+            return false;
+        }
+        let (Some(from), Some(to)) = (src.at(src_offset, len), dst.at(dst_offset, len)) else {
+            return false;
+        };
+        // SAFETY: `at` checked both ranges, the destination is mapped for writing, and
+        // `ptr::copy` allows overlap.
+        unsafe { ptr::copy(from, to, len) };
+        true
+    }
+
+    /// The atomic word at `offset`; none if it is misaligned or not inside.
+    #[inline]
+    fn atomic_u32(&self, offset: usize) -> Option<&AtomicU32> {
+        let p = self.at(offset, size_of::<AtomicU32>())?.cast::<u32>();
+        // SAFETY: in range (`at`), aligned (checked here), alive as long as `self`
+        // (invariant), and accessed only atomically by this process through it.
+        p.is_aligned().then(|| unsafe { AtomicU32::from_ptr(p) })
+    }
+
+    /// The atomic double word at `offset`; none if it is misaligned or not inside.
+    #[inline]
+    fn atomic_u64(&self, offset: usize) -> Option<&AtomicU64> {
+        let p = self.at(offset, size_of::<AtomicU64>())?.cast::<u64>();
+        // SAFETY: as in `atomic_u32`.
+        p.is_aligned().then(|| unsafe { AtomicU64::from_ptr(p) })
+    }
+
+    /// Loads with acquire ordering.
+    #[inline]
+    pub(crate) fn load_u32(&self, offset: usize) -> Option<u32> {
+        Some(self.atomic_u32(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Loads with acquire ordering.
+    #[inline]
+    pub(crate) fn load_u64(&self, offset: usize) -> Option<u64> {
+        Some(self.atomic_u64(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Stores with release ordering.
+    #[inline]
+    pub(crate) fn store_u32(&self, offset: usize, value: u32) -> Option<()> {
+        self.writable.then_some(())?;
+        self.atomic_u32(offset)?.store(value, Ordering::Release);
+        Some(())
+    }
+
+    /// Stores with release ordering.
+    #[inline]
+    pub(crate) fn store_u64(&self, offset: usize, value: u64) -> Option<()> {
+        self.writable.then_some(())?;
+        self.atomic_u64(offset)?.store(value, Ordering::Release);
+        Some(())
+    }
+
+    /// Adds, wrapping, and returns what was there before. Sequentially consistent.
+    #[inline]
+    pub(crate) fn fetch_add_u64(&self, offset: usize, value: u64) -> Option<u64> {
+        self.writable.then_some(())?;
+        Some(self.atomic_u64(offset)?.fetch_add(value, Ordering::SeqCst))
+    }
+
+    /// Replaces `current` by `new`; returns what was there before. Sequentially consistent.
+    #[inline]
+    pub(crate) fn compare_exchange_u64(
+        &self,
+        offset: usize,
+        current: u64,
+        new: u64,
+    ) -> Option<u64> {
+        self.writable.then_some(())?;
+        let word = self.atomic_u64(offset)?;
+        let old = word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst);
+        Some(old.unwrap_or_else(|seen| seen))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `len` are what `mmap` returned and was given; `&mut self` shows
+        // that no reference into the mapping is left, since all borrow from `self`.
+        let result = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+        debug_assert!(
+            result.is_ok(),
+            "munmap of an own mapping failed: {result:?}"
+        );
+    }
+}

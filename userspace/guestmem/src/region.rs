@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Memory that the device owns and shares with its guest.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags};
+
+use crate::error::{AccessError, MapError};
+use crate::mapping::{Mapping, Refused};
+
+/// A sealed memfd with its mapping: a BAR page that the guest maps, or device memory.
+///
+/// Starts out zeroed. The size is fixed: the file can neither shrink nor grow. Addresses
+/// are byte offsets; errors carry the offset.
+#[derive(Debug)]
+pub struct MmapRegion {
+    mapping: Mapping,
+    file: OwnedFd,
+}
+
+impl MmapRegion {
+    /// Makes a region of `len` bytes, a multiple of the page size. `name` shows up in
+    /// `/proc/PID/maps`.
+    pub fn new(name: &str, len: usize) -> Result<Self, MapError> {
+        if len == 0 || len.checked_rem(rustix::param::page_size()) != Some(0) {
+            return Err(MapError::InvalidRange);
+        }
+        let size = u64::try_from(len).map_err(|_| MapError::InvalidRange)?;
+        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, size)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let mapping =
+            Mapping::new(file.as_fd(), 0, len, true).map_err(|refused| match refused {
+                Refused::Unsealable => MapError::InvalidRange,
+                Refused::Error(error) => error,
+            })?;
+        Ok(Self { mapping, file })
+    }
+
+    /// The file to hand to the VMM, which maps it at offset 0.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Copies out. See the crate's documentation on what the guest may do meanwhile.
+    pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result<(), AccessError> {
+        self.mapping
+            .read(offset, buf)
+            .then_some(())
+            .ok_or(outside(offset))
+    }
+
+    /// Copies in.
+    pub fn write(&self, offset: usize, buf: &[u8]) -> Result<(), AccessError> {
+        self.mapping
+            .write(offset, buf)
+            .then_some(())
+            .ok_or(outside(offset))
+    }
+
+    /// Loads a little-endian host's `u32` with acquire ordering.
+    pub fn load_u32(&self, offset: usize) -> Result<u32, AccessError> {
+        aligned(offset, 4)?;
+        self.mapping.load_u32(offset).ok_or(outside(offset))
+    }
+
+    /// Loads a `u64` with acquire ordering.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, AccessError> {
+        aligned(offset, 8)?;
+        self.mapping.load_u64(offset).ok_or(outside(offset))
+    }
+
+    /// Stores a `u32` with release ordering.
+    pub fn store_u32(&self, offset: usize, value: u32) -> Result<(), AccessError> {
+        aligned(offset, 4)?;
+        self.mapping.store_u32(offset, value).ok_or(outside(offset))
+    }
+
+    /// Stores a `u64` with release ordering.
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), AccessError> {
+        aligned(offset, 8)?;
+        self.mapping.store_u64(offset, value).ok_or(outside(offset))
+    }
+}
+
+/// The error for a range that is not inside the region.
+fn outside(offset: usize) -> AccessError {
+    AccessError::Unmapped(u64::try_from(offset).unwrap_or(u64::MAX))
+}
+
+/// Checks natural alignment; the base is page-aligned.
+fn aligned(offset: usize, size: usize) -> Result<(), AccessError> {
+    if offset & size.wrapping_sub(1) == 0 {
+        Ok(())
+    } else {
+        Err(AccessError::Misaligned(
+            u64::try_from(offset).unwrap_or(u64::MAX),
+        ))
+    }
+}
