@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the engine needs of the machine that it runs on.
+//!
+//! One [`Platform`] stands for one node's hardware: its memory as the DMA engine sees it, its doorbell pages, its
+//! interrupt vectors, a clock. Every method takes `&self`, so that a transfer can hold the platforms of two nodes, or
+//! of one node twice. Nothing here may sleep or allocate: the engine runs inside a trapped register write, or in
+//! softirq context.
+
+/// A DMA address that cannot be reached: unmapped, misaligned, or without the right asked for. Nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessError;
+
+/// A node's memory, addressed by DMA address.
+///
+/// The node may change any byte at any time, so the engine copies out once, validates, then uses its copy. An access
+/// that fails has had no effect.
+pub trait Memory {
+    /// Copies `buf.len()` bytes out.
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError>;
+
+    /// Copies `bytes` in.
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError>;
+
+    /// Stores a naturally aligned 32-bit little-endian word with release order.
+    fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError>;
+
+    /// Copies `len` bytes at `from` to `to` in `target`, which may be the same memory.
+    fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError>;
+}
+
+/// The three words of a doorbell slot, see [`nupa_proto::doorbell::Slot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotWord {
+    /// Producer index of send and receive queues, consumer index of completion and event queues. Owner to device.
+    Index,
+    /// Arm word of completion and event queues. Owner to device.
+    Arm,
+    /// Event index of send and receive queues. Device to owner.
+    Event,
+}
+
+impl SlotWord {
+    /// Offset of the word within its slot.
+    #[inline]
+    pub const fn offset(self) -> usize {
+        match self {
+            Self::Index => nupa_proto::doorbell::SLOT_INDEX,
+            Self::Arm => nupa_proto::doorbell::SLOT_ARM,
+            Self::Event => nupa_proto::doorbell::SLOT_EVENT,
+        }
+    }
+}
+
+/// Shared doorbell pages of a node. The engine asks only for pages below [`Doorbells::pages`].
+pub trait Doorbells {
+    /// Number of doorbell page pairs.
+    fn pages(&self) -> u32;
+
+    /// Loads a word with acquire order. A slot that does not exist reads 0.
+    fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32;
+
+    /// Stores a word with release order. A slot that does not exist ignores it.
+    fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32);
+
+    /// Copies out the push slot that belongs to a doorbell slot; false if there is none.
+    fn push_block(&self, page: u32, slot: u16, block: &mut [u8; nupa_proto::wqe::BLOCK_SIZE]) -> bool;
+
+    /// Full fence: orders every earlier access to memory and doorbells before every later one.
+    fn fence(&self);
+}
+
+/// Interrupts of a node.
+pub trait Interrupts {
+    /// Number of vectors.
+    fn vectors(&self) -> u16;
+
+    /// Raises a vector (an edge; masking and pending bits are below this).
+    fn raise(&self, vector: u16);
+}
+
+/// Time, and luck.
+pub trait Clock {
+    /// Microseconds since some start; never goes back.
+    fn now_us(&self) -> u64;
+
+    /// A random number that peers cannot guess (tags of memory keys).
+    fn random(&self) -> u32;
+}
+
+/// One node's hardware.
+pub trait Platform: Doorbells + Interrupts + Clock {
+    /// The node's memory.
+    type Memory: Memory;
+
+    /// The node's memory.
+    fn memory(&self) -> &Self::Memory;
+}
