@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+#
+# Paths, messages and cache keys that the scripts share. To be sourced, never run.
+
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+# shellcheck source=../platform.pin
+. "$top/platform.pin"
+
+cache=${NUPA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nupa}
+export NUPA_CACHE=$cache # in-root gives commands another HOME
+build=$top/build
+
+die() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+say() {
+	printf '%s\n' "$*"
+}
+
+# First 12 hex digits of the hash over the given words and files (a file counts by content).
+key_of() {
+	local item
+	for item in "$@"; do
+		if [[ -f $item ]]; then cat -- "$item"; else printf '%s\n' "$item"; fi
+	done | sha256sum | cut -c1-12
+}
+
+# Each part of the cache is keyed by all that goes into it, so moving the kernel keeps the root.
+root_key=$(key_of "$SUITE" "$BACKPORTS" "$QEMU" "$RUSTC" "$BINDGEN" "$GCC" "$CLANG" \
+	"$top/scripts/setup.d/root.sh" "$top/scripts/setup.d/root.packages")
+kernel_key=$(key_of "$root_key" "$KERNEL" "$top/scripts/setup.d/kernel.sh")
+guest_key=$(key_of "$kernel_key" "$top/scripts/setup.d/guest.sh" "$top"/vms/guest/*)
+root_part=$cache/root-$root_key
+kernel_dir=$cache/kernel-$kernel_key
+guest_dir=$cache/guest-$guest_key
+root_dir=$root_part/root
+kernel_tree=$kernel_dir/tree
+
+# Runs a long command quietly: step NAME LOG COMMAND...
+# Says what runs and how long it took; a failure shows the end of the log and names it.
+step() {
+	local name=$1 log=$2 start=$SECONDS shown=0 pid status=0
+	shift 2
+	mkdir -p "$(dirname "$log")"
+	set -m # a process group of its own, so that an interrupt ends all of it
+	"$@" </dev/null >"$log" 2>&1 &
+	pid=$!
+	set +m
+	trap 'kill -TERM -- -'"$pid"' 2>/dev/null; wait '"$pid"' || :; exit 130' INT TERM HUP
+	while kill -0 "$pid" 2>/dev/null; do
+		if [[ -t 1 ]]; then
+			printf '\r%-46s %4d s ' "$name" $((SECONDS - start))
+		elif ((SECONDS - start >= shown + 30)); then
+			shown=$((SECONDS - start))
+			printf '%-46s %4d s so far\n' "$name" "$shown"
+		fi
+		sleep 0.25
+	done
+	wait "$pid" || status=$?
+	trap - INT TERM HUP
+	if [[ -t 1 ]]; then printf '\r'; fi
+	if ((status == 0)); then
+		printf '%-46s %4d s  done\n' "$name" $((SECONDS - start))
+		return 0
+	fi
+	printf '%-46s %4d s  FAILED\n' "$name" $((SECONDS - start))
+	{
+		printf -- '--- the last lines of %s\n' "$log"
+		tail -n 25 "$log"
+		printf -- '--- %s failed (exit %d); the whole log is %s\n' "$name" "$status" "$log"
+	} >&2
+	return "$status"
+}
