@@ -63,7 +63,12 @@ pub trait Doorbells {
     fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32);
 
     /// Copies out the push slot that belongs to a doorbell slot; false if there is none.
-    fn push_block(&self, page: u32, slot: u16, block: &mut [u8; nupa_proto::wqe::BLOCK_SIZE]) -> bool;
+    fn push_block(
+        &self,
+        page: u32,
+        slot: u16,
+        block: &mut [u8; nupa_proto::wqe::BLOCK_SIZE],
+    ) -> bool;
 
     /// Full fence: orders every earlier access to memory and doorbells before every later one.
     fn fence(&self);

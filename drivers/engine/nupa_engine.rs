@@ -15,5 +15,6 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod client;
 pub mod hal;
 pub mod storage;

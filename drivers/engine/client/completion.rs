@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Completion rings.
+
+use super::{consumer::Consumer, Doorbell, QueueMemory};
+use nupa_proto::cqe::{Cqe, CQE_SIZE};
+use zerocopy::FromBytes;
+
+/// Consumer of a completion queue.
+#[derive(Debug)]
+pub struct CompletionRing<M, D> {
+    ring: Consumer<M, D, CQE_SIZE>,
+}
+
+impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
+    /// Entries that the device may still count as taken although they were polled: make the queue so much larger than
+    /// the work that can be outstanding.
+    pub const SLACK: u32 = super::consumer::BATCH;
+
+    /// A ring of `1 << log_entries` zeroed entries in `memory` whose queue was just created; it is not armed.
+    pub fn new(memory: M, doorbell: D, log_entries: u8) -> Self {
+        Self {
+            ring: Consumer::new(memory, doorbell, log_entries),
+        }
+    }
+
+    /// Takes the next completion.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Cqe> {
+        let entry = self.ring.next()?;
+        Cqe::read_from_bytes(&entry).ok()
+    }
+
+    /// Tells the device at once what was taken, not only in batches. To be called where polling stops with entries left.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.ring.publish();
+    }
+
+    /// Asks for one event when the next completion comes in (`solicited_only`: one of a solicited message or an error).
+    ///
+    /// Returns whether completions are there already: then poll again; the event may or may not come.
+    #[inline]
+    pub fn arm(&mut self, solicited_only: bool) -> bool {
+        self.ring.arm(solicited_only)
+    }
+}

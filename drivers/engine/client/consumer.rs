@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What completion and event rings have in common: phase, consumer index and arming.
+
+use super::{Doorbell, QueueMemory};
+use crate::hal::SlotWord;
+use nupa_proto::{
+    cqe::{phase, CQE_PHASE},
+    doorbell::{arm_sequence, arm_word},
+};
+
+/// Entries taken before the device is told; it is also told when the ring is found empty or armed.
+pub(super) const BATCH: u32 = 16;
+
+/// A ring whose owner consumes: `ENTRY` bytes each, handed over by the 32-bit word at their end.
+#[derive(Debug)]
+pub(super) struct Consumer<M, D, const ENTRY: usize> {
+    memory: M,
+    doorbell: D,
+    log_entries: u8,
+    index: u32,
+    published: u32,
+    sequence: u32,
+}
+
+impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
+    pub(super) fn new(memory: M, doorbell: D, log_entries: u8) -> Self {
+        Self {
+            memory,
+            doorbell,
+            log_entries: log_entries.min(31),
+            index: 0,
+            published: 0,
+            sequence: 0,
+        }
+    }
+
+    #[inline]
+    fn offset(&self) -> usize {
+        let mask = (1u32 << self.log_entries).wrapping_sub(1);
+        ((self.index & mask) as usize).wrapping_mul(ENTRY)
+    }
+
+    /// Whether the next entry is there.
+    #[inline]
+    pub(super) fn ready(&self) -> bool {
+        let valid = self
+            .memory
+            .load_acquire(self.offset().wrapping_add(ENTRY).wrapping_sub(4));
+        valid & CQE_PHASE == phase(self.index, u32::from(self.log_entries))
+    }
+
+    /// Takes the next entry.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<[u8; ENTRY]> {
+        if !self.ready() {
+            self.publish();
+            return None;
+        }
+        let mut entry = [0; ENTRY];
+        self.memory.read(self.offset(), &mut entry);
+        self.index = self.index.wrapping_add(1);
+        if self.index.wrapping_sub(self.published) >= BATCH.min(1 << self.log_entries >> 2) {
+            self.publish();
+        }
+        Some(entry)
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.published != self.index {
+            self.published = self.index;
+            self.doorbell.store(SlotWord::Index, self.index);
+        }
+    }
+
+    pub(super) fn arm(&mut self, solicited_only: bool) -> bool {
+        self.publish();
+        self.sequence = arm_sequence(self.sequence.wrapping_add(1));
+        self.doorbell
+            .store(SlotWord::Arm, arm_word(self.sequence, solicited_only));
+        self.doorbell.fence();
+        self.ready()
+    }
+}

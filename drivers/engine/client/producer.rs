@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What send and receive rings have in common: indices and the doorbell.
+
+use super::{BadIndex, Doorbell};
+use crate::hal::SlotWord;
+use nupa_proto::doorbell::need_kick;
+
+/// Free-running indices of a ring whose owner produces.
+#[derive(Debug)]
+pub(super) struct Producer<D> {
+    doorbell: D,
+    log_entries: u8,
+    /// Behind what is written.
+    written: u32,
+    /// Behind what the doorbell says.
+    rung: u32,
+    /// Before this the device is done.
+    done: u32,
+}
+
+impl<D: Doorbell> Producer<D> {
+    pub(super) fn new(doorbell: D, log_entries: u8) -> Self {
+        Self {
+            doorbell,
+            log_entries: log_entries.min(31),
+            written: 0,
+            rung: 0,
+            done: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn entries(&self) -> u32 {
+        1 << self.log_entries
+    }
+
+    #[inline]
+    pub(super) fn free(&self) -> u32 {
+        self.entries()
+            .wrapping_sub(self.written.wrapping_sub(self.done))
+    }
+
+    #[inline]
+    pub(super) fn written(&self) -> u32 {
+        self.written
+    }
+
+    /// Position in the ring of the entry `ahead` of what is written.
+    #[inline]
+    pub(super) fn position(&self, ahead: u32) -> usize {
+        (self.written.wrapping_add(ahead) & self.entries().wrapping_sub(1)) as usize
+    }
+
+    #[inline]
+    pub(super) fn advance(&mut self, count: u32) -> u32 {
+        self.written = self.written.wrapping_add(count);
+        self.written
+    }
+
+    #[inline]
+    pub(super) fn completed(&mut self, index: u32) -> Result<u32, BadIndex> {
+        let count = index.wrapping_sub(self.done);
+        if count > self.rung.wrapping_sub(self.done) {
+            return Err(BadIndex(index));
+        }
+        self.done = index;
+        Ok(count)
+    }
+
+    /// Rings the doorbell; `kick` is called with the doorbell and the index if the device asked for it.
+    #[inline]
+    pub(super) fn ring(&mut self, kick: impl FnOnce(&D, u32)) -> bool {
+        let (old, new) = (self.rung, self.written);
+        if old == new {
+            return false;
+        }
+        self.rung = new;
+        self.doorbell.store(SlotWord::Index, new);
+        self.doorbell.fence();
+        let wanted = need_kick(self.doorbell.load(SlotWord::Event), new, old);
+        if wanted {
+            kick(&self.doorbell, new);
+        }
+        wanted
+    }
+
+    /// Whether everything that is written was also rung.
+    #[inline]
+    pub(super) fn is_rung(&self) -> bool {
+        self.rung == self.written
+    }
+
+    /// Starts over with an empty ring, as the device does when the queue goes to the reset state.
+    pub(super) fn reset(&mut self) {
+        (self.written, self.rung, self.done) = (0, 0, 0);
+    }
+}

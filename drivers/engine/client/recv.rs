@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Receive rings.
+
+use super::{producer::Producer, BadIndex, Doorbell, PostError, QueueMemory};
+use nupa_proto::wqe::{RecvHeader, Sge};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::IntoBytes;
+
+/// Producer of receive buffers.
+#[derive(Debug)]
+pub struct RecvRing<M, D> {
+    memory: M,
+    producer: Producer<D>,
+    log_stride: u8,
+}
+
+impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
+    /// An empty ring of `1 << log_entries` entries of `1 << log_stride` bytes.
+    pub fn new(memory: M, doorbell: D, log_entries: u8, log_stride: u8) -> Self {
+        Self {
+            memory,
+            producer: Producer::new(doorbell, log_entries),
+            log_stride: log_stride.min(9),
+        }
+    }
+
+    /// Scatter/gather entries that an entry of the ring holds.
+    #[inline]
+    pub fn max_sges(&self) -> usize {
+        let room = (1usize << self.log_stride).saturating_sub(size_of::<RecvHeader>());
+        room.checked_div(size_of::<Sge>()).unwrap_or(0)
+    }
+
+    /// Entries that are free.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.producer.free()
+    }
+
+    /// Writes one entry, not yet visible to the device, and returns the index behind it.
+    #[inline]
+    pub fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<u32, PostError> {
+        if sges.len() > self.max_sges() {
+            return Err(PostError::Invalid);
+        }
+        if self.producer.free() == 0 {
+            return Err(PostError::Full);
+        }
+        let count = u32::try_from(sges.len()).map_err(|_| PostError::Invalid)?;
+        let header = RecvHeader {
+            wr_id: U64::new(wr_id),
+            sge_count: U32::new(count),
+            reserved: U32::new(0),
+        };
+        let offset = self.producer.position(0) << self.log_stride;
+        self.memory.write(offset, header.as_bytes());
+        self.memory.write(
+            offset.wrapping_add(size_of::<RecvHeader>()),
+            sges.as_bytes(),
+        );
+        Ok(self.producer.advance(1))
+    }
+
+    /// Hands everything posted to the device; kicks it if it asked for that. Returns whether it did.
+    #[inline]
+    pub fn ring(&mut self) -> bool {
+        self.producer.ring(|doorbell, index| doorbell.kick(index))
+    }
+
+    /// Frees the entries before the `queue_index` of a receive completion; returns how many.
+    #[inline]
+    pub fn completed(&mut self, queue_index: u32) -> Result<u32, BadIndex> {
+        self.producer.completed(queue_index)
+    }
+
+    /// Forgets everything posted; to be called when the queue pair has gone to the reset state.
+    pub fn reset(&mut self) {
+        self.producer.reset();
+    }
+}
