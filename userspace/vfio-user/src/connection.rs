@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One connected VMM.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::device::Device;
+use crate::dispatch::{dispatch, FileOf};
+use crate::proto::{
+    Header, FLAG_ERROR, FLAG_NO_REPLY, FLAG_TYPE_COMMAND, FLAG_TYPE_MASK, FLAG_TYPE_REPLY,
+    HEADER_SIZE, MAX_DATA_XFER,
+};
+use crate::transport::{receive, send, Received};
+
+/// Room for several of the largest messages that we accept.
+const RX_CAPACITY: usize = 2 * MAX_DATA_XFER;
+const _: () = assert!(RX_CAPACITY >= HEADER_SIZE + 16 + MAX_DATA_XFER);
+
+/// Why a connection is over. The caller drops it and tears the device down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Disconnect {
+    /// The VMM closed its end: it shut down, or it was killed.
+    #[error("the VMM closed the connection")]
+    Closed,
+    /// The VMM sent what is no vfio-user message.
+    #[error("protocol error: {0}")]
+    Protocol(&'static str),
+    /// The socket failed.
+    #[error("socket error: {0}")]
+    Io(#[from] Errno),
+}
+
+/// What the event loop is to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Requests: call [`Connection::readable`].
+    Readable,
+    /// Room for replies; requests are left waiting: call [`Connection::writable`].
+    Writable,
+}
+
+/// A connected VMM: a state machine over a non-blocking socket.
+///
+/// Made for a level-triggered event loop: each call does one `recvmsg`, serves what is
+/// complete, and returns.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    /// Requests: `rx[head..filled]` is received and not yet served.
+    rx: Box<[u8]>,
+    head: usize,
+    filled: usize,
+    /// Descriptors that came with the last byte of `rx[..filled]`.
+    fds: Vec<OwnedFd>,
+    /// Bytes still to be skipped of a message that is too large.
+    skip: usize,
+    /// The reply being composed. Its allocation is kept.
+    reply: Vec<u8>,
+    /// Bytes of replies that the socket did not take yet.
+    backlog: Vec<u8>,
+    /// Whether versions were negotiated.
+    ready: bool,
+}
+
+impl Connection {
+    /// Serves `socket`, a connected UNIX stream socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            rx: vec![0; RX_CAPACITY].into_boxed_slice(),
+            head: 0,
+            filled: 0,
+            fds: Vec::new(),
+            skip: 0,
+            reply: Vec::with_capacity(RX_CAPACITY),
+            backlog: Vec::new(),
+            ready: false,
+        }
+    }
+
+    /// What to wait for next.
+    pub fn interest(&self) -> Interest {
+        if self.backlog.is_empty() {
+            Interest::Readable
+        } else {
+            Interest::Writable
+        }
+    }
+
+    /// Receives and serves requests. Call it when the socket is readable.
+    pub fn readable(&mut self, device: &mut impl Device) -> Result<(), Disconnect> {
+        if !self.backlog.is_empty() {
+            return Ok(());
+        }
+        self.compact();
+        let room = self.rx.get_mut(self.filled..).unwrap_or_default();
+        match receive(&self.socket, room, &mut self.fds)? {
+            Received::Nothing => Ok(()),
+            Received::End => Err(Disconnect::Closed),
+            Received::Bytes(n) => {
+                self.filled = self.filled.saturating_add(n).min(self.rx.len());
+                self.serve(device)
+            }
+        }
+    }
+
+    /// Sends replies that were held up, then serves requests that waited for them. Call it
+    /// when the socket is writable.
+    pub fn writable(&mut self, device: &mut impl Device) -> Result<(), Disconnect> {
+        let sent = send(&self.socket, &self.backlog, None)?;
+        self.backlog.drain(..sent.min(self.backlog.len()));
+        if self.backlog.is_empty() {
+            self.serve(device)?;
+        }
+        Ok(())
+    }
+
+    /// Serves all complete requests, until a reply is held up.
+    fn serve(&mut self, device: &mut impl Device) -> Result<(), Disconnect> {
+        while self.backlog.is_empty() {
+            self.discard();
+            let received = self.rx.get(self.head..self.filled).unwrap_or_default();
+            let Ok((header, _)) = Header::read_from_prefix(received) else {
+                break;
+            };
+            let size = usize::try_from(header.size.get()).unwrap_or(usize::MAX);
+            if size < HEADER_SIZE {
+                return Err(Disconnect::Protocol("message is shorter than its header"));
+            }
+            if header.flags.get() & FLAG_TYPE_MASK != FLAG_TYPE_COMMAND {
+                return Err(Disconnect::Protocol(
+                    "reply to a request that was never made",
+                ));
+            }
+            if size > RX_CAPACITY {
+                self.skip = size;
+                self.fds.clear();
+                self.answer(&header, Err(Errno::TOOBIG), device)?;
+                continue;
+            }
+            if received.len() < size {
+                break;
+            }
+            let start = self.head;
+            self.head = start.saturating_add(size);
+            self.request(&header, start.saturating_add(HEADER_SIZE), device)?;
+        }
+        Ok(())
+    }
+
+    /// Serves one request whose body is `rx[body..head]`.
+    fn request(
+        &mut self,
+        header: &Header,
+        body: usize,
+        device: &mut impl Device,
+    ) -> Result<(), Disconnect> {
+        let fds = if self.head == self.filled {
+            std::mem::take(&mut self.fds)
+        } else {
+            Vec::new()
+        };
+        self.reply.clear();
+        self.reply.extend_from_slice(header.as_bytes());
+        let body = self.rx.get(body..self.head).unwrap_or_default();
+        let command = header.command.get();
+        let result = dispatch(command, body, fds, &mut self.ready, &mut self.reply, device);
+        if let Err(error) = result {
+            tracing::debug!(command, %error, "request refused");
+        }
+        self.answer(header, result, device)
+    }
+
+    /// Sends the reply to a request, unless none is wanted.
+    fn answer(
+        &mut self,
+        header: &Header,
+        result: Result<FileOf, Errno>,
+        device: &impl Device,
+    ) -> Result<(), Disconnect> {
+        if header.flags.get() & FLAG_NO_REPLY != 0 {
+            return Ok(());
+        }
+        let mut reply = *header;
+        reply.flags = FLAG_TYPE_REPLY.into();
+        reply.error = 0.into();
+        let file = match result {
+            Ok(FileOf::Nothing) => None,
+            Ok(FileOf::Region(index)) => device.region(index).mmap.map(|mmap| mmap.file),
+            Err(errno) => {
+                reply.flags = (FLAG_TYPE_REPLY | FLAG_ERROR).into();
+                reply.error = u32::try_from(errno.raw_os_error()).unwrap_or(0).into();
+                self.reply.clear();
+                self.reply.extend_from_slice(header.as_bytes());
+                None
+            }
+        };
+        reply.size = u32::try_from(self.reply.len()).unwrap_or(0).into();
+        if let Some(front) = self.reply.get_mut(..HEADER_SIZE) {
+            front.copy_from_slice(reply.as_bytes());
+        }
+        let sent = send(&self.socket, &self.reply, file)?;
+        match self.reply.get(sent..) {
+            None | Some([]) => Ok(()),
+            Some(_) if sent == 0 && file.is_some() => {
+                Err(Disconnect::Protocol("the VMM does not take its replies"))
+            }
+            Some(rest) => {
+                self.backlog.extend_from_slice(rest);
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves what is received and not served to the front.
+    fn compact(&mut self) {
+        if self.head > 0 {
+            self.rx.copy_within(self.head..self.filled, 0);
+            self.filled = self.filled.saturating_sub(self.head);
+            self.head = 0;
+        }
+    }
+
+    /// Skips received bytes of a message that is too large.
+    fn discard(&mut self) {
+        let n = self.skip.min(self.filled.saturating_sub(self.head));
+        self.skip = self.skip.saturating_sub(n);
+        self.head = self.head.saturating_add(n);
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
