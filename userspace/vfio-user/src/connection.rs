@@ -30,7 +30,17 @@ pub enum Disconnect {
     Protocol(&'static str),
     /// The socket failed.
     #[error("socket error: {0}")]
-    Io(#[from] Errno),
+    Io(Errno),
+}
+
+impl From<Errno> for Disconnect {
+    fn from(error: Errno) -> Self {
+        match error {
+            // How a VMM that was killed looks, depending on what was under way.
+            Errno::CONNRESET | Errno::PIPE => Self::Closed,
+            other => Self::Io(other),
+        }
+    }
 }
 
 /// What the event loop is to wait for.

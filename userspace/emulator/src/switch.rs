@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The event loop.
+
+use std::fs::DirBuilder;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{ensure, Context};
+use nupa_controller::{Clock, Fabric, FabricConfig, MonotonicClock};
+use rustix::rand::{getrandom, GetRandomFlags};
+
+use crate::cli::Args;
+use crate::control::{stats, Control};
+use crate::pacing::Pacing;
+use crate::poller::{Poller, Ready, Source};
+use crate::port::Port;
+use crate::signals::Signals;
+
+/// The switch with everything that it waits on.
+pub(crate) struct Switch {
+    poller: Poller,
+    signals: Signals,
+    control: Control,
+    /// Port `i` is node `i + 1`.
+    ports: Vec<Port>,
+    fabric: Fabric,
+    clock: Rc<dyn Clock>,
+    pacing: Pacing,
+    stopping: bool,
+}
+
+impl Switch {
+    /// Opens all sockets.
+    pub(crate) fn new(args: &Args) -> anyhow::Result<Self> {
+        let clock: Rc<dyn Clock> = Rc::new(MonotonicClock::new());
+        let config = FabricConfig {
+            max_nodes: args.nodes.saturating_add(1),
+            fabric_id: random_id()?,
+            link_speed_mbps: args.link_speed,
+            ..FabricConfig::default()
+        };
+        let mut fabric = Fabric::new(&config, &clock)?;
+        for fault in &args.faults {
+            let known = (1..=args.nodes).contains(&fault.node);
+            ensure!(known, "--fault: there is no node {}", fault.node);
+            fabric.set_fault(fault.node, fault.fault)?;
+        }
+        let poller = Poller::new().context("epoll")?;
+        let signals = Signals::new().context("signals")?;
+        poller.add(&signals, Source::Signal).context("signals")?;
+        make_dir(&args.dir)?;
+        let ports = (1..=args.nodes).map(|node| Port::open(&args.dir, node, &poller));
+        let ports = ports.collect::<Result<_, _>>()?;
+        let control = Control::open(&args.dir, &poller)?;
+        announce(args)?;
+        let pacing = Pacing::new(args.poll);
+        Ok(Self {
+            poller,
+            signals,
+            control,
+            ports,
+            fabric,
+            clock,
+            pacing,
+            stopping: false,
+        })
+    }
+
+    /// Serves until told to end.
+    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+        let mut ready = Ready::new();
+        let mut timeout = None;
+        while !self.stopping {
+            self.poller.wait(&mut ready, timeout).context("epoll")?;
+            let mut worked = false;
+            for source in ready.drain() {
+                worked |= matches!(source, Source::Guest(_));
+                self.serve(source);
+            }
+            worked |= self.pacing.is_polling() && self.fabric.poll_doorbells();
+            let deadline = self.fabric.run();
+            timeout = self.pace(worked, deadline);
+        }
+        tracing::info!("ending");
+        Ok(())
+    }
+
+    /// Serves one source.
+    fn serve(&mut self, source: Source) {
+        match source {
+            Source::Guest(node) => {
+                if let Some(port) = port(&mut self.ports, node) {
+                    port.serve(&mut self.fabric, &self.poller);
+                }
+            }
+            Source::Listener(node) => {
+                if let Some(port) = port(&mut self.ports, node) {
+                    port.accept(&mut self.fabric, &self.poller);
+                }
+            }
+            Source::Control => self.control.accept(&self.poller),
+            Source::Client(index) => self.control.serve(index, &mut self.fabric),
+            Source::Signal => {
+                let requests = self.signals.take();
+                self.stopping |= requests.stop;
+                if requests.report {
+                    tracing::info!(nodes = %stats(&self.fabric), "counters");
+                }
+            }
+        }
+    }
+
+    /// How long the loop may sleep; none: until something happens.
+    fn pace(&mut self, worked: bool, deadline: Option<u64>) -> Option<Duration> {
+        let now = self.clock.now_us();
+        let guests = self.ports.iter().filter(|port| port.is_connected()).count();
+        if self.pacing.round(worked, guests, now) {
+            return Some(Duration::ZERO);
+        }
+        deadline.map(|at| Duration::from_micros(at.saturating_sub(now)))
+    }
+}
+
+/// The port of a node.
+fn port(ports: &mut [Port], node: u16) -> Option<&mut Port> {
+    ports.get_mut(usize::from(node.checked_sub(1)?))
+}
+
+/// Makes the directory for the sockets, for its owner only.
+fn make_dir(dir: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| format!("cannot make directory {}", dir.display()))
+}
+
+/// A random non-zero identity.
+fn random_id() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("random numbers")?;
+    ensure!(filled == bytes.len(), "random numbers: only {filled} bytes");
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+/// Tells whoever started us that guests may connect.
+fn announce(args: &Args) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "nupa-switch: ready, {} nodes at {}",
+        args.nodes,
+        args.dir.display()
+    )?;
+    out.flush().context("standard output")
+}
