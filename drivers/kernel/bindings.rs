@@ -5,17 +5,23 @@
 
 #![allow(
     clippy::all,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
     dead_code,
+    improper_ctypes,
     missing_docs,
     non_camel_case_types,
     non_snake_case,
     non_upper_case_globals,
     unreachable_pub,
-    unsafe_op_in_unsafe_fn
+    unsafe_op_in_unsafe_fn,
+    reason = "generated; the list of rust/bindings/lib.rs of the kernel"
 )]
 
-
-use kernel::{bindings::*, ffi};
+pub(crate) use kernel::bindings::*;
+use kernel::ffi;
 use pin_init::{MaybeZeroable, Zeroable};
 
 // The types that rust/bindgen_parameters of the kernel blocklists.

@@ -14,3 +14,5 @@
 #include <net/gro.h>
 #include <net/netdev_queues.h>
 #include <net/page_pool/helpers.h>
+
+#include "helpers.h"

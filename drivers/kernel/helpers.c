@@ -1,4 +1,269 @@
 // SPDX-License-Identifier: GPL-2.0
-/* C inline functions and macros that nk calls, one out-of-line function each. */
+/* See helpers.h. */
 
-#include <linux/netdevice.h>
+#include <linux/dim.h>
+#include <linux/dma-mapping.h>
+#include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
+#include <linux/rtnetlink.h>
+#include <linux/skbuff.h>
+#include <net/page_pool/helpers.h>
+
+#include "helpers.h"
+
+/* Network device */
+
+void nk_dev_hold(struct net_device *dev)
+{
+	dev_hold(dev);
+}
+
+void nk_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+void nk_set_parent(struct net_device *dev, struct device *parent)
+{
+	SET_NETDEV_DEV(dev, parent);
+}
+
+void nk_allow_live_address(struct net_device *dev)
+{
+	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE;
+}
+
+void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr)
+{
+	eth_hw_addr_set(dev, addr);
+}
+
+bool nk_netif_running(const struct net_device *dev)
+{
+	return netif_running(dev);
+}
+
+bool nk_netif_device_present(const struct net_device *dev)
+{
+	return netif_device_present(dev);
+}
+
+bool nk_netif_carrier_ok(const struct net_device *dev)
+{
+	return netif_carrier_ok(dev);
+}
+
+void nk_rtnl_lock(void)
+{
+	rtnl_lock();
+}
+
+void nk_rtnl_unlock(void)
+{
+	rtnl_unlock();
+}
+
+/* Transmit queue */
+
+void nk_tx_lock_bh(struct netdev_queue *txq)
+{
+	__netif_tx_lock_bh(txq);
+}
+
+void nk_tx_unlock_bh(struct netdev_queue *txq)
+{
+	__netif_tx_unlock_bh(txq);
+}
+
+bool nk_tx_trylock(struct netdev_queue *txq)
+{
+	return __netif_tx_trylock(txq);
+}
+
+void nk_tx_unlock(struct netdev_queue *txq)
+{
+	__netif_tx_unlock(txq);
+}
+
+bool nk_xmit_more(void)
+{
+	return netdev_xmit_more();
+}
+
+bool nk_tx_sent(struct netdev_queue *txq, unsigned int bytes, bool more)
+{
+	return __netdev_tx_sent_queue(txq, bytes, more);
+}
+
+void nk_tx_completed(struct netdev_queue *txq, unsigned int packets, unsigned int bytes)
+{
+	netdev_tx_completed_queue(txq, packets, bytes);
+}
+
+void nk_tx_reset(struct netdev_queue *txq)
+{
+	netdev_tx_reset_queue(txq);
+}
+
+void nk_tx_start(struct netdev_queue *txq)
+{
+	netif_tx_start_queue(txq);
+}
+
+void nk_tx_stop(struct netdev_queue *txq)
+{
+	netif_tx_stop_queue(txq);
+}
+
+bool nk_tx_stopped(const struct netdev_queue *txq)
+{
+	return netif_tx_queue_stopped(txq);
+}
+
+void nk_tx_start_all(struct net_device *dev)
+{
+	netif_tx_start_all_queues(dev);
+}
+
+void nk_tx_disable(struct net_device *dev)
+{
+	netif_tx_disable(dev);
+}
+
+/* NAPI */
+
+void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int))
+{
+	netif_napi_add(dev, napi, poll);
+}
+
+void nk_napi_del(struct napi_struct *napi)
+{
+	netif_napi_del(napi);
+}
+
+void nk_napi_schedule(struct napi_struct *napi)
+{
+	local_bh_disable();
+	napi_schedule(napi);
+	local_bh_enable();
+}
+
+void nk_napi_schedule_irqoff(struct napi_struct *napi)
+{
+	napi_schedule_irqoff(napi);
+}
+
+void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb)
+{
+	napi_gro_receive(napi, skb);
+}
+
+/* Socket buffer */
+
+dma_addr_t nk_skb_map_head(struct device *dev, const struct sk_buff *skb)
+{
+	return dma_map_single(dev, skb->data, skb_headlen(skb), DMA_TO_DEVICE);
+}
+
+dma_addr_t nk_skb_map_frag(struct device *dev, const struct sk_buff *skb, unsigned int i)
+{
+	const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
+
+	return skb_frag_dma_map(dev, frag, 0, skb_frag_size(frag), DMA_TO_DEVICE);
+}
+
+bool nk_dma_mapping_error(struct device *dev, dma_addr_t addr)
+{
+	return dma_mapping_error(dev, addr);
+}
+
+void nk_skb_tx_timestamp(struct sk_buff *skb)
+{
+	skb_tx_timestamp(skb);
+}
+
+void nk_skb_consume(struct sk_buff *skb)
+{
+	/* Netpoll sends with interrupts off; all other reapers are in softirq context, where the skb cache is usable. */
+	if (likely(in_softirq() && !irqs_disabled()))
+		napi_consume_skb(skb, 1);
+	else
+		dev_consume_skb_any(skb);
+}
+
+void nk_skb_drop(struct sk_buff *skb)
+{
+	dev_kfree_skb_any(skb);
+}
+
+u32 nk_skb_get_hash(struct sk_buff *skb)
+{
+	return skb_get_hash(skb);
+}
+
+void nk_skb_add_page(struct sk_buff *skb, struct page *page, unsigned int offset, unsigned int size,
+		     unsigned int truesize)
+{
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, offset, size, truesize);
+}
+
+void nk_skb_mark_for_recycle(struct sk_buff *skb)
+{
+	skb_mark_for_recycle(skb);
+}
+
+void nk_skb_set_vlan(struct sk_buff *skb, u16 tci)
+{
+	__vlan_hwaccel_put_tag(skb, htons(ETH_P_8021Q), tci);
+}
+
+void nk_skb_set_hash(struct sk_buff *skb, u32 hash, bool l4)
+{
+	skb_set_hash(skb, hash, l4 ? PKT_HASH_TYPE_L4 : PKT_HASH_TYPE_L3);
+}
+
+/* Page pool */
+
+dma_addr_t nk_page_pool_dma_addr(const struct page *page)
+{
+	return page_pool_get_dma_addr(page);
+}
+
+void nk_page_pool_sync_for_cpu(const struct page_pool *pool, const struct page *page, u32 offset, u32 len)
+{
+	page_pool_dma_sync_for_cpu(pool, page, offset, len);
+}
+
+void nk_page_pool_put(struct page_pool *pool, struct page *page)
+{
+	page_pool_put_full_page(pool, page, false);
+}
+
+struct page_pool *nk_page_pool_of(const struct page *page)
+{
+	return pp_page_to_nmdesc(page)->pp;
+}
+
+void *nk_page_address(const struct page *page)
+{
+	return page_address(page);
+}
+
+/* Dynamic interrupt moderation */
+
+void nk_dim_init(struct dim *dim, void (*work)(struct work_struct *))
+{
+	INIT_WORK(&dim->work, work);
+	dim->mode = DIM_CQ_PERIOD_MODE_START_FROM_EQE;
+}
+
+void nk_dim_cancel(struct dim *dim)
+{
+	cancel_work_sync(&dim->work);
+}
+
+void nk_dim_sample(u16 events, u64 packets, u64 bytes, struct dim_sample *sample)
+{
+	dim_update_sample(events, packets, bytes, sample);
+}

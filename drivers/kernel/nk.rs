@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Safe abstractions for what the `kernel` crate lacks.
+//! Safe abstractions for what the `kernel` crate lacks, in the form in which it would take them.
+//!
+//! With the generated bindings below it this crate is the only home of `unsafe` in the drivers. It wraps what the
+//! drivers need of each subsystem, not more, and keeps differences between kernel versions to itself.
+
+pub mod counter;
+pub mod net;
 
 mod bindings;
-
-/// Size of net_device.
-pub fn net_device_size() -> usize { core::mem::size_of::<bindings::net_device>() }
+mod raw;

@@ -10,7 +10,7 @@ impl auxiliary::Driver for Drv {
     const ID_TABLE: auxiliary::IdTable<Self::IdInfo> = &AUX;
     fn probe<'b>(adev: &'b auxiliary::Device<Core<'_>>, _i: &'b Self::IdInfo) -> impl PinInit<Self, Error> + 'b {
         let port = adev.registration_data::<ForLt!(Port)>()?;
-        dev_info!(adev, "port {} {}\n", port.id(), nk::net_device_size());
+        dev_info!(adev, "port {}\n", port.id());
         Ok(Drv)
     }
 }

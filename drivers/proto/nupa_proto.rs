@@ -38,7 +38,7 @@ macro_rules! wire_enum {
             fn try_from(value: $repr) -> Result<Self, Self::Error> {
                 match value {
                     $(v if v == $value => Ok(Self::$variant),)+
-                    other => Err(crate::ident::UnknownValue(other as u32)),
+                    other => Err(crate::ident::UnknownValue(u32::from(other))),
                 }
             }
         }

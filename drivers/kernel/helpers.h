@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* C inline functions and macros that nk calls, one out-of-line function each; bound by bindgen. */
+
+#ifndef _NK_HELPERS_H
+#define _NK_HELPERS_H
+
+#include <linux/ethtool.h>
+#include <linux/gfp.h>
+#include <linux/netdevice.h>
+#include <net/page_pool/types.h>
+
+struct dim;
+struct dim_sample;
+
+/* Macros that bindgen cannot evaluate. */
+enum nk_const {
+	NK_GFP_RX = (__force int)(GFP_ATOMIC | __GFP_NOWARN),
+	NK_PP_FLAG_DMA_MAP = PP_FLAG_DMA_MAP,
+	NK_PP_FLAG_DMA_SYNC_DEV = PP_FLAG_DMA_SYNC_DEV,
+	NK_COALESCE_RX_USECS = ETHTOOL_COALESCE_RX_USECS,
+	NK_COALESCE_RX_MAX_FRAMES = ETHTOOL_COALESCE_RX_MAX_FRAMES,
+	NK_COALESCE_TX_USECS = ETHTOOL_COALESCE_TX_USECS,
+	NK_COALESCE_TX_MAX_FRAMES = ETHTOOL_COALESCE_TX_MAX_FRAMES,
+	NK_COALESCE_ADAPTIVE_RX = ETHTOOL_COALESCE_USE_ADAPTIVE_RX,
+	NK_COALESCE_ADAPTIVE_TX = ETHTOOL_COALESCE_USE_ADAPTIVE_TX,
+};
+
+/* Network device */
+void nk_dev_hold(struct net_device *dev);
+void nk_dev_put(struct net_device *dev);
+void nk_set_parent(struct net_device *dev, struct device *parent);
+void nk_allow_live_address(struct net_device *dev);
+void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr);
+bool nk_netif_running(const struct net_device *dev);
+bool nk_netif_device_present(const struct net_device *dev);
+bool nk_netif_carrier_ok(const struct net_device *dev);
+void nk_rtnl_lock(void);
+void nk_rtnl_unlock(void);
+
+/* Transmit queue */
+void nk_tx_lock_bh(struct netdev_queue *txq);
+void nk_tx_unlock_bh(struct netdev_queue *txq);
+bool nk_tx_trylock(struct netdev_queue *txq);
+void nk_tx_unlock(struct netdev_queue *txq);
+bool nk_xmit_more(void);
+bool nk_tx_sent(struct netdev_queue *txq, unsigned int bytes, bool more);
+void nk_tx_completed(struct netdev_queue *txq, unsigned int packets, unsigned int bytes);
+void nk_tx_reset(struct netdev_queue *txq);
+void nk_tx_start(struct netdev_queue *txq);
+void nk_tx_stop(struct netdev_queue *txq);
+bool nk_tx_stopped(const struct netdev_queue *txq);
+void nk_tx_start_all(struct net_device *dev);
+void nk_tx_disable(struct net_device *dev);
+
+/* NAPI */
+void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int));
+void nk_napi_del(struct napi_struct *napi);
+void nk_napi_schedule(struct napi_struct *napi);
+void nk_napi_schedule_irqoff(struct napi_struct *napi);
+void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb);
+
+/* Socket buffer */
+dma_addr_t nk_skb_map_head(struct device *dev, const struct sk_buff *skb);
+dma_addr_t nk_skb_map_frag(struct device *dev, const struct sk_buff *skb, unsigned int i);
+bool nk_dma_mapping_error(struct device *dev, dma_addr_t addr);
+void nk_skb_tx_timestamp(struct sk_buff *skb);
+void nk_skb_consume(struct sk_buff *skb);
+void nk_skb_drop(struct sk_buff *skb);
+u32 nk_skb_get_hash(struct sk_buff *skb);
+void nk_skb_add_page(struct sk_buff *skb, struct page *page, unsigned int offset, unsigned int size,
+		     unsigned int truesize);
+void nk_skb_mark_for_recycle(struct sk_buff *skb);
+void nk_skb_set_vlan(struct sk_buff *skb, u16 tci);
+void nk_skb_set_hash(struct sk_buff *skb, u32 hash, bool l4);
+
+/* Page pool */
+dma_addr_t nk_page_pool_dma_addr(const struct page *page);
+void nk_page_pool_sync_for_cpu(const struct page_pool *pool, const struct page *page, u32 offset, u32 len);
+void nk_page_pool_put(struct page_pool *pool, struct page *page);
+struct page_pool *nk_page_pool_of(const struct page *page);
+void *nk_page_address(const struct page *page);
+
+/* Dynamic interrupt moderation */
+void nk_dim_init(struct dim *dim, void (*work)(struct work_struct *));
+void nk_dim_cancel(struct dim *dim);
+void nk_dim_sample(u16 events, u64 packets, u64 bytes, struct dim_sample *sample);
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Networking: devices, buffers, polling, receive memory, ethtool.
+
+mod address;
+mod device;
+pub mod dim;
+pub mod ethtool;
+mod features;
+mod napi;
+mod offload;
+mod operations;
+mod page_pool;
+mod registration;
+mod skb;
+mod stats;
+mod tx_fifo;
+mod tx_queue;
+
+pub use self::{
+    address::{AddressList, MacAddress},
+    device::{Device, RtnlGuard},
+    features::Features,
+    napi::{Napi, NapiContext, Poll},
+    offload::{Gso, GsoKind},
+    operations::{Operations, Transmit},
+    page_pool::{PagePool, RxPage},
+    registration::{Config, Registration, Unregistered},
+    skb::{RxSkb, SkBuff, MAX_FRAGS},
+    stats::LinkStats,
+    tx_fifo::{Segment, TxFifo, MAX_SEGMENTS},
+    tx_queue::{TxQueue, TxQueueGuard, TxQueueRef},
+};

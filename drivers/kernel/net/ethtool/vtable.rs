@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The C callbacks behind [`Operations`].
+
+use super::{strings::set_bytes, Coalesce, DriverInfo, Operations, Rings, StringSet};
+use crate::{bindings, net::Device};
+use core::marker::PhantomData;
+use kernel::{error::from_result, prelude::*};
+
+/// Stands for an unknown link speed (`SPEED_UNKNOWN`).
+const SPEED_UNKNOWN: u32 = u32::MAX;
+
+/// The table of C callbacks of `T`. In each, the core passes a registered device of this table, and structures that are
+/// ours for the time of the call.
+pub(in crate::net) struct VTable<T>(PhantomData<T>);
+
+impl<T: Operations> VTable<T> {
+    extern "C" fn get_drvinfo(dev: *mut bindings::net_device, info: *mut bindings::ethtool_drvinfo) {
+        // SAFETY: See the type.
+        let (dev, info) = unsafe { (Device::<T>::from_raw(dev), &mut *info) };
+        T::driver_info(dev, &mut DriverInfo(info));
+    }
+
+    extern "C" fn get_link_ksettings(
+        dev: *mut bindings::net_device,
+        settings: *mut bindings::ethtool_link_ksettings,
+    ) -> c_int {
+        // SAFETY: See the type.
+        let (dev, settings) = unsafe { (Device::<T>::from_raw(dev), &mut *settings) };
+        let speed = T::link_speed(dev).filter(|_| dev.carrier_ok());
+        settings.base.speed = speed.unwrap_or(SPEED_UNKNOWN);
+        settings.base.duplex = if speed.is_some() { bindings::DUPLEX_FULL } else { bindings::DUPLEX_UNKNOWN } as u8;
+        settings.base.port = bindings::PORT_OTHER as u8;
+        settings.base.autoneg = bindings::AUTONEG_DISABLE as u8;
+        0
+    }
+
+    extern "C" fn get_sset_count(dev: *mut bindings::net_device, set: c_int) -> c_int {
+        if set as u32 != bindings::ethtool_stringset_ETH_SS_STATS {
+            return -(bindings::EOPNOTSUPP as c_int);
+        }
+        // SAFETY: See the type.
+        T::stat_count(unsafe { Device::<T>::from_raw(dev) }) as c_int
+    }
+
+    extern "C" fn get_strings(dev: *mut bindings::net_device, set: u32, data: *mut u8) {
+        if set != bindings::ethtool_stringset_ETH_SS_STATS {
+            return;
+        }
+        // SAFETY: See the type.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: The core allocated as many names as `get_sset_count` announced, with the RTNL held since.
+        let names = unsafe { core::slice::from_raw_parts_mut(data, set_bytes(T::stat_count(dev))) };
+        T::stat_names(dev, &mut StringSet::new(names));
+    }
+
+    extern "C" fn get_ethtool_stats(
+        dev: *mut bindings::net_device,
+        _stats: *mut bindings::ethtool_stats,
+        data: *mut u64,
+    ) {
+        // SAFETY: See the type.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: As in `get_strings`.
+        let values = unsafe { core::slice::from_raw_parts_mut(data, T::stat_count(dev)) };
+        T::stat_values(dev, values);
+    }
+
+    extern "C" fn get_ringparam(
+        dev: *mut bindings::net_device,
+        ring: *mut bindings::ethtool_ringparam,
+        _kernel_ring: *mut bindings::kernel_ethtool_ringparam,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) {
+        // SAFETY: See the type.
+        let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &mut *ring) };
+        let (now, max) = T::rings(dev);
+        ring.rx_pending = now.rx;
+        ring.tx_pending = now.tx;
+        ring.rx_max_pending = max.rx;
+        ring.tx_max_pending = max.tx;
+    }
+
+    extern "C" fn set_ringparam(
+        dev: *mut bindings::net_device,
+        ring: *mut bindings::ethtool_ringparam,
+        _kernel_ring: *mut bindings::kernel_ethtool_ringparam,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        // SAFETY: See the type.
+        let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &*ring) };
+        from_result(|| T::set_rings(dev, Rings { rx: ring.rx_pending, tx: ring.tx_pending }).map(|()| 0))
+    }
+
+    extern "C" fn get_channels(dev: *mut bindings::net_device, channels: *mut bindings::ethtool_channels) {
+        // SAFETY: See the type.
+        let (dev, channels) = unsafe { (Device::<T>::from_raw(dev), &mut *channels) };
+        let (now, max) = T::channels(dev);
+        channels.combined_count = now;
+        channels.max_combined = max;
+    }
+
+    extern "C" fn set_channels(dev: *mut bindings::net_device, channels: *mut bindings::ethtool_channels) -> c_int {
+        // SAFETY: See the type.
+        let (dev, channels) = unsafe { (Device::<T>::from_raw(dev), &*channels) };
+        // The core has checked the counts against the maxima, which are 0 for all but combined channels.
+        from_result(|| match channels.combined_count {
+            0 => Err(EINVAL),
+            count => T::set_channels(dev, count).map(|()| 0),
+        })
+    }
+
+    extern "C" fn get_coalesce(
+        dev: *mut bindings::net_device,
+        coalesce: *mut bindings::ethtool_coalesce,
+        _kernel_coalesce: *mut bindings::kernel_ethtool_coalesce,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        // SAFETY: See the type.
+        let (dev, coalesce) = unsafe { (Device::<T>::from_raw(dev), &mut *coalesce) };
+        let now = T::coalesce(dev);
+        coalesce.rx_coalesce_usecs = now.rx_usecs;
+        coalesce.rx_max_coalesced_frames = now.rx_frames;
+        coalesce.use_adaptive_rx_coalesce = now.adaptive_rx.into();
+        coalesce.tx_coalesce_usecs = now.tx_usecs;
+        coalesce.tx_max_coalesced_frames = now.tx_frames;
+        0
+    }
+
+    extern "C" fn set_coalesce(
+        dev: *mut bindings::net_device,
+        coalesce: *mut bindings::ethtool_coalesce,
+        _kernel_coalesce: *mut bindings::kernel_ethtool_coalesce,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        // SAFETY: See the type.
+        let (dev, coalesce) = unsafe { (Device::<T>::from_raw(dev), &*coalesce) };
+        let wanted = Coalesce {
+            rx_usecs: coalesce.rx_coalesce_usecs,
+            rx_frames: coalesce.rx_max_coalesced_frames,
+            adaptive_rx: coalesce.use_adaptive_rx_coalesce != 0,
+            tx_usecs: coalesce.tx_coalesce_usecs,
+            tx_frames: coalesce.tx_max_coalesced_frames,
+        };
+        from_result(|| T::set_coalesce(dev, wanted).map(|()| 0))
+    }
+
+    /// The table, one per driver.
+    pub(in crate::net) const OPS: &'static bindings::ethtool_ops = &bindings::ethtool_ops {
+        supported_coalesce_params: bindings::nk_const_NK_COALESCE_RX_USECS
+            | bindings::nk_const_NK_COALESCE_RX_MAX_FRAMES
+            | bindings::nk_const_NK_COALESCE_TX_USECS
+            | bindings::nk_const_NK_COALESCE_TX_MAX_FRAMES
+            | bindings::nk_const_NK_COALESCE_ADAPTIVE_RX,
+        get_drvinfo: Some(Self::get_drvinfo),
+        get_link: Some(bindings::ethtool_op_get_link),
+        get_link_ksettings: Some(Self::get_link_ksettings),
+        get_ts_info: Some(bindings::ethtool_op_get_ts_info),
+        get_sset_count: Some(Self::get_sset_count),
+        get_strings: Some(Self::get_strings),
+        get_ethtool_stats: Some(Self::get_ethtool_stats),
+        get_ringparam: Some(Self::get_ringparam),
+        set_ringparam: Some(Self::set_ringparam),
+        get_channels: Some(Self::get_channels),
+        set_channels: Some(Self::set_channels),
+        get_coalesce: Some(Self::get_coalesce),
+        set_coalesce: Some(Self::set_coalesce),
+        ..pin_init::zeroed()
+    };
+}

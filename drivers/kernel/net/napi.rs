@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+//! NAPI: polling of a queue in softirq context, started by its interrupt.
+//!
+//! C header: `include/linux/netdevice.h`, `Documentation/networking/napi.rst`
+
+use super::{
+    operations::Operations,
+    skb::{RxSkb, SkBuff},
+    Device,
+};
+use crate::bindings;
+use core::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull};
+use kernel::{
+    container_of, new_mutex,
+    prelude::*,
+    sync::{aref::ARef, Arc, Mutex},
+    types::Opaque,
+};
+
+/// What a NAPI instance polls.
+pub trait Poll: Send + 'static {
+    /// Works on up to `budget` received packets and returns how many.
+    ///
+    /// A return below `budget` ends polling until the next [`Napi::schedule`]: arm the interrupt first and look once
+    /// more, an interrupt that comes in between is not lost. With a budget of 0 (netpoll) only completions of sent
+    /// packets may be handled. Softirq context, one CPU at a time.
+    fn poll(&mut self, context: &NapiContext<'_>, budget: u32) -> u32;
+}
+
+/// A NAPI instance and, while it is enabled, what it polls.
+///
+/// Dropping it disables it and may sleep, so the last reference must go in process context.
+#[pin_data(PinnedDrop)]
+pub struct Napi<P: Poll> {
+    #[pin]
+    napi: Opaque<bindings::napi_struct>,
+    /// Belongs to the poll function while enabled, else to the holder of `enabled`.
+    target: UnsafeCell<Option<P>>,
+    #[pin]
+    enabled: Mutex<bool>,
+    /// A counted reference (`dev_hold()`).
+    dev: NonNull<bindings::net_device>,
+}
+
+// SAFETY: The C object may be scheduled, enabled and disabled from any thread; `target` is `Send` and its owner at each
+// time is unique, see the field.
+unsafe impl<P: Poll> Send for Napi<P> {}
+// SAFETY: As above.
+unsafe impl<P: Poll> Sync for Napi<P> {}
+
+/// A NAPI instance of any kind: what other objects keep alive because they refer to it.
+pub trait NapiAnchor: Send + Sync + private::Raw {}
+
+impl<P: Poll> NapiAnchor for Napi<P> {}
+
+/// Hides raw pointers from users of [`NapiAnchor`].
+pub(super) mod private {
+    use crate::bindings;
+
+    pub trait Raw {
+        fn as_napi(&self) -> *mut bindings::napi_struct;
+        fn as_netdev(&self) -> *mut bindings::net_device;
+    }
+}
+
+impl<P: Poll> private::Raw for Napi<P> {
+    fn as_napi(&self) -> *mut bindings::napi_struct {
+        self.napi.get()
+    }
+
+    fn as_netdev(&self) -> *mut bindings::net_device {
+        self.dev.as_ptr()
+    }
+}
+
+impl<P: Poll> Napi<P> {
+    /// Adds a NAPI instance, disabled, to `dev`. May sleep.
+    pub fn new<T: Operations>(dev: &ARef<Device<T>>) -> Result<Arc<Self>> {
+        let dev = NonNull::new(dev.as_raw()).ok_or(EINVAL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                napi <- Opaque::ffi_init(|napi: *mut bindings::napi_struct| {
+                    // SAFETY: `napi` is ours to initialise and stays pinned; the device is alive, and the reference
+                    // that is taken here keeps it so until `drop`.
+                    unsafe {
+                        napi.write_bytes(0, 1);
+                        bindings::nk_dev_hold(dev.as_ptr());
+                        bindings::nk_napi_add(dev.as_ptr(), napi, Some(Self::poll_callback));
+                    }
+                }),
+                target: UnsafeCell::new(None),
+                enabled <- new_mutex!(false),
+                dev,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts polling of `target` at each [`schedule`](Self::schedule). `EBUSY` if it is enabled already. May sleep.
+    pub fn enable(&self, target: P) -> Result {
+        let mut enabled = self.enabled.lock();
+        if *enabled {
+            return Err(EBUSY);
+        }
+        // SAFETY: Disabled, so the target belongs to the holder of the lock.
+        unsafe { *self.target.get() = Some(target) };
+        // SAFETY: Added in `new` and disabled.
+        unsafe { bindings::napi_enable(self.napi.get()) };
+        *enabled = true;
+        Ok(())
+    }
+
+    /// Ends polling, waiting for a running poll, and returns what was polled. May sleep.
+    pub fn disable(&self) -> Option<P> {
+        let mut enabled = self.enabled.lock();
+        if *enabled {
+            // SAFETY: Enabled; waits for the poll function, which is not called after this.
+            unsafe { bindings::napi_disable(self.napi.get()) };
+            *enabled = false;
+        }
+        // SAFETY: Disabled, so the target belongs to the holder of the lock.
+        unsafe { (*self.target.get()).take() }
+    }
+
+    /// Has the target polled soon. From a hard interrupt handler with interrupts off.
+    #[inline]
+    pub fn schedule_irqoff(&self) {
+        // SAFETY: Added in `new`; scheduling is harmless while disabled.
+        unsafe { bindings::nk_napi_schedule_irqoff(self.napi.get()) };
+    }
+
+    /// Has the target polled soon. From process or softirq context.
+    #[inline]
+    pub fn schedule(&self) {
+        // SAFETY: As in `schedule_irqoff`.
+        unsafe { bindings::nk_napi_schedule(self.napi.get()) };
+    }
+
+    extern "C" fn poll_callback(napi: *mut bindings::napi_struct, budget: c_int) -> c_int {
+        // SAFETY: The core calls this for an instance that `new` added, which is the first field of a pinned `Self`.
+        let this = unsafe { &*container_of!(Opaque::cast_from(napi), Self, napi) };
+        // SAFETY: The instance is enabled and the core polls it on one CPU at a time, so the target is ours.
+        let target = unsafe { &mut *this.target.get() };
+        let context = NapiContext { napi, not_send: PhantomData };
+        let limit = u32::try_from(budget).unwrap_or(0);
+        let work = target.as_mut().map_or(0, |target| target.poll(&context, limit)).min(limit);
+        if work < limit {
+            // SAFETY: We are its poll function and leave the target alone from here on.
+            unsafe { bindings::napi_complete_done(napi, work as c_int) };
+        }
+        work as c_int
+    }
+}
+
+#[pinned_drop]
+impl<P: Poll> PinnedDrop for Napi<P> {
+    fn drop(self: Pin<&mut Self>) {
+        drop(self.disable());
+        // SAFETY: Added in `new`, disabled above; the reference to the device was taken there as well.
+        unsafe {
+            bindings::nk_napi_del(self.napi.get());
+            bindings::nk_dev_put(self.dev.as_ptr());
+        }
+    }
+}
+
+/// Proof of being in a poll function, and what one can do there.
+pub struct NapiContext<'a> {
+    napi: *mut bindings::napi_struct,
+    not_send: PhantomData<(&'a (), *mut ())>,
+}
+
+impl NapiContext<'_> {
+    /// Allocates a packet with room for `len` bytes in its linear part.
+    #[inline]
+    pub fn alloc(&self, len: u32) -> Option<RxSkb> {
+        // SAFETY: We are in the poll function of this instance.
+        let skb = NonNull::new(unsafe { bindings::napi_alloc_skb(self.napi, len) })?;
+        // SAFETY: Just allocated and ours.
+        Some(RxSkb::new(unsafe { SkBuff::from_raw(skb) }))
+    }
+
+    /// Hands a packet to the stack, through generic receive offload. `EINVAL` if it has no Ethernet header in its
+    /// linear part; it is then dropped.
+    #[inline]
+    pub fn receive<T: Operations>(&self, dev: &Device<T>, packet: RxSkb) -> Result {
+        if packet.linear().len() < bindings::ETH_HLEN as usize {
+            return Err(EINVAL);
+        }
+        let mut skb = packet.into_inner();
+        // SAFETY: The skb is ours and given away here; it has an Ethernet header; we are in the poll function.
+        unsafe {
+            let protocol = bindings::eth_type_trans(skb.as_raw(), dev.as_raw());
+            skb.set_protocol(protocol);
+            bindings::nk_napi_gro_receive(self.napi, skb.into_raw());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Operations of a network device.
+//!
+//! C header: `include/linux/netdevice.h` (`struct net_device_ops`)
+
+use super::{address::AddressList, skb::SkBuff, stats::LinkStats, tx_queue::TxQueue, Device, Features};
+use crate::bindings;
+use core::{marker::PhantomData, ptr::NonNull};
+use kernel::{
+    error::{from_result, VTABLE_DEFAULT_ERROR},
+    prelude::*,
+};
+
+/// What became of a packet to send.
+pub enum Transmit {
+    /// The driver took it, or dropped it.
+    Taken,
+    /// No room: the core keeps it and tries again. The queue must have been stopped.
+    Busy(SkBuff),
+}
+
+/// What a driver does for the network core.
+///
+/// The RTNL is held and the call may sleep where nothing else is said.
+#[vtable]
+pub trait Operations: Sized + Send + Sync + 'static {
+    /// The driver's data of one transmit queue, protected by the queue's transmit lock.
+    type TxQueue: Send;
+
+    /// Brings the interface up: allocates rings, starts polling and queues.
+    fn open(dev: &Device<Self>) -> Result;
+
+    /// Takes the interface down. The core has stopped all queues and sends nothing any more.
+    fn stop(dev: &Device<Self>);
+
+    /// Sends one packet; `more` are about to follow at once on this queue. Softirqs are off (netpoll: interrupts as
+    /// well), the transmit lock is held: must not sleep. Not called while no data is in place for the queue.
+    fn start_xmit(dev: &Device<Self>, queue: TxQueue<'_, Self>, skb: SkBuff, more: bool) -> Transmit;
+
+    /// Takes the addresses to receive for beside the device's own, and the flags ([`Device::is_promiscuous`] and its
+    /// like). On failure the core tries again later.
+    fn set_rx_mode(dev: &Device<Self>, unicast: &AddressList<'_>, multicast: &AddressList<'_>) -> Result;
+
+    /// The device's own address was changed.
+    fn address_changed(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds up statistics. Does not sleep; any context.
+    fn stats(dev: &Device<Self>, stats: &mut LinkStats<'_>);
+
+    /// Accepts an MTU, which is then taken over. It is within the limits of [`Config`](super::Config).
+    fn change_mtu(_dev: &Device<Self>, _mtu: u32) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Switches features on and off.
+    fn set_features(_dev: &Device<Self>, _features: Features) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Queue `queue` has been stopped for longer than the watchdog's timeout. Softirq context, no RTNL, no sleep.
+    fn tx_timeout(dev: &Device<Self>, queue: usize);
+}
+
+/// The table of C callbacks of `T`.
+pub(super) struct VTable<T>(PhantomData<T>);
+
+impl<T: Operations> VTable<T> {
+    extern "C" fn open(dev: *mut bindings::net_device) -> c_int {
+        // SAFETY: The core calls this for a registered device of this table.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        from_result(|| T::open(dev).map(|()| 0))
+    }
+
+    extern "C" fn stop(dev: *mut bindings::net_device) -> c_int {
+        // SAFETY: As in `open`.
+        T::stop(unsafe { Device::<T>::from_raw(dev) });
+        0
+    }
+
+    extern "C" fn start_xmit(
+        skb: *mut bindings::sk_buff,
+        dev: *mut bindings::net_device,
+    ) -> bindings::netdev_tx_t {
+        // SAFETY: The core passes a valid packet and its ownership.
+        let skb = unsafe { SkBuff::from_raw(NonNull::new_unchecked(skb)) };
+        // SAFETY: As in `open`.
+        let device = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: The packet is valid.
+        let index = usize::from(unsafe { (*skb.as_raw()).queue_mapping });
+        let private = device.private().get_ref();
+        let Some(slot) = private.tx.get(index) else {
+            return bindings::netdev_tx_NETDEV_TX_OK;
+        };
+        // SAFETY: There are as many queues as slots.
+        let txq = unsafe { (*dev)._tx.add(index) };
+        // SAFETY: Both are of queue `index`, whose transmit lock the core holds (the device does not ask for lockless
+        // transmit).
+        let Some(queue) = (unsafe { TxQueue::from_xmit(txq, slot) }) else {
+            return bindings::netdev_tx_NETDEV_TX_OK;
+        };
+        // SAFETY: Softirqs are off, so this CPU's flag is ours.
+        let more = unsafe { bindings::nk_xmit_more() };
+        match T::start_xmit(device, queue, skb, more) {
+            Transmit::Taken => bindings::netdev_tx_NETDEV_TX_OK,
+            Transmit::Busy(skb) => {
+                // The core keeps the packet that it passed.
+                skb.into_raw();
+                bindings::netdev_tx_NETDEV_TX_BUSY
+            }
+        }
+    }
+
+    extern "C" fn set_rx_mode(
+        dev: *mut bindings::net_device,
+        uc: *mut bindings::netdev_hw_addr_list,
+        mc: *mut bindings::netdev_hw_addr_list,
+    ) -> c_int {
+        // SAFETY: As in `open`.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: The lists are snapshots that the core keeps for the time of the call.
+        let (uc, mc) = unsafe { (AddressList::from_raw(uc), AddressList::from_raw(mc)) };
+        from_result(|| T::set_rx_mode(dev, &uc, &mc).map(|()| 0))
+    }
+
+    extern "C" fn set_mac_address(dev: *mut bindings::net_device, addr: *mut c_void) -> c_int {
+        // SAFETY: The core passes a socket address with a hardware address; the function checks it.
+        let ret = unsafe { bindings::eth_mac_addr(dev, addr) };
+        if ret == 0 && T::HAS_ADDRESS_CHANGED {
+            // SAFETY: As in `open`.
+            T::address_changed(unsafe { Device::<T>::from_raw(dev) });
+        }
+        ret
+    }
+
+    extern "C" fn stats(dev: *mut bindings::net_device, stats: *mut bindings::rtnl_link_stats64) {
+        // SAFETY: As in `open`; the structure is the core's and ours for the time of the call.
+        let (dev, stats) = unsafe { (Device::<T>::from_raw(dev), &mut *stats) };
+        T::stats(dev, &mut LinkStats::new(stats));
+    }
+
+    extern "C" fn change_mtu(dev: *mut bindings::net_device, mtu: c_int) -> c_int {
+        // SAFETY: As in `open`.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        from_result(|| {
+            let mtu = u32::try_from(mtu)?;
+            T::change_mtu(dev, mtu)?;
+            dev.set_mtu(mtu);
+            Ok(0)
+        })
+    }
+
+    extern "C" fn set_features(dev: *mut bindings::net_device, features: bindings::netdev_features_t) -> c_int {
+        // SAFETY: As in `open`.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        from_result(|| T::set_features(dev, Features::from_raw(features)).map(|()| 0))
+    }
+
+    extern "C" fn tx_timeout(dev: *mut bindings::net_device, queue: c_uint) {
+        // SAFETY: As in `open`.
+        T::tx_timeout(unsafe { Device::<T>::from_raw(dev) }, queue as usize);
+    }
+
+    /// The table, one per driver.
+    pub(super) const OPS: &'static bindings::net_device_ops = &bindings::net_device_ops {
+        ndo_open: Some(Self::open),
+        ndo_stop: Some(Self::stop),
+        ndo_start_xmit: Some(Self::start_xmit),
+        ndo_set_rx_mode_async: Some(Self::set_rx_mode),
+        ndo_set_mac_address: Some(Self::set_mac_address),
+        ndo_validate_addr: Some(bindings::eth_validate_addr),
+        ndo_get_stats64: Some(Self::stats),
+        ndo_change_mtu: if T::HAS_CHANGE_MTU { Some(Self::change_mtu) } else { None },
+        ndo_set_features: if T::HAS_SET_FEATURES { Some(Self::set_features) } else { None },
+        ndo_tx_timeout: Some(Self::tx_timeout),
+        ..pin_init::zeroed()
+    };
+}

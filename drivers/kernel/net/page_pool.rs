@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receive memory: pages that stay mapped for the device and come back when their packets are freed.
+//!
+//! C header: `include/net/page_pool/helpers.h`, `Documentation/networking/page_pool.rst`
+
+use super::napi::NapiAnchor;
+use crate::{bindings, raw};
+use core::ptr::NonNull;
+use kernel::{
+    device,
+    dma::DmaAddress,
+    error::from_err_ptr,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{aref::ARef, Arc},
+};
+
+/// A page pool of one receive queue.
+///
+/// Pages that are still out when it is dropped keep the C object alive until they come back.
+///
+/// # Invariants
+///
+/// The pointer is to a page pool that this owns.
+pub struct PagePool {
+    pool: NonNull<bindings::page_pool>,
+    size: u32,
+    /// The pool refers to it until it is destroyed.
+    _napi: Arc<dyn NapiAnchor>,
+    _device: ARef<device::Device>,
+}
+
+// SAFETY: The pool may be used from any one thread at a time, which `&mut` and ownership see to.
+unsafe impl Send for PagePool {}
+
+impl PagePool {
+    /// Creates a pool of pages of `PAGE_SIZE << order` bytes for a queue of `entries` buffers, mapped for `device`.
+    ///
+    /// `napi` polls the queue: packets that it frees itself return their pages without a lock. May sleep.
+    pub fn new(device: &device::Device, napi: Arc<dyn NapiAnchor>, entries: u32, order: u32) -> Result<Self> {
+        let size = u32::try_from(PAGE_SIZE)?.checked_shl(order).ok_or(EINVAL)?;
+        let mut params: bindings::page_pool_params = pin_init::zeroed();
+        params.__bindgen_anon_1.fast = bindings::page_pool_params__bindgen_ty_1_page_pool_params_fast {
+            order,
+            pool_size: entries,
+            nid: bindings::NUMA_NO_NODE,
+            dev: raw::device(device),
+            napi: napi.as_napi(),
+            dma_dir: bindings::dma_data_direction_DMA_FROM_DEVICE,
+            max_len: size,
+            offset: 0,
+        };
+        params.__bindgen_anon_2.slow.netdev = napi.as_netdev();
+        params.__bindgen_anon_2.slow.flags =
+            bindings::nk_const_NK_PP_FLAG_DMA_MAP | bindings::nk_const_NK_PP_FLAG_DMA_SYNC_DEV;
+        // SAFETY: The parameters are complete; what they point to is kept alive by the fields of `Self`.
+        let pool = from_err_ptr(unsafe { bindings::page_pool_create(&params) })?;
+        Ok(Self {
+            // INVARIANT: Just created.
+            pool: NonNull::new(pool).ok_or(ENOMEM)?,
+            size,
+            _napi: napi,
+            _device: device.into(),
+        })
+    }
+
+    /// Takes a page, `None` if there is no memory. In the poll function of the pool's NAPI, or while that is disabled.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<RxPage> {
+        // SAFETY: The pool is ours, and `&mut` excludes other allocators.
+        let page = unsafe { bindings::page_pool_alloc_pages(self.pool.as_ptr(), GFP_RX) };
+        NonNull::new(page).map(|page| RxPage { page, size: self.size })
+    }
+}
+
+/// `GFP_ATOMIC | __GFP_NOWARN`: the queue is refilled at the next chance.
+const GFP_RX: bindings::gfp_t = bindings::nk_const_NK_GFP_RX;
+
+impl Drop for PagePool {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariants.
+        unsafe { bindings::page_pool_destroy(self.pool.as_ptr()) };
+    }
+}
+
+/// An owned page of a pool; dropping it gives it back. Any context.
+///
+/// # Invariants
+///
+/// The pointer is to the first page of `size` bytes that belong to a page pool; this owns one reference, the only one.
+pub struct RxPage {
+    page: NonNull<bindings::page>,
+    size: u32,
+}
+
+// SAFETY: A page has no ties to a thread; returning it is allowed from any context.
+unsafe impl Send for RxPage {}
+
+impl RxPage {
+    /// Bytes.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Where the device sees the page.
+    #[inline]
+    pub fn dma_address(&self) -> DmaAddress {
+        // SAFETY: By the type invariants; the pool mapped it.
+        unsafe { bindings::nk_page_pool_dma_addr(self.page.as_ptr()) }
+    }
+
+    /// Makes what the device wrote to the first `len` bytes visible to the CPU.
+    #[inline]
+    pub fn sync_for_cpu(&self, len: u32) {
+        // SAFETY: By the type invariants; the range lies in the page.
+        unsafe {
+            let pool = bindings::nk_page_pool_of(self.page.as_ptr());
+            bindings::nk_page_pool_sync_for_cpu(pool, self.page.as_ptr(), 0, len.min(self.size));
+        }
+    }
+
+    /// Start of a range of the page, `EINVAL` if it is not within.
+    #[inline]
+    pub(super) fn bytes(&self, offset: u32, len: u32) -> Result<*const u8> {
+        match offset.checked_add(len) {
+            // SAFETY: By the type invariants; low memory is always mapped, and the offset lies within the page.
+            Some(end) if end <= self.size => Ok(unsafe {
+                bindings::nk_page_address(self.page.as_ptr()).cast::<u8>().cast_const().add(offset as usize)
+            }),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Gives up the reference without returning the page.
+    #[inline]
+    pub(super) fn into_raw(self) -> *mut bindings::page {
+        core::mem::ManuallyDrop::new(self).page.as_ptr()
+    }
+}
+
+impl Drop for RxPage {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the type invariants; the pool outlives its pages.
+        unsafe { bindings::nk_page_pool_put(bindings::nk_page_pool_of(self.page.as_ptr()), self.page.as_ptr()) };
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Transmit queues: the lock, what it protects, stopping and waking, byte queue limits.
+//!
+//! A driver's state of a transmit queue is both filled in `start_xmit` and emptied by whoever reaps completions. Here
+//! the queue's own transmit lock protects it, which the core holds anyway around `start_xmit`; reapers take it. So no
+//! second lock is paid per packet, and stopping and waking cannot miss each other.
+//!
+//! C header: `include/linux/netdevice.h`
+
+use super::operations::Operations;
+use crate::bindings;
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+};
+
+/// A driver's data of one queue, protected by the queue's transmit lock.
+pub(super) struct TxSlot<Q>(UnsafeCell<Option<Q>>);
+
+impl<Q> TxSlot<Q> {
+    pub(super) const fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+}
+
+/// A transmit queue whose lock is not held.
+pub struct TxQueueRef<'a, T: Operations> {
+    txq: *mut bindings::netdev_queue,
+    slot: &'a TxSlot<T::TxQueue>,
+}
+
+impl<'a, T: Operations> TxQueueRef<'a, T> {
+    /// # Safety
+    ///
+    /// `txq` is the queue of a device that lives for `'a`, and `slot` is the slot of that same queue.
+    #[inline]
+    pub(super) unsafe fn new(txq: *mut bindings::netdev_queue, slot: &'a TxSlot<T::TxQueue>) -> Self {
+        Self { txq, slot }
+    }
+
+    /// Takes the transmit lock. From process or softirq context; not from within a transmit on any queue.
+    pub fn lock(self) -> TxQueueGuard<'a, T> {
+        // SAFETY: The queue is alive by the requirements of `new`.
+        unsafe { bindings::nk_tx_lock_bh(self.txq) };
+        // SAFETY: The lock was just taken, with softirqs off.
+        unsafe { TxQueueGuard::new(self, true) }
+    }
+
+    /// Takes the transmit lock unless someone holds it, as a NAPI poll function does.
+    #[inline]
+    pub fn try_lock(self, _softirq: &super::NapiContext<'_>) -> Option<TxQueueGuard<'a, T>> {
+        // SAFETY: The queue is alive, and the caller is in softirq context as its NAPI context proves.
+        if !unsafe { bindings::nk_tx_trylock(self.txq) } {
+            return None;
+        }
+        // SAFETY: The lock was just taken.
+        Some(unsafe { TxQueueGuard::new(self, false) })
+    }
+}
+
+/// A transmit queue whose lock is held.
+pub struct TxQueueGuard<'a, T: Operations> {
+    queue: TxQueueRef<'a, T>,
+    bh: bool,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<'a, T: Operations> TxQueueGuard<'a, T> {
+    /// # Safety
+    ///
+    /// The caller has taken the queue's transmit lock and gives it to the guard; `bh` says with softirqs turned off.
+    #[inline]
+    unsafe fn new(queue: TxQueueRef<'a, T>, bh: bool) -> Self {
+        Self { queue, bh, not_send: PhantomData }
+    }
+
+    fn slot(&mut self) -> &mut Option<T::TxQueue> {
+        // SAFETY: The transmit lock is held, and the borrow ends before the guard does.
+        unsafe { &mut *self.queue.slot.0.get() }
+    }
+
+    /// Puts the driver's data of this queue in place and returns what was there.
+    pub fn replace(&mut self, data: Option<T::TxQueue>) -> Option<T::TxQueue> {
+        core::mem::replace(self.slot(), data)
+    }
+
+    /// The queue with the driver's data, if there is any.
+    #[inline]
+    pub fn queue(&mut self) -> Option<TxQueue<'_, T>> {
+        let txq = self.queue.txq;
+        // SAFETY: The transmit lock is held for as long as the borrow of the guard lasts.
+        self.slot().as_mut().map(|data| unsafe { TxQueue::new(txq, data) })
+    }
+
+    /// Forgets what byte queue limits know of the queue, whose packets are all gone.
+    pub fn reset_limits(&mut self) {
+        // SAFETY: The queue is alive and locked.
+        unsafe { bindings::nk_tx_reset(self.queue.txq) };
+    }
+}
+
+impl<T: Operations> Drop for TxQueueGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: The lock is held by the type's construction, taken with the matching function by this thread.
+        unsafe {
+            if self.bh {
+                bindings::nk_tx_unlock_bh(self.queue.txq);
+            } else {
+                bindings::nk_tx_unlock(self.queue.txq);
+            }
+        }
+    }
+}
+
+/// A locked transmit queue and the driver's data of it. All methods are for any context that has one.
+pub struct TxQueue<'a, T: Operations> {
+    txq: *mut bindings::netdev_queue,
+    data: &'a mut T::TxQueue,
+}
+
+impl<'a, T: Operations> TxQueue<'a, T> {
+    /// # Safety
+    ///
+    /// `txq` is alive and its transmit lock held for `'a`; `data` is what the lock protects.
+    #[inline]
+    unsafe fn new(txq: *mut bindings::netdev_queue, data: &'a mut T::TxQueue) -> Self {
+        Self { txq, data }
+    }
+
+    /// The queue for a call of `start_xmit`, `None` if no data is in place.
+    ///
+    /// # Safety
+    ///
+    /// `txq` and `slot` belong together, and the core holds the transmit lock for `'a`.
+    #[inline]
+    pub(super) unsafe fn from_xmit(
+        txq: *mut bindings::netdev_queue,
+        slot: &'a TxSlot<T::TxQueue>,
+    ) -> Option<Self> {
+        // SAFETY: The lock protects the slot, and the core holds it.
+        let data = unsafe { &mut *slot.0.get() }.as_mut()?;
+        // SAFETY: By this function's requirements.
+        Some(unsafe { Self::new(txq, data) })
+    }
+
+    /// Tells byte queue limits that `bytes` were queued, `more` packets being about to follow at once
+    /// (`__netdev_tx_sent_queue()`). Returns whether the hardware must be told of the packet now.
+    #[inline]
+    pub fn sent(&mut self, bytes: u32, more: bool) -> bool {
+        // SAFETY: The queue is alive and locked.
+        unsafe { bindings::nk_tx_sent(self.txq, bytes, more) }
+    }
+
+    /// Tells byte queue limits that packets are done (`netdev_tx_completed_queue()`).
+    #[inline]
+    pub fn completed(&mut self, packets: u32, bytes: u32) {
+        // SAFETY: The queue is alive; completions are serialised by its lock.
+        unsafe { bindings::nk_tx_completed(self.txq, packets, bytes) };
+    }
+
+    /// Stops the queue: the core sends nothing on it until it is woken.
+    #[inline]
+    pub fn stop(&mut self) {
+        // SAFETY: The queue is alive.
+        unsafe { bindings::nk_tx_stop(self.txq) };
+    }
+
+    /// Whether the driver stopped the queue.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        // SAFETY: The queue is alive.
+        unsafe { bindings::nk_tx_stopped(self.txq) }
+    }
+
+    /// Lets the core send again, from within a transmit.
+    #[inline]
+    pub fn start(&mut self) {
+        // SAFETY: The queue is alive.
+        unsafe { bindings::nk_tx_start(self.txq) };
+    }
+
+    /// Lets the core send again and makes it try.
+    #[inline]
+    pub fn wake(&mut self) {
+        // SAFETY: The queue is alive.
+        unsafe { bindings::netif_tx_wake_queue(self.txq) };
+    }
+}
+
+impl<T: Operations> Deref for TxQueue<'_, T> {
+    type Target = T::TxQueue;
+
+    #[inline]
+    fn deref(&self) -> &T::TxQueue {
+        self.data
+    }
+}
+
+impl<T: Operations> DerefMut for TxQueue<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T::TxQueue {
+        self.data
+    }
+}
