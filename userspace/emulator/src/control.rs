@@ -15,7 +15,7 @@ use crate::poller::{Poller, Source};
 
 /// Longest command line.
 const MAX_LINE: usize = 256;
-/// Clients served at a time; more wait.
+/// Clients served at a time.
 const MAX_CLIENTS: usize = 16;
 
 /// A command, decoded.
@@ -112,7 +112,7 @@ impl Control {
         let listen = || {
             let listener = UnixListener::bind(&path)?;
             listener.set_nonblocking(true)?;
-            poller.add(&listener, Source::Control)?;
+            poller.add_listener(&listener, Source::Control)?;
             io::Result::Ok(listener)
         };
         let listener = listen().with_context(|| format!("cannot listen on {}", path.display()))?;
@@ -123,11 +123,19 @@ impl Control {
         })
     }
 
-    /// Takes in a client.
+    /// Takes in all clients that wait.
     pub(crate) fn accept(&mut self, poller: &Poller) {
-        let Ok((stream, _)) = self.listener.accept() else {
-            return;
-        };
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.take(stream, poller),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => return tracing::warn!(%error, "control socket"),
+            }
+        }
+    }
+
+    /// Takes a client in; without a free place for it, it is turned away.
+    fn take(&mut self, stream: UnixStream, poller: &Poller) {
         let free = self.clients.iter().position(Option::is_none);
         let Some((index, slot)) = free.and_then(|i| Some((i, self.clients.get_mut(i)?))) else {
             return tracing::warn!("too many clients of the control socket");

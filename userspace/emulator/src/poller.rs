@@ -54,7 +54,7 @@ impl Source {
     }
 }
 
-/// A level-triggered epoll instance.
+/// An epoll instance, level-triggered but for listening sockets.
 #[derive(Debug)]
 pub(crate) struct Poller(OwnedFd);
 
@@ -66,6 +66,18 @@ impl Poller {
     /// Waits until `fd` is readable. Closing `fd` takes it out again.
     pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> Result<(), Errno> {
         epoll::add(&self.0, fd, source.encode(), EventFlags::IN)
+    }
+
+    /// Reports a listening socket once for each batch of connections, which are to be
+    /// accepted until none is left. One that cannot be accepted (no descriptors are left)
+    /// then does not keep the loop busy.
+    pub(crate) fn add_listener(&self, fd: impl AsFd, source: Source) -> Result<(), Errno> {
+        epoll::add(
+            &self.0,
+            fd,
+            source.encode(),
+            EventFlags::IN | EventFlags::ET,
+        )
     }
 
     /// From now on waits until `fd` is writable, or else readable.

@@ -32,7 +32,7 @@ impl Port {
     pub(crate) fn open(dir: &Path, node: u16, poller: &Poller) -> anyhow::Result<Self> {
         let listener = Listener::bind(&dir.join(format!("node{node}.sock")))?;
         poller
-            .add(&listener, Source::Listener(node))
+            .add_listener(&listener, Source::Listener(node))
             .context("cannot wait for guests")?;
         Ok(Self {
             node,
@@ -51,17 +51,18 @@ impl Port {
         // The guest that was here may be gone without our having looked yet.
         self.serve(fabric, poller);
         let node = self.node;
-        let connection = match self.listener.accept() {
-            Ok(Some(connection)) => connection,
-            Ok(None) => return,
-            Err(error) => return tracing::error!(node, %error, "cannot accept a VMM"),
-        };
-        if self.guest.is_some() {
-            return tracing::warn!(node, "turned a second VMM away");
-        }
-        if let Err(error) = self.attach(connection, fabric, poller) {
-            tracing::error!(node, error = format!("{error:#}"), "cannot serve the VMM");
-            fabric.disconnect(node);
+        loop {
+            let connection = match self.listener.accept() {
+                Ok(Some(connection)) => connection,
+                Ok(None) => return,
+                Err(error) => return tracing::error!(node, %error, "cannot accept a VMM"),
+            };
+            if self.guest.is_some() {
+                tracing::warn!(node, "turned a second VMM away");
+            } else if let Err(error) = self.attach(connection, fabric, poller) {
+                tracing::error!(node, error = format!("{error:#}"), "cannot serve the VMM");
+                fabric.disconnect(node);
+            }
         }
     }
 

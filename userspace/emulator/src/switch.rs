@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context};
 use nupa_controller::{Clock, Fabric, FabricConfig, MonotonicClock};
+use rustix::process::{getrlimit, setrlimit, Resource};
 use rustix::rand::{getrandom, GetRandomFlags};
 
 use crate::cli::Args;
@@ -49,6 +50,7 @@ impl Switch {
             ensure!(known, "--fault: there is no node {}", fault.node);
             fabric.set_fault(fault.node, fault.fault)?;
         }
+        raise_file_limit();
         let poller = Poller::new().context("epoll")?;
         let signals = Signals::new().context("signals")?;
         poller.add(&signals, Source::Signal).context("signals")?;
@@ -134,6 +136,16 @@ fn port(ports: &mut [Port], node: u16) -> Option<&mut Port> {
 fn make_dir(dir: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.with_context(|| format!("cannot make directory {}", dir.display()))
+}
+
+/// Raises the limit of open files as far as we may: with many guests, eventfds (one per
+/// vector) soon exceed the usual 1024.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 /// A random non-zero identity.
