@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+#
+# What the scripts for nodes share: where a node's files are, how to reach it, whether it runs.
+# To be sourced, never run.
+
+# shellcheck source=../scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../scripts/lib.sh"
+
+# Sockets lie in the run directory, and a socket's path has at most 107 characters.
+run_dir=${NUPA_RUN:-$build/run}
+if ((${#run_dir} > 80)); then
+	run_dir=${XDG_RUNTIME_DIR:-/tmp}/nupa-$UID-$(key_of "$run_dir")
+fi
+
+# check_node N: a node number, which is also the controller's place in the switch.
+check_node() {
+	[[ ${1:-} =~ ^[1-9][0-9]?$ ]] && (($1 <= 64)) || die "a node is a number from 1 to 64, not '${1:-}'"
+}
+
+# running NAME: whether the process of NAME.pid in the run directory lives. A number that the
+# system gave to another process meanwhile does not count.
+running() {
+	local pid
+	[[ -s $run_dir/$1.pid ]] || return
+	pid=$(<"$run_dir/$1.pid")
+	tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF "$run_dir"
+}
+
+# stop_process NAME: ends the process of NAME.pid and waits until it is gone.
+stop_process() {
+	local pid tries
+	if running "$1"; then
+		pid=$(<"$run_dir/$1.pid")
+		kill "$pid" 2>/dev/null || :
+		for ((tries = 0; tries < 100; tries++)); do
+			running "$1" || break
+			sleep 0.05
+		done
+		if running "$1"; then kill -9 "$pid" 2>/dev/null || :; fi
+	fi
+	rm -f "$run_dir/$1.pid"
+}
+
+# node_ssh N [ARG...]: ssh into node N. The first log-in leaves a connection that later ones share,
+# because a key exchange takes most of a second under TCG.
+node_ssh() {
+	local node=$1
+	shift
+	"$top/scripts/in-root" ssh -p "$(<"$run_dir/node$node.port")" -i "$guest_dir/id_ed25519" \
+		-o IdentitiesOnly=yes -o UserKnownHostsFile="$guest_dir/known_hosts" -o LogLevel=ERROR \
+		-o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -F none \
+		-o ControlPath="$run_dir/node$node.mux" -o ControlMaster=auto -o ControlPersist=yes \
+		root@127.0.0.1 "$@"
+}
