@@ -15,6 +15,42 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod check;
 pub mod client;
+pub mod engine;
+pub mod fabric;
 pub mod hal;
+pub mod limits;
+pub mod node;
 pub mod storage;
+
+mod access;
+mod counters;
+mod cq;
+mod create;
+mod create_qp;
+mod descriptor;
+mod eq;
+mod filter;
+mod flush;
+mod initiator;
+mod list;
+mod membership;
+mod objects;
+mod pages;
+mod qp;
+mod recv;
+mod region;
+mod request;
+mod ring;
+mod schedule;
+mod slots;
+mod span;
+mod target;
+
+pub use self::{
+    engine::Engine,
+    fabric::Fabric,
+    limits::Limits,
+    node::{Node, NodeConfig},
+};

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Key checks: from keys and addresses to spans.
+
+use crate::{
+    check::{Check, Refusal},
+    node::{Node, Regions},
+    qp::QueuePair,
+    span::Span,
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{ACCESS_LOCAL_WRITE, QP_FLAG_PRIVILEGED},
+    ident::{key_index, DMA_LKEY},
+    status::WcStatus,
+    wqe::Sge,
+};
+
+/// What a local access is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Data is taken from there.
+    Source,
+    /// Data is put there.
+    Destination,
+}
+
+/// Checks one scatter/gather entry of a queue pair.
+#[inline]
+pub(crate) fn local<S: Storage, P>(
+    regions: &Regions<S>,
+    pair: &QueuePair<P>,
+    sge: &Sge,
+    purpose: Purpose,
+) -> Result<Span, Refusal> {
+    let refused = |check| Refusal::new(WcStatus::LocalProtection, check);
+    let (addr, len, key) = (sge.addr.get(), sge.len.get(), sge.lkey.get());
+    if key == DMA_LKEY {
+        if pair.flags & QP_FLAG_PRIVILEGED == 0 {
+            return Err(refused(Check::LocalKey));
+        }
+        addr.checked_add(u64::from(len))
+            .ok_or(refused(Check::LocalRange))?;
+        return Ok(Span::direct(addr, len));
+    }
+    let number = key_index(key);
+    let region = regions
+        .get(number)
+        .filter(|region| region.key == key && region.pd == pair.pd);
+    let region = region.ok_or(refused(Check::LocalKey))?;
+    if purpose == Purpose::Destination && region.access & ACCESS_LOCAL_WRITE == 0 {
+        return Err(refused(Check::LocalRight));
+    }
+    region
+        .span(number, addr, len)
+        .ok_or(refused(Check::LocalRange))
+}
+
+impl<S: Storage> Node<S> {
+    /// Checks a remote access, made through this node's queue pair `pair`, that needs `right` (an `ACCESS_REMOTE_*`).
+    /// An access of no bytes needs no key.
+    #[inline]
+    pub(crate) fn remote_span(
+        &self,
+        pair: &QueuePair<S::Pages>,
+        key: u32,
+        addr: u64,
+        len: u32,
+        right: u32,
+    ) -> Result<Span, Refusal> {
+        let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
+        if pair.access & right == 0 {
+            return Err(refused(Check::RemoteRight));
+        }
+        if len == 0 {
+            return Ok(Span::direct(0, 0));
+        }
+        let number = key_index(key);
+        let known = |region: &&crate::region::Region<_>| region.key == key && region.pd == pair.pd;
+        let region = self
+            .regions
+            .get(number)
+            .filter(known)
+            .ok_or(refused(Check::RemoteKey))?;
+        if region.access & right == 0 {
+            return Err(refused(Check::RemoteRight));
+        }
+        region
+            .span(number, addr, len)
+            .ok_or(refused(Check::RemoteRange))
+    }
+}

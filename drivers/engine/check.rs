@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the engine refuses, and why.
+
+use nupa_proto::status::WcStatus;
+
+/// The check that a request failed; goes into [`nupa_proto::cqe::Cqe::vendor_error`] for people to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Check {
+    /// Block count of a descriptor.
+    Blocks = 1,
+    /// Opcode unknown, or not for this kind of queue pair.
+    Opcode = 2,
+    /// Undefined or contradictory flags.
+    Flags = 3,
+    /// Number of entries or inline bytes.
+    DataCount = 4,
+    /// A reserved field is not zero.
+    Reserved = 5,
+    /// The descriptor could not be read from memory.
+    DescriptorMemory = 6,
+    /// The producer index lies outside of the ring.
+    Doorbell = 7,
+    /// Local key.
+    LocalKey = 16,
+    /// Range within the local region.
+    LocalRange = 17,
+    /// Right of the local region.
+    LocalRight = 18,
+    /// Message or frame length.
+    Length = 19,
+    /// Local memory could not be reached.
+    LocalMemory = 20,
+    /// Remote key, its tag or its domain.
+    RemoteKey = 32,
+    /// Range within the remote region.
+    RemoteRange = 33,
+    /// Right of the remote region or queue pair.
+    RemoteRight = 34,
+    /// Remote memory could not be reached.
+    RemoteMemory = 35,
+    /// The node is down, or it or we were reset since the connection was made.
+    Node = 48,
+    /// No such queue pair at the peer, or not connected to this one.
+    Peer = 49,
+    /// The peer's queue pair does not receive in its state.
+    PeerState = 50,
+    /// No receive buffer.
+    NoBuffer = 51,
+    /// The receive buffer is too short.
+    BufferLength = 52,
+    /// The receive descriptor is malformed.
+    BufferDescriptor = 53,
+    /// The queue pair was in the error state.
+    Flushed = 64,
+}
+
+/// A request that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the completion says.
+    pub status: WcStatus,
+    /// Why.
+    pub check: Check,
+}
+
+impl Refusal {
+    #[inline]
+    pub(crate) const fn new(status: WcStatus, check: Check) -> Self {
+        Self { status, check }
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Counters of a node's port.
+
+use nupa_proto::admin::PortCounters;
+use zerocopy::little_endian::U64;
+
+/// A count that wraps around.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count(u64);
+
+impl Count {
+    #[inline]
+    pub(crate) fn add(&mut self, n: u32) {
+        self.0 = self.0.wrapping_add(u64::from(n));
+    }
+}
+
+/// Declares [`Counters`] with the fields of [`PortCounters`].
+macro_rules! counters {
+    ($($name:ident,)+) => {
+        /// Counters of a node's port; fields as in [`PortCounters`].
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: Count,)+ }
+
+        impl Counters {
+            pub(crate) fn to_wire(self) -> PortCounters {
+                PortCounters { $($name: U64::new(self.$name.0),)+ }
+            }
+        }
+    };
+}
+
+counters! {
+    tx_frames,
+    tx_bytes,
+    rx_frames,
+    rx_bytes,
+    rx_no_buffer,
+    rx_filtered,
+    tx_rnr_waits,
+    tx_errors,
+    tx_messages,
+    tx_message_bytes,
+    rx_messages,
+    rx_message_bytes,
+    remote_access_errors,
+    bad_descriptors,
+    kicks,
+    interrupts,
+}

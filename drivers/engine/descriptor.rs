@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Send descriptors: from bytes to checked values.
+
+use crate::check::{Check, Refusal};
+use nupa_proto::{
+    frame::FrameMeta,
+    status::WcStatus,
+    wqe::{
+        blocks_for, Control, Opcode, RemoteSegment, Sge, BLOCK_SIZE, DATA_OFFSET, MAX_BLOCKS,
+        MAX_INLINE, MAX_SEND_SGE, OP_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
+    },
+};
+use zerocopy::FromBytes;
+
+/// All flags that a descriptor may have.
+const FLAGS: u8 = WQE_SIGNALED | WQE_SOLICITED | WQE_FENCE | WQE_INLINE;
+
+/// Room for the longest descriptor, and the copy of one that is being worked on.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    bytes: [u8; MAX_BLOCKS * BLOCK_SIZE],
+}
+
+/// The control segment, checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub(crate) opcode: Opcode,
+    pub(crate) flags: u8,
+    pub(crate) blocks: u8,
+    pub(crate) imm_or_key: u32,
+    pub(crate) wr_id: u64,
+    data_count: u8,
+}
+
+impl Header {
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.flags & WQE_INLINE != 0
+    }
+
+    /// Inline bytes of the descriptor.
+    #[inline]
+    pub(crate) fn inline_len(&self) -> u32 {
+        u32::from(self.data_count)
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+const fn malformed(check: Check) -> Refusal {
+    Refusal::new(WcStatus::LocalQpOperation, check)
+}
+
+impl Descriptor {
+    pub(crate) const fn new() -> Self {
+        Self {
+            bytes: [0; MAX_BLOCKS * BLOCK_SIZE],
+        }
+    }
+
+    /// Where block `n` is copied to.
+    #[inline]
+    pub(crate) fn block_mut(&mut self, n: u8) -> Option<&mut [u8; BLOCK_SIZE]> {
+        let start = usize::from(n).wrapping_mul(BLOCK_SIZE);
+        self.bytes.get_mut(start..)?.first_chunk_mut()
+    }
+
+    /// The control segment as it is, of a descriptor that need not be valid.
+    #[inline]
+    pub(crate) fn control(&self) -> Control {
+        Control::read_from_prefix(&self.bytes)
+            .map_or_else(|_| Control::default(), |(control, _)| control)
+    }
+
+    /// Checks the control segment; only the first block need be there.
+    #[inline]
+    pub(crate) fn header(&self) -> Result<Header, Refusal> {
+        let control = self.control();
+        let opcode = Opcode::try_from(control.opcode).map_err(|_| malformed(Check::Opcode))?;
+        if control.flags & !FLAGS != 0 {
+            return Err(malformed(Check::Flags));
+        }
+        let count = usize::from(control.data_count);
+        let (most, bytes) = if control.flags & WQE_INLINE != 0 {
+            (MAX_INLINE, count)
+        } else {
+            (MAX_SEND_SGE, count.wrapping_mul(size_of::<Sge>()))
+        };
+        if count > most {
+            return Err(malformed(Check::DataCount));
+        }
+        let blocks = usize::from(control.blocks);
+        if blocks > MAX_BLOCKS || blocks < blocks_for(bytes) {
+            return Err(malformed(Check::Blocks));
+        }
+        Ok(Header {
+            opcode,
+            flags: control.flags,
+            blocks: control.blocks,
+            imm_or_key: control.imm_or_key.get(),
+            wr_id: control.wr_id.get(),
+            data_count: control.data_count,
+        })
+    }
+
+    /// The operation segment of a remote access.
+    #[inline]
+    pub(crate) fn remote(&self) -> Result<RemoteSegment, Refusal> {
+        let segment: RemoteSegment = self.at(OP_OFFSET)?;
+        if segment.reserved.get() != 0 {
+            return Err(malformed(Check::Reserved));
+        }
+        Ok(segment)
+    }
+
+    /// The offload state of a frame.
+    #[inline]
+    pub(crate) fn meta(&self) -> Result<FrameMeta, Refusal> {
+        self.at(OP_OFFSET)
+    }
+
+    /// Scatter/gather entries; none with inline data.
+    #[inline]
+    pub(crate) fn sges(&self, header: &Header) -> impl Iterator<Item = Sge> + '_ {
+        let count = if header.is_inline() {
+            0
+        } else {
+            usize::from(header.data_count)
+        };
+        let bytes = self.bytes.get(DATA_OFFSET..).unwrap_or_default();
+        let entries = bytes.chunks_exact(size_of::<Sge>()).take(count);
+        entries.filter_map(|entry| Sge::read_from_bytes(entry).ok())
+    }
+
+    /// The first `len` inline bytes.
+    #[inline]
+    pub(crate) fn inline(&self, len: u32) -> &[u8] {
+        let bytes = self.bytes.get(DATA_OFFSET..).unwrap_or_default();
+        bytes.get(..len as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn at<T: FromBytes>(&self, offset: usize) -> Result<T, Refusal> {
+        let bytes = self.bytes.get(offset..).unwrap_or_default();
+        T::read_from_prefix(bytes)
+            .map(|(value, _)| value)
+            .map_err(|_| malformed(Check::Blocks))
+    }
+}

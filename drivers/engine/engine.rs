@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The data path: from a doorbell to completions on both sides.
+
+use crate::{
+    check::{Check, Refusal},
+    descriptor::Descriptor,
+    fabric::Fabric,
+    hal::{Clock, Platform},
+    initiator::Fetched,
+    node::Node,
+    qp::Wait,
+    request::{Landing, Outcome, Request},
+    slots::Owner,
+    span::{peek, scatter, transfer, Fault, Side, Spans},
+    storage::Storage,
+    target::{Declined, Patience},
+};
+use nupa_proto::{
+    admin::{QpStateCode, RNR_FOREVER},
+    ident::NODE_FLOOD,
+    status::WcStatus,
+    wqe::Opcode,
+};
+
+/// What a send queue may do at one go: one per request and one per 4 KiB moved. Then others have their turn.
+const BUDGET: u32 = 1024;
+
+/// Scratch space of the data path; one per thread that runs it.
+///
+/// Each call works on a [`Fabric`], runs to its end and never blocks. Calls may leave work behind that others must have
+/// a turn before, or that waits for time to pass: [`Engine::run`] is to be called after each batch of other calls, and
+/// when the time has come that it returned.
+pub struct Engine {
+    pub(crate) request: Request,
+    pub(crate) landing: Spans,
+    pub(crate) descriptor: Descriptor,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Engine {
+    /// Scratch space without work.
+    pub const fn new() -> Self {
+        Self {
+            request: Request::new(),
+            landing: Spans::new(),
+            descriptor: Descriptor::new(),
+        }
+    }
+
+    /// A store to the trapped page of doorbell page pair `page`, at `slot`.
+    pub fn kick<F: Fabric>(&mut self, fabric: &mut F, node: u16, page: u32, slot: u16) {
+        self.kicked(fabric, node, page, slot, None);
+    }
+
+    /// As [`Engine::kick`], with the descriptor before `index` in the push slot.
+    pub fn push_kick<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        node: u16,
+        page: u32,
+        slot: u16,
+        index: u32,
+    ) {
+        self.kicked(fabric, node, page, slot, Some(index));
+    }
+
+    fn kicked<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        page: u32,
+        slot: u16,
+        pushed: Option<u32>,
+    ) {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            return;
+        };
+        node.counters.kicks.add(1);
+        match node.slots.owner(page, slot) {
+            Some(Owner::Send(qpn)) => {
+                // A queue that waits for the target's buffers gains nothing from more requests behind.
+                let waits = |wait| matches!(wait, Wait::Buffers { .. });
+                if !node
+                    .pairs
+                    .get(qpn)
+                    .is_some_and(|pair| waits(pair.send.wait))
+                {
+                    self.serve(fabric, id, qpn, pushed);
+                }
+            }
+            Some(Owner::Recv(qpn)) => self.replenished(fabric, id, qpn),
+            Some(Owner::Consumer) | None => {}
+        }
+    }
+
+    /// New receive entries were posted: whoever waits for them goes on.
+    fn replenished<F: Fabric>(&mut self, fabric: &mut F, id: u16, qpn: u32) {
+        let Some((node, platform)) = fabric.node_mut(id) else {
+            return;
+        };
+        let Some(pair) = node.pairs.get_mut(qpn) else {
+            return;
+        };
+        if pair.state == QpStateCode::Err {
+            node.flush(platform, qpn, &mut self.descriptor);
+        } else if core::mem::take(&mut pair.recv.wanted) {
+            self.wake(fabric, id, qpn);
+            self.take_turns(fabric);
+        }
+    }
+
+    /// Serves a send queue until it is empty, has to wait, or has used up its budget.
+    pub(crate) fn serve<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        qpn: u32,
+        pushed: Option<u32>,
+    ) {
+        if let Some((node, _)) = fabric.node_mut(id) {
+            node.unpark(qpn);
+        }
+        let mut budget = BUDGET;
+        while budget > 0 {
+            let Some((node, platform)) = fabric.node_mut(id) else {
+                return;
+            };
+            let Some(pair) = node.pairs.get(qpn) else {
+                return;
+            };
+            if pair.send.ring.is_none() {
+                return;
+            }
+            match pair.state {
+                QpStateCode::Rts => {}
+                QpStateCode::Err => {
+                    node.flush(platform, qpn, &mut self.descriptor);
+                    return self.wake(fabric, id, qpn);
+                }
+                _ => return,
+            }
+            let Self {
+                request,
+                descriptor,
+                ..
+            } = self;
+            let fetched = node.fetch(platform, qpn, pushed, descriptor, request);
+            let outcome = match fetched {
+                Fetched::Request => self.execute(fabric),
+                Fetched::Refused(refusal) => Outcome::Refused(refusal),
+                Fetched::Doorbell => {
+                    node.counters.bad_descriptors.add(1);
+                    return node.fail(platform, qpn);
+                }
+                Fetched::Nothing => {
+                    let polled = node.polled;
+                    let pair = node.pairs.get(qpn);
+                    if pair.is_some_and(|pair| pair.publish(platform, polled)) {
+                        budget = budget.saturating_sub(1);
+                        continue;
+                    }
+                    return;
+                }
+            };
+            if !self.settle(fabric, outcome) {
+                return;
+            }
+            budget = budget.saturating_sub((self.request.len >> 12).saturating_add(1));
+        }
+        if let Some((node, _)) = fabric.node_mut(id) {
+            node.schedule(qpn);
+        }
+    }
+
+    /// Completes the request at hand, or lets it wait. Returns whether its send queue can be served further now.
+    #[inline]
+    fn settle<F: Fabric>(&mut self, fabric: &mut F, outcome: Outcome) -> bool {
+        let request = &self.request;
+        let Some((node, platform)) = fabric.node_mut(request.source.node) else {
+            return false;
+        };
+        let result = match outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Refused(refusal) => Err(refusal),
+            Outcome::NoBuffer { node: target, qpn } => {
+                let wait = Wait::Buffers { node: target, qpn };
+                if node.wait_for_buffers(platform, request.source.qpn, wait) {
+                    return false;
+                }
+                Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
+            }
+        };
+        node.finish_send(platform, request, result)
+    }
+
+    /// Carries the request at hand out.
+    #[inline]
+    fn execute<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
+        match self.request.opcode {
+            Opcode::Nop => Outcome::Done,
+            Opcode::Frame => self.execute_frame(fabric),
+            _ => self.execute_message(fabric),
+        }
+    }
+
+    #[inline]
+    fn execute_message<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
+        let target = self.request.target.node;
+        if !fabric
+            .node(self.request.source.node)
+            .is_some_and(|(node, _)| node.is_up())
+        {
+            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        }
+        let Some((node, platform)) = fabric.node_mut(target) else {
+            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        };
+        match node.accept(platform, &self.request, &mut self.landing) {
+            Ok(landing) => self.land(fabric, target, &landing),
+            Err(declined) => declined.outcome(target),
+        }
+    }
+
+    #[inline]
+    fn execute_frame<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
+        let address = match self.frame_address(fabric) {
+            Ok(address) => address,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        match self.request.target.node {
+            NODE_FLOOD => self.flood(fabric, &address),
+            node => self.deliver(fabric, node, &address, Patience::Wait),
+        }
+    }
+
+    /// Destination address of the frame at hand.
+    #[inline]
+    fn frame_address<F: Fabric>(&self, fabric: &F) -> Result<[u8; 6], Refusal> {
+        let down = Refusal::new(WcStatus::RetryExceeded, Check::Node);
+        let (node, side) = self.sender(fabric).ok_or(down)?;
+        if !node.is_up() {
+            return Err(down);
+        }
+        let mut address = [0; 6];
+        if self.request.inline {
+            let inline = self.descriptor.inline(self.request.len);
+            address = inline.first_chunk().copied().unwrap_or_default();
+        } else {
+            let fault = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+            peek(&side, &mut address).map_err(|_| fault)?;
+        }
+        Ok(address)
+    }
+
+    /// Offers a frame to every node but the sender. A node that cannot take it now misses it.
+    fn flood<F: Fabric>(&mut self, fabric: &mut F, address: &[u8; 6]) -> Outcome {
+        for node in 0..fabric.max_nodes() {
+            if node == self.request.source.node {
+                continue;
+            }
+            let outcome = self.deliver(fabric, node, address, Patience::None);
+            match outcome {
+                Outcome::NoBuffer { .. } => {
+                    if let Some((node, _)) = fabric.node_mut(node) {
+                        node.counters.rx_no_buffer.add(1);
+                    }
+                }
+                Outcome::Refused(refusal) if refusal.status == WcStatus::LocalProtection => {
+                    return outcome;
+                }
+                _ => {}
+            }
+        }
+        Outcome::Done
+    }
+
+    /// Delivers a frame to one node.
+    #[inline]
+    fn deliver<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        target: u16,
+        address: &[u8; 6],
+        patience: Patience,
+    ) -> Outcome {
+        let Some((node, platform)) = fabric.node_mut(target) else {
+            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        };
+        let Self {
+            request, landing, ..
+        } = self;
+        match node.accept_frame(platform, request, address, patience, landing) {
+            Ok(landing) => self.land(fabric, target, &landing),
+            Err(declined) => declined.outcome(target),
+        }
+    }
+
+    /// The initiator's side of the request at hand.
+    #[inline]
+    #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
+    fn sender<'a, F: Fabric>(
+        &'a self,
+        fabric: &'a F,
+    ) -> Option<(
+        &'a Node<F::Storage>,
+        Side<'a, F::Storage, <F::Platform as Platform>::Memory>,
+    )> {
+        let (node, platform) = fabric.node(self.request.source.node)?;
+        let (regions, spans) = (&node.regions, &self.request.local);
+        Some((
+            node,
+            Side {
+                regions,
+                memory: platform.memory(),
+                spans,
+            },
+        ))
+    }
+
+    /// Moves the data of an accepted request and reports it at the target.
+    #[inline]
+    fn land<F: Fabric>(&mut self, fabric: &mut F, target: u16, landing: &Landing) -> Outcome {
+        let moved = self.move_data(fabric, target);
+        let Some((node, platform)) = fabric.node_mut(target) else {
+            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        };
+        match moved {
+            Ok(()) => {
+                node.arrived(platform, &self.request, landing);
+                Outcome::Done
+            }
+            Err(fault) => {
+                let refusal = node.transfer_failed(platform, &self.request, landing, fault);
+                Outcome::Refused(refusal)
+            }
+        }
+    }
+
+    /// The one copy.
+    #[inline]
+    fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
+        let (_, here) = self.sender(fabric).ok_or(Fault::Source)?;
+        let (node, platform) = fabric.node(target).ok_or(Fault::Target)?;
+        let (regions, spans) = (&node.regions, &self.landing);
+        let there = Side {
+            regions,
+            memory: platform.memory(),
+            spans,
+        };
+        let len = self.request.len;
+        match self.request.opcode {
+            Opcode::Read => transfer(&there, &here, len),
+            _ if self.request.inline => scatter(self.descriptor.inline(len), &there),
+            _ => transfer(&here, &there, len),
+        }
+    }
+}
+
+impl Declined {
+    #[inline]
+    fn outcome(self, node: u16) -> Outcome {
+        match self {
+            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
+            Self::Refused(refusal) => Outcome::Refused(refusal),
+            // Nobody there wants it: it was delivered as far as the sender is concerned.
+            Self::Filtered => Outcome::Done,
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Lets a send queue wait for receive buffers at the target. False if it has waited for as long as it may.
+    fn wait_for_buffers(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> bool {
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return false;
+        };
+        let now = clock.now_us();
+        let first = pair.send.rnr_deadline.is_none();
+        let deadline = *pair
+            .send
+            .rnr_deadline
+            .get_or_insert(match pair.rnr_timeout_us {
+                RNR_FOREVER => u64::MAX,
+                timeout => now.saturating_add(u64::from(timeout)),
+            });
+        if now >= deadline {
+            return false;
+        }
+        self.counters.tx_rnr_waits.add(u32::from(first));
+        self.park(qpn, wait);
+        true
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The error state: everything that is posted completes with a flush error.
+
+use crate::{
+    check::Check, descriptor::Descriptor, hal::Platform, node::Node, qp::QueuePair,
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::QpStateCode,
+    cqe::{Cqe, CqeOpcode},
+    status::WcStatus,
+};
+use zerocopy::little_endian::{U16, U32, U64};
+
+impl<S: Storage> Node<S> {
+    /// Completes everything in both queues of a queue pair in the error state, and asks for kicks.
+    #[cold]
+    pub(crate) fn flush(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        descriptor: &mut Descriptor,
+    ) {
+        while let Some(entry) = self.flush_send(platform, qpn, descriptor) {
+            self.complete_flushed(platform, qpn, entry);
+        }
+        while let Some(entry) = self.flush_receive(platform, qpn) {
+            self.complete_flushed(platform, qpn, entry);
+        }
+    }
+
+    fn complete_flushed(&mut self, platform: &impl Platform, qpn: u32, entry: Cqe) {
+        let Some(pair) = self.pairs.get(qpn) else {
+            return;
+        };
+        let receive = entry.opcode == CqeOpcode::Recv.to_wire();
+        let cqn = if receive {
+            pair.recv.cqn
+        } else {
+            pair.send.cqn
+        };
+        self.complete(platform, cqn, &entry, true);
+    }
+
+    /// Takes one send request off a queue pair in the error state.
+    fn flush_send(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        descriptor: &mut Descriptor,
+    ) -> Option<Cqe> {
+        let pair = self.pairs.get_mut(qpn)?;
+        if pair.state != QpStateCode::Err || pair.send.ring.is_none() {
+            return None;
+        }
+        // An index that is out of bounds says nothing about what is posted.
+        let more = pair.has_work(platform)?
+            || (pair.publish(platform, false) && pair.has_work(platform)?);
+        if !more {
+            return None;
+        }
+        let header = pair.read_descriptor(platform, descriptor, None);
+        let blocks = header.map(|header| u32::from(header.blocks));
+        pair.send.index = match blocks {
+            Ok(blocks) => pair.send.index.wrapping_add(blocks),
+            Err(_) => pair.send.posted,
+        };
+        Some(flushed(
+            qpn,
+            CqeOpcode::Send,
+            descriptor.control().wr_id,
+            pair.send.index,
+        ))
+    }
+
+    /// Takes one receive entry off a queue pair in the error state.
+    fn flush_receive(&mut self, platform: &impl Platform, qpn: u32) -> Option<Cqe> {
+        let pair = self.pairs.get_mut(qpn)?;
+        if pair.state != QpStateCode::Err || pair.recv.ring.is_none() {
+            return None;
+        }
+        let posted = |pair: &mut QueuePair<_>| pair.is_posted(platform, pair.recv.index).ok();
+        let more = posted(pair)? || (pair.want_entries(platform) && posted(pair)?);
+        if !more {
+            return None;
+        }
+        let wr_id = pair.entry_id(platform.memory(), pair.recv.index);
+        pair.recv.index = pair.recv.index.wrapping_add(1);
+        let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, pair.recv.index);
+        entry.buffers = U16::new(1);
+        Some(entry)
+    }
+}
+
+/// A completion of work that was not done.
+fn flushed(qpn: u32, opcode: CqeOpcode, wr_id: U64, queue_index: u32) -> Cqe {
+    Cqe {
+        wr_id,
+        qpn: U32::new(qpn),
+        opcode: opcode.to_wire(),
+        status: WcStatus::WrFlush.to_wire(),
+        vendor_error: Check::Flushed as u8,
+        queue_index: U32::new(queue_index),
+        ..Cqe::default()
+    }
+}

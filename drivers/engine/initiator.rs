@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The initiator's half: takes descriptors off send queues, and completes them.
+
+use crate::{
+    access::{local, Purpose},
+    check::{Check, Refusal},
+    descriptor::{Descriptor, Header},
+    hal::{Memory, Platform, SlotWord},
+    node::Node,
+    qp::{QueuePair, Remote},
+    request::Request,
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{QpType, QP_FLAG_SIGNAL_ALL},
+    cqe::{Cqe, CqeOpcode},
+    doorbell::event_quiet,
+    frame::{MAX_FRAME, MIN_FRAME},
+    status::WcStatus,
+    wqe::{Opcode, MAX_MESSAGE, WQE_SIGNALED, WQE_SOLICITED},
+};
+use zerocopy::little_endian::{U32, U64};
+
+/// What was found at the head of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// Nothing.
+    Nothing,
+    /// A request.
+    Request,
+    /// A request that fails here already.
+    Refused(Refusal),
+    /// The owner's producer index is out of bounds: there is nothing to complete.
+    Doorbell,
+}
+
+const fn malformed(check: Check) -> Refusal {
+    Refusal::new(WcStatus::LocalQpOperation, check)
+}
+
+impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
+    /// Whether there is a descriptor to take; `None` if the producer index is out of bounds.
+    #[inline]
+    pub(crate) fn has_work(&mut self, platform: &impl Platform) -> Option<bool> {
+        if self.send.index == self.send.posted {
+            let entries = self.send.ring.as_ref().map_or(0, |ring| ring.entries());
+            let posted = platform.load(self.page, self.send.slot, SlotWord::Index);
+            if posted.wrapping_sub(self.send.index) > entries {
+                return None;
+            }
+            self.send.posted = posted;
+        }
+        Some(self.send.index != self.send.posted)
+    }
+
+    /// Publishes the index from which on kicks are wanted, and looks once more: true if there is work after all.
+    #[inline]
+    pub(crate) fn publish(&self, platform: &impl Platform, polled: bool) -> bool {
+        let seen = self.send.posted;
+        let event = if polled { event_quiet(seen) } else { seen };
+        platform.store(self.page, self.send.slot, SlotWord::Event, event);
+        platform.fence();
+        platform.load(self.page, self.send.slot, SlotWord::Index) != seen
+    }
+
+    /// Copies block `n` of the descriptor at the head out of the ring.
+    #[inline]
+    fn read_block(
+        &self,
+        memory: &impl Memory,
+        descriptor: &mut Descriptor,
+        n: u8,
+    ) -> Result<(), Refusal> {
+        let failed = Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
+        let index = self.send.index.wrapping_add(u32::from(n));
+        let addr = self
+            .send
+            .ring
+            .as_ref()
+            .and_then(|ring| ring.addr(index))
+            .ok_or(failed)?;
+        let block = descriptor.block_mut(n).ok_or(failed)?;
+        memory.read(addr, block).map_err(|_| failed)
+    }
+
+    /// Copies the whole descriptor at the head out and checks its control segment. The first block may come from the
+    /// push slot.
+    #[inline]
+    pub(crate) fn read_descriptor(
+        &self,
+        platform: &impl Platform,
+        descriptor: &mut Descriptor,
+        pushed: Option<u32>,
+    ) -> Result<Header, Refusal> {
+        let memory = platform.memory();
+        let next = self.send.index.wrapping_add(1);
+        let in_slot = pushed == Some(next)
+            && descriptor
+                .block_mut(0)
+                .is_some_and(|block| platform.push_block(self.page, self.send.slot, block));
+        if !in_slot {
+            self.read_block(memory, descriptor, 0)?;
+        }
+        let header = descriptor.header()?;
+        if u32::from(header.blocks) > self.send.posted.wrapping_sub(self.send.index) {
+            return Err(malformed(Check::Blocks));
+        }
+        for n in 1..header.blocks {
+            self.read_block(memory, descriptor, n)?;
+        }
+        Ok(header)
+    }
+
+    /// Fills in what goes to whom.
+    #[inline]
+    fn address(
+        &self,
+        descriptor: &Descriptor,
+        header: &Header,
+        request: &mut Request,
+    ) -> Result<(), Refusal> {
+        match (self.kind, header.opcode) {
+            (_, Opcode::Nop) => return Ok(()),
+            (QpType::Raw, Opcode::Frame) => {
+                let node = u16::try_from(header.imm_or_key);
+                let node = node.map_err(|_| malformed(Check::Reserved))?;
+                request.target = Remote {
+                    node,
+                    qpn: 0,
+                    epoch: 0,
+                };
+                request.meta = descriptor.meta()?;
+                return Ok(());
+            }
+            (QpType::Rc, Opcode::Send | Opcode::SendImm) => {}
+            (QpType::Rc, Opcode::Write | Opcode::WriteImm | Opcode::Read) => {
+                if header.opcode == Opcode::Read && header.is_inline() {
+                    return Err(malformed(Check::Flags));
+                }
+                let segment = descriptor.remote()?;
+                (request.remote_addr, request.remote_key) =
+                    (segment.addr.get(), segment.rkey.get());
+            }
+            _ => return Err(malformed(Check::Opcode)),
+        }
+        request.target = self.remote.ok_or(malformed(Check::Peer))?;
+        Ok(())
+    }
+}
+
+impl Request {
+    /// Whether the length is one that the operation may have.
+    #[inline]
+    fn check_length(&self) -> Result<(), Refusal> {
+        let fits = match self.opcode {
+            Opcode::Frame => (MIN_FRAME..=MAX_FRAME).contains(&self.len),
+            _ => self.len <= MAX_MESSAGE,
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(Refusal::new(WcStatus::LocalLength, Check::Length))
+        }
+    }
+
+    /// Operation code of the send completion.
+    #[inline]
+    fn cqe_opcode(&self) -> CqeOpcode {
+        match self.opcode {
+            Opcode::Read => CqeOpcode::Read,
+            Opcode::Write | Opcode::WriteImm => CqeOpcode::Write,
+            Opcode::Frame | Opcode::Nop => CqeOpcode::Frame,
+            _ => CqeOpcode::Send,
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Takes the request at the head of a send queue: copies its descriptor once, then checks the copy. The queue does
+    /// not move yet, see [`Node::finish_send`]. `pushed`: the descriptor before this index is in the push slot.
+    #[inline]
+    pub(crate) fn fetch(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        pushed: Option<u32>,
+        descriptor: &mut Descriptor,
+        request: &mut Request,
+    ) -> Fetched {
+        let source = Remote {
+            node: self.id(),
+            qpn,
+            epoch: self.epoch,
+        };
+        let Self { pairs, regions, .. } = self;
+        let Some(pair) = pairs.get_mut(qpn) else {
+            return Fetched::Nothing;
+        };
+        match pair.has_work(platform) {
+            Some(true) => {}
+            Some(false) => return Fetched::Nothing,
+            None => return Fetched::Doorbell,
+        }
+        request.source = source;
+        request.local.clear();
+        let header = match pair.read_descriptor(platform, descriptor, pushed) {
+            Ok(header) => header,
+            Err(refusal) => {
+                // Where the next descriptor begins is unknown, so this one stands for all that are posted.
+                request.wr_id = descriptor.control().wr_id.get();
+                (request.opcode, request.behind) = (Opcode::Nop, pair.send.posted);
+                return Fetched::Refused(refusal);
+            }
+        };
+        request.opcode = header.opcode;
+        request.wr_id = header.wr_id;
+        request.imm = header.imm_or_key;
+        request.behind = pair.send.index.wrapping_add(u32::from(header.blocks));
+        request.signaled = header.has(WQE_SIGNALED) || pair.flags & QP_FLAG_SIGNAL_ALL != 0;
+        request.solicited = header.has(WQE_SOLICITED);
+        request.inline = header.is_inline();
+        if let Err(refusal) = pair.address(descriptor, &header, request) {
+            return Fetched::Refused(refusal);
+        }
+        let purpose = match header.opcode {
+            Opcode::Read => Purpose::Destination,
+            _ => Purpose::Source,
+        };
+        for sge in descriptor.sges(&header) {
+            match local::<S, _>(regions, pair, &sge, purpose) {
+                Ok(span) if request.local.push(span).is_ok() => {}
+                Ok(_) => {
+                    return Fetched::Refused(Refusal::new(WcStatus::LocalLength, Check::Length))
+                }
+                Err(refusal) => return Fetched::Refused(refusal),
+            }
+        }
+        request.len = match request.inline {
+            true => header.inline_len(),
+            false => request.local.total(),
+        };
+        match request.check_length() {
+            _ if request.opcode == Opcode::Nop => Fetched::Request,
+            Ok(()) => Fetched::Request,
+            Err(refusal) => Fetched::Refused(refusal),
+        }
+    }
+
+    /// Moves the send queue past a request that is done, and completes it if it is to be. Returns whether the queue
+    /// pair goes on.
+    #[inline]
+    pub(crate) fn finish_send(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        result: Result<(), Refusal>,
+    ) -> bool {
+        let qpn = request.source.qpn;
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return false;
+        };
+        pair.send.index = request.behind;
+        pair.send.rnr_deadline = None;
+        let (cqn, kind) = (pair.send.cqn, pair.kind);
+        self.count_send(request, result);
+        if result.is_err() || request.signaled {
+            let entry = request.completion(result);
+            self.complete(platform, cqn, &entry, result.is_err());
+        }
+        match result {
+            Ok(()) => true,
+            Err(refusal) if kind == QpType::Raw && is_peers(refusal.status) => true,
+            Err(_) => {
+                self.fail(platform, qpn);
+                false
+            }
+        }
+    }
+
+    #[inline]
+    fn count_send(&mut self, request: &Request, result: Result<(), Refusal>) {
+        let counters = &mut self.counters;
+        match (result, request.opcode) {
+            (Ok(()), Opcode::Nop) => {}
+            (Ok(()), Opcode::Frame) => {
+                counters.tx_frames.add(1);
+                counters.tx_bytes.add(request.len);
+            }
+            (Ok(()), _) => {
+                counters.tx_messages.add(1);
+                counters.tx_message_bytes.add(request.len);
+            }
+            (Err(refusal), _) => {
+                counters.tx_errors.add(1);
+                counters
+                    .bad_descriptors
+                    .add(u32::from(refusal.status == WcStatus::LocalQpOperation));
+            }
+        }
+    }
+}
+
+impl Request {
+    #[inline]
+    fn completion(&self, result: Result<(), Refusal>) -> Cqe {
+        let (status, vendor_error) = match result {
+            Ok(()) => (WcStatus::Success, 0),
+            Err(refusal) => (refusal.status, refusal.check as u8),
+        };
+        Cqe {
+            wr_id: U64::new(self.wr_id),
+            qpn: U32::new(self.source.qpn),
+            byte_len: U32::new(if self.opcode == Opcode::Read {
+                self.len
+            } else {
+                0
+            }),
+            opcode: self.cqe_opcode().to_wire(),
+            status: status.to_wire(),
+            vendor_error,
+            queue_index: U32::new(self.behind),
+            ..Cqe::default()
+        }
+    }
+}
+
+/// Whether an error lies with the peer, so that a connectionless sender goes on with the next request.
+fn is_peers(status: WcStatus) -> bool {
+    matches!(
+        status,
+        WcStatus::RetryExceeded
+            | WcStatus::RnrRetryExceeded
+            | WcStatus::RemoteOperation
+            | WcStatus::RemoteInvalidRequest
+    )
+}

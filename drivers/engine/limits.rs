@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! How many objects a node may have, and how large.
+
+use crate::filter::{MAX_ADDRESSES, RSS_ENTRIES};
+use nupa_proto::admin::DeviceLimits;
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// Limits of a node, chosen by its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Event queues.
+    pub max_eq: u32,
+    /// Memory regions, below `1 << KEY_INDEX_BITS`.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Bytes of a memory region.
+    pub max_mr_size: u64,
+    /// log2 of the entries of any ring.
+    pub max_log_ring: u8,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_qp: 4096,
+            max_cq: 4096,
+            max_eq: 65,
+            max_mr: 65536,
+            max_pd: 1024,
+            max_mr_size: 1 << 36,
+            max_log_ring: 16,
+        }
+    }
+}
+
+impl Limits {
+    /// As `QueryDevice` reports them. The firmware version is the host's to fill in.
+    pub fn to_wire(&self) -> DeviceLimits {
+        DeviceLimits {
+            max_qp: U32::new(self.max_qp),
+            max_cq: U32::new(self.max_cq),
+            max_eq: U32::new(self.max_eq),
+            max_mr: U32::new(self.max_mr),
+            max_pd: U32::new(self.max_pd),
+            max_mr_size: U64::new(self.max_mr_size),
+            max_log_sq: self.max_log_ring,
+            max_log_rq: self.max_log_ring,
+            max_log_cq: self.max_log_ring,
+            max_log_eq: self.max_log_ring,
+            max_rx_addresses: U16::new(MAX_ADDRESSES as u16),
+            rss_entries: U16::new(RSS_ENTRIES as u16),
+            max_rd_atomic: U16::new(u16::MAX),
+            ..DeviceLimits::default()
+        }
+    }
+}

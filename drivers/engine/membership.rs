@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Nodes that come and go, and changes to queue pairs that others notice.
+
+use crate::{
+    engine::Engine, fabric::Fabric, hal::Platform, node::Node, qp::QueuePair, storage::Storage,
+};
+use nupa_proto::{
+    admin::{ModifyQp, QpStateCode},
+    eqe::EventType,
+    status::AdminStatus,
+};
+
+impl Engine {
+    /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
+    /// ready to send, and is flushed if it is the error state.
+    pub fn modify_qp<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        body: &ModifyQp,
+    ) -> Result<(), AdminStatus> {
+        let qpn = body.qpn.get();
+        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        node.change_qp(platform, body)?;
+        match node.pairs.get(qpn).map(|pair| pair.state) {
+            Some(QpStateCode::Rts) => self.serve(fabric, id, qpn, None),
+            Some(QpStateCode::Err) => {
+                node.flush(platform, qpn, &mut self.descriptor);
+                self.wake(fabric, id, qpn);
+            }
+            Some(QpStateCode::Reset) => self.wake(fabric, id, qpn),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Destroys a queue pair; what is in its queues completes no more.
+    pub fn destroy_qp<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        qpn: u32,
+    ) -> Result<(), AdminStatus> {
+        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        node.remove_qp(qpn)?;
+        self.wake(fabric, id, qpn);
+        Ok(())
+    }
+
+    /// The node's driver has enabled it: it joins, and the others are told.
+    pub fn enable<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            return;
+        };
+        let was_up = node.is_up();
+        node.enabled = true;
+        self.joined(fabric, id, was_up);
+    }
+
+    /// The node is reset, or its host is gone: every object of it is gone, its epoch goes up, the others are told.
+    pub fn reset<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            return;
+        };
+        let (was_up, epoch) = (node.is_up(), node.epoch());
+        node.reset();
+        if was_up {
+            self.left(fabric, id, epoch);
+        }
+    }
+
+    /// The node's link to the switch goes up or down.
+    pub fn set_link<F: Fabric>(&mut self, fabric: &mut F, id: u16, up: bool) {
+        let Some((node, platform)) = fabric.node_mut(id) else {
+            return;
+        };
+        if node.link == up {
+            return;
+        }
+        let was_up = node.is_up();
+        node.link = up;
+        let event = if up {
+            EventType::LinkUp
+        } else {
+            EventType::LinkDown
+        };
+        node.report(platform, event, id, node.epoch());
+        if up {
+            return self.joined(fabric, id, was_up);
+        }
+        let epoch = node.epoch();
+        node.disconnect(platform, |remote| remote != id);
+        if was_up {
+            self.left(fabric, id, epoch);
+        }
+    }
+
+    fn joined<F: Fabric>(&mut self, fabric: &mut F, id: u16, was_up: bool) {
+        let Some((node, _)) = fabric.node(id) else {
+            return;
+        };
+        let epoch = node.epoch();
+        if was_up || !node.is_up() {
+            return;
+        }
+        for_others(fabric, id, |node, platform| {
+            node.report(platform, EventType::NodeUp, id, epoch);
+        });
+    }
+
+    fn left<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
+        for_others(fabric, id, |node, platform| {
+            node.disconnect(platform, |remote| remote == id);
+            node.report(platform, EventType::NodeDown, id, epoch);
+        });
+        self.wake_node(fabric, id);
+    }
+}
+
+/// Calls `tell` for every node but `id` that is enabled.
+fn for_others<F: Fabric>(
+    fabric: &mut F,
+    id: u16,
+    tell: impl Fn(&mut Node<F::Storage>, &F::Platform),
+) {
+    for other in (0..fabric.max_nodes()).filter(|other| *other != id) {
+        if let Some((node, platform)) = fabric.node_mut(other) {
+            if node.enabled {
+                tell(node, platform);
+            }
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Puts all queue pairs that are connected to such nodes into the error state; they are flushed at their next turn.
+    fn disconnect(&mut self, platform: &impl Platform, gone: impl Fn(u16) -> bool) {
+        for qpn in 0..self.pairs.end() {
+            let lost = |pair: &QueuePair<_>| pair.remote.is_some_and(|remote| gone(remote.node));
+            if self.pairs.get(qpn).is_some_and(lost) {
+                self.fail(platform, qpn);
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! One node's controller: its objects and its state.
+
+use crate::{
+    counters::Counters,
+    cq::{CompletionQueue, Notice},
+    eq::EventQueue,
+    filter::{RxFilter, Spread},
+    hal::Platform,
+    limits::Limits,
+    list::List,
+    objects::Objects,
+    qp::{QueuePair, Wait},
+    region::Region,
+    slots::Slots,
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{PortCounters, QpStateCode},
+    cqe::Cqe,
+    eqe::{Eqe, EventType},
+    regs::{FAULT_EVENT_QUEUE, FAULT_NONE},
+};
+use zerocopy::little_endian::{U16, U32};
+
+/// Objects of one kind in the containers that a node's host lends.
+pub(crate) type Kind<S, T> = Objects<T, <S as Storage>::Table<T>>;
+/// Regions of a node.
+pub(crate) type Regions<S> = Kind<S, Region<<S as Storage>::Pages>>;
+
+/// Queue pair numbers start here; the two below are those of InfiniBand's management queue pairs.
+const FIRST_QPN: u32 = 2;
+
+/// Event queue of everything but completions.
+const ASYNC_EQN: u32 = 0;
+
+/// What a node is made with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeConfig {
+    /// Its id in the fabric.
+    pub id: u16,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// A protection domain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Domain {
+    /// Regions and queue pairs in it.
+    pub(crate) users: u32,
+}
+
+/// One node's controller, as far as queues go: objects, link and epoch, counters.
+///
+/// A new one is not enabled, its link is up, its epoch is 1.
+pub struct Node<S: Storage> {
+    pub(crate) config: NodeConfig,
+    pub(crate) epoch: u32,
+    pub(crate) enabled: bool,
+    pub(crate) link: bool,
+    pub(crate) fault: u32,
+    /// The host looks at doorbells by itself, no kicks are wanted.
+    pub(crate) polled: bool,
+    pub(crate) events: Kind<S, EventQueue<S::Pages>>,
+    pub(crate) completions: Kind<S, CompletionQueue<S::Pages>>,
+    pub(crate) pairs: Kind<S, QueuePair<S::Pages>>,
+    pub(crate) regions: Regions<S>,
+    pub(crate) domains: Kind<S, Domain>,
+    pub(crate) slots: Slots<S>,
+    pub(crate) filter: RxFilter,
+    pub(crate) spread: Spread,
+    pub(crate) counters: Counters,
+    /// Queue pairs whose send queue stands still, see [`Wait`].
+    pub(crate) waiting: List,
+    /// Completion queues that hold an event back.
+    pub(crate) moderated: List,
+}
+
+impl<S: Storage> Node<S> {
+    /// A node without objects.
+    pub fn new(config: NodeConfig) -> Self {
+        let limits = &config.limits;
+        Self {
+            epoch: 1,
+            enabled: false,
+            link: true,
+            fault: FAULT_NONE,
+            polled: false,
+            events: Objects::new(ASYNC_EQN, limits.max_eq),
+            completions: Objects::new(0, limits.max_cq),
+            pairs: Objects::new(FIRST_QPN, limits.max_qp),
+            regions: Objects::new(0, limits.max_mr),
+            domains: Objects::new(0, limits.max_pd),
+            slots: Slots::default(),
+            filter: RxFilter::new(),
+            spread: Spread::new(),
+            counters: Counters::default(),
+            waiting: List::default(),
+            moderated: List::default(),
+            config,
+        }
+    }
+
+    /// Id of the node.
+    #[inline]
+    pub fn id(&self) -> u16 {
+        self.config.id
+    }
+
+    /// Limits of the node.
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    /// Epoch of the node: goes up with each reset.
+    #[inline]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether the node takes part: it is enabled and its link is up.
+    #[inline]
+    pub fn is_up(&self) -> bool {
+        self.enabled && self.link
+    }
+
+    /// Whether the node's link to the switch is up.
+    pub fn link(&self) -> bool {
+        self.link
+    }
+
+    /// A `FAULT_*` of [`nupa_proto::regs`] if the node can only be reset.
+    pub fn fault(&self) -> u32 {
+        self.fault
+    }
+
+    /// Counters since the last reset.
+    pub fn counters(&self) -> PortCounters {
+        self.counters.to_wire()
+    }
+
+    /// Numbers of objects that exist: event queues, completion queues, queue pairs, regions, domains.
+    pub fn object_counts(&self) -> [usize; 5] {
+        [
+            self.events.iter().count(),
+            self.completions.iter().count(),
+            self.pairs.iter().count(),
+            self.regions.iter().count(),
+            self.domains.iter().count(),
+        ]
+    }
+
+    /// Forgets every object; the epoch goes up. Link and configuration stay.
+    pub(crate) fn reset(&mut self) {
+        let (epoch, link, config) = (self.epoch.wrapping_add(1), self.link, self.config);
+        *self = Self {
+            epoch,
+            link,
+            ..Self::new(config)
+        };
+    }
+
+    /// Tells the driver that admin completions were written.
+    pub fn admin_event(&mut self, platform: &impl Platform) {
+        self.report(platform, EventType::Admin, 0, 0);
+    }
+
+    /// Writes an event about the function to event queue 0, if there is one.
+    pub(crate) fn report(
+        &mut self,
+        platform: &impl Platform,
+        event: EventType,
+        node: u16,
+        object: u32,
+    ) {
+        self.post_event(platform, ASYNC_EQN, event, node, object);
+    }
+
+    fn post_event(
+        &mut self,
+        platform: &impl Platform,
+        eqn: u32,
+        event: EventType,
+        node: u16,
+        object: u32,
+    ) {
+        let Some(queue) = self.events.get_mut(eqn) else {
+            return;
+        };
+        let entry = Eqe {
+            event_type: event.to_wire(),
+            node: U16::new(node),
+            object: U32::new(object),
+            ..Eqe::default()
+        };
+        match queue.post(platform, &entry) {
+            Ok(raised) => self.counters.interrupts.add(u32::from(raised)),
+            // An event that is lost would leave the driver waiting for ever.
+            Err(_) => self.fault = FAULT_EVENT_QUEUE,
+        }
+    }
+
+    /// Writes a completion. `urgent`: it counts for a queue armed for solicited completions only. A queue that cannot
+    /// take it dies, and the queue pairs on it go to the error state.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        platform: &impl Platform,
+        cqn: u32,
+        entry: &Cqe,
+        urgent: bool,
+    ) {
+        let Some(queue) = self.completions.get_mut(cqn) else {
+            return;
+        };
+        match queue.post(platform, entry, urgent) {
+            Ok(Notice::None) => {}
+            Ok(Notice::Fire) => self.fire(platform, cqn),
+            Ok(Notice::Wait) => {
+                let wait = u64::from(queue.moderation.usecs);
+                queue.moderation.deadline = Some(platform.now_us().saturating_add(wait));
+                self.moderated.push(&mut self.completions, cqn);
+            }
+            Err(_) => self.overflow(platform, cqn),
+        }
+    }
+
+    /// Raises the event of a completion queue if it is armed and not empty.
+    pub(crate) fn fire(&mut self, platform: &impl Platform, cqn: u32) {
+        self.moderated.remove(&mut self.completions, cqn);
+        let Some(queue) = self.completions.get_mut(cqn) else {
+            return;
+        };
+        let eqn = queue.eqn;
+        if queue.take_event(platform) {
+            self.post_event(platform, eqn, EventType::Completion, 0, cqn);
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self, platform: &impl Platform, cqn: u32) {
+        match self.completions.get_mut(cqn) {
+            Some(queue) if !queue.dead => queue.dead = true,
+            _ => return,
+        }
+        self.report(platform, EventType::CqError, 0, cqn);
+        for qpn in 0..self.pairs.end() {
+            let uses = |pair: &QueuePair<_>| pair.send.cqn == cqn || pair.recv.cqn == cqn;
+            if self.pairs.get(qpn).is_some_and(uses) {
+                self.fail(platform, qpn);
+            }
+        }
+    }
+
+    /// Puts a queue pair into the error state on the device's own account; its work is flushed at its next turn.
+    pub(crate) fn fail(&mut self, platform: &impl Platform, qpn: u32) {
+        self.fail_with(platform, qpn, EventType::QpFatal);
+    }
+
+    /// As [`Node::fail`], with another event.
+    #[cold]
+    pub(crate) fn fail_with(&mut self, platform: &impl Platform, qpn: u32, event: EventType) {
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return;
+        };
+        if matches!(pair.state, QpStateCode::Err | QpStateCode::Reset) {
+            return;
+        }
+        pair.state = QpStateCode::Err;
+        self.schedule(qpn);
+        self.report(platform, event, 0, qpn);
+    }
+
+    /// Gives a queue pair's send queue a turn soon.
+    pub(crate) fn schedule(&mut self, qpn: u32) {
+        self.park(qpn, Wait::Turn);
+    }
+
+    /// Makes a queue pair's send queue wait.
+    pub(crate) fn park(&mut self, qpn: u32, wait: Wait) {
+        if let Some(pair) = self.pairs.get_mut(qpn) {
+            pair.send.wait = wait;
+            self.waiting.push(&mut self.pairs, qpn);
+        }
+    }
+
+    /// Ends a queue pair's wait.
+    #[inline]
+    pub(crate) fn unpark(&mut self, qpn: u32) {
+        if let Some(pair) = self.pairs.get_mut(qpn) {
+            if pair.send.wait != Wait::No {
+                pair.send.wait = Wait::No;
+                self.waiting.remove(&mut self.pairs, qpn);
+            }
+        }
+    }
+}

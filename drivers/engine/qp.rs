@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queue pairs and their state machine.
+
+use crate::{
+    list::{Linked, Links},
+    ring::Ring,
+};
+use nupa_proto::{
+    admin::{QpStateCode, QpType},
+    doorbell::SLOT_NONE,
+};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair<P> {
+    pub(crate) kind: QpType,
+    pub(crate) state: QpStateCode,
+    pub(crate) flags: u8,
+    pub(crate) pd: u32,
+    pub(crate) send: SendSide<P>,
+    pub(crate) recv: RecvSide<P>,
+    /// Doorbell page pair of both sides.
+    pub(crate) page: u32,
+    /// Peer (RC).
+    pub(crate) remote: Option<Remote>,
+    /// Rights that remote requests may use at most.
+    pub(crate) access: u32,
+    /// Longest wait for a receive buffer at the target.
+    pub(crate) rnr_timeout_us: u32,
+    pub(crate) links: Links,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct SendSide<P> {
+    pub(crate) ring: Option<Ring<P>>,
+    pub(crate) cqn: u32,
+    pub(crate) slot: u16,
+    /// Block that is taken next.
+    pub(crate) index: u32,
+    /// Producer index as last seen.
+    pub(crate) posted: u32,
+    pub(crate) wait: Wait,
+    /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
+    pub(crate) rnr_deadline: Option<u64>,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct RecvSide<P> {
+    pub(crate) ring: Option<Ring<P>>,
+    pub(crate) cqn: u32,
+    pub(crate) slot: u16,
+    /// Entry that is filled next.
+    pub(crate) index: u32,
+    /// Producer index as last seen.
+    pub(crate) posted: u32,
+    /// Someone's send queue waits for entries here.
+    pub(crate) wanted: bool,
+}
+
+/// The peer of a connected queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) node: u16,
+    pub(crate) qpn: u32,
+    pub(crate) epoch: u32,
+}
+
+/// Why a send queue stands still; in the node's list of waiting queue pairs unless [`Wait::No`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It does not.
+    No,
+    /// It goes on as soon as others had their turn.
+    Turn,
+    /// It waits for receive entries of this node's queue pair.
+    Buffers { node: u16, qpn: u32 },
+}
+
+impl<P> Linked for QueuePair<P> {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<P> QueuePair<P> {
+    /// Whether messages and frames are received in this state.
+    #[inline]
+    pub(crate) fn receives(&self) -> bool {
+        matches!(
+            self.state,
+            QpStateCode::Rtr | QpStateCode::Rts | QpStateCode::Sqd
+        )
+    }
+
+    /// Whether a change to `to` is in the state diagram (InfiniBand volume 1, 10.3.1; UD's send error state aside).
+    pub(crate) fn may_go_to(&self, to: QpStateCode) -> bool {
+        use QpStateCode::{Err, Init, Reset, Rtr, Rts, Sqd};
+        matches!(
+            (self.state, to),
+            (_, Reset | Err)
+                | (Reset | Init, Init)
+                | (Init, Rtr)
+                | (Rtr | Rts | Sqd, Rts)
+                | (Rts | Sqd, Sqd)
+        )
+    }
+
+    /// Whether the send queue waits and is to be served now.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        match self.send.wait {
+            Wait::No => false,
+            Wait::Turn => true,
+            Wait::Buffers { .. } => self
+                .send
+                .rnr_deadline
+                .is_none_or(|deadline| deadline <= now),
+        }
+    }
+
+    /// Forgets all work, as a change to the reset state does.
+    pub(crate) fn clear(&mut self) {
+        (self.send.index, self.send.posted, self.send.rnr_deadline) = (0, 0, None);
+        (self.recv.index, self.recv.posted, self.recv.wanted) = (0, 0, false);
+        self.remote = None;
+    }
+
+    /// Doorbell slots of the sides that exist.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u16> {
+        [self.send.slot, self.recv.slot]
+            .into_iter()
+            .filter(|slot| *slot != SLOT_NONE)
+    }
+}

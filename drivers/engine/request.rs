@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A work request on its way: what the initiator's half hands to the target's.
+
+use crate::{check::Refusal, qp::Remote, span::Spans};
+use nupa_proto::{frame::FrameMeta, wqe::Opcode};
+
+/// A request that the initiator has decoded and checked. One lives in the engine and is filled anew for each operation.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Node, queue pair and epoch that it comes from.
+    pub(crate) source: Remote,
+    /// Where it goes; of a frame only the node counts.
+    pub(crate) target: Remote,
+    pub(crate) opcode: Opcode,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) inline: bool,
+    /// Bytes to move.
+    pub(crate) len: u32,
+    pub(crate) imm: u32,
+    pub(crate) remote_addr: u64,
+    pub(crate) remote_key: u32,
+    pub(crate) meta: FrameMeta,
+    pub(crate) wr_id: u64,
+    /// Index of the send queue behind the descriptor.
+    pub(crate) behind: u32,
+    /// Local memory.
+    pub(crate) local: Spans,
+}
+
+impl Request {
+    pub(crate) const fn new() -> Self {
+        let nobody = Remote {
+            node: 0,
+            qpn: 0,
+            epoch: 0,
+        };
+        Self {
+            source: nobody,
+            target: nobody,
+            opcode: Opcode::Nop,
+            signaled: false,
+            solicited: false,
+            inline: false,
+            len: 0,
+            imm: 0,
+            remote_addr: 0,
+            remote_key: 0,
+            meta: FrameMeta {
+                gso_type: 0,
+                flags: 0,
+                gso_size: zerocopy::little_endian::U16::ZERO,
+                header_len: zerocopy::little_endian::U16::ZERO,
+                csum_start: zerocopy::little_endian::U16::ZERO,
+                csum_offset: zerocopy::little_endian::U16::ZERO,
+                vlan_tci: zerocopy::little_endian::U16::ZERO,
+                hash: zerocopy::little_endian::U32::ZERO,
+            },
+            wr_id: 0,
+            behind: 0,
+            local: Spans::new(),
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is done.
+    Done,
+    /// It was refused, by either side.
+    Refused(Refusal),
+    /// The target's queue pair has no receive buffer; it tells when there are new ones.
+    NoBuffer { node: u16, qpn: u32 },
+}
+
+/// What the target's half has prepared for a request before any byte moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    /// Queue pair that it arrived at.
+    pub(crate) qpn: u32,
+    /// Receive entries that it fills, if it takes any.
+    pub(crate) received: Option<Received>,
+}
+
+/// Receive entries that a message fills.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// From the first of them.
+    pub(crate) wr_id: u64,
+    /// How many.
+    pub(crate) entries: u16,
+}

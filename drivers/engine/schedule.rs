@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Waiting work: send queues whose turn comes later, receive buffers and time that are waited for, polled doorbells.
+
+use crate::{
+    engine::Engine,
+    fabric::Fabric,
+    hal::{Clock, Platform},
+    list::List,
+    node::Node,
+    qp::Wait,
+    storage::Storage,
+};
+use nupa_proto::admin::QpStateCode;
+
+impl Engine {
+    /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
+    ///
+    /// Returns when to call it again at the latest, in the clock's microseconds; a time that is over means at once,
+    /// but after other calls that are pending.
+    pub fn run<F: Fabric>(&mut self, fabric: &mut F) -> Option<u64> {
+        self.take_turns(fabric);
+        let mut next = None;
+        for id in 0..fabric.max_nodes() {
+            if let Some((node, platform)) = fabric.node_mut(id) {
+                if node.is_idle() {
+                    continue;
+                }
+                node.raise_due_events(platform);
+                next = [next, node.deadline()].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
+    /// Serves, once each, all send queues whose turn it is or whose wait is over.
+    pub(crate) fn take_turns<F: Fabric>(&mut self, fabric: &mut F) {
+        for id in 0..fabric.max_nodes() {
+            let Some((node, platform)) = fabric.node_mut(id) else {
+                continue;
+            };
+            let Some(mut qpn) = node.waiting.first() else {
+                continue;
+            };
+            let (last, now) = (node.waiting.last(), platform.now_us());
+            while let Some((node, _)) = fabric.node_mut(id) {
+                let next = List::next(&node.pairs, qpn);
+                if node.pairs.get(qpn).is_some_and(|pair| pair.is_due(now)) {
+                    self.serve(fabric, id, qpn, None);
+                }
+                // What is served may line up again, behind the one that was last.
+                match next {
+                    Some(next) if Some(qpn) != last => qpn = next,
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// Gives a turn to everyone who waits for receive buffers of this queue pair.
+    pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, node: u16, qpn: u32) {
+        wake_if(fabric, |wait| wait == Wait::Buffers { node, qpn });
+    }
+
+    /// Gives a turn to everyone who waits for receive buffers of this node.
+    pub(crate) fn wake_node<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        wake_if(
+            fabric,
+            |wait| matches!(wait, Wait::Buffers { node, .. } if node == id),
+        );
+    }
+
+    /// Looks at the doorbells of all send queues of a node and serves those that were rung. True if there was one.
+    ///
+    /// For a host with a processor to spare: between [`Engine::set_polled`] on and off it calls this all the time.
+    pub fn poll<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            return false;
+        };
+        let end = node.pairs.end();
+        let mut found = false;
+        for qpn in 0..end {
+            let Some((node, platform)) = fabric.node_mut(id) else {
+                break;
+            };
+            let Some(pair) = node.pairs.get_mut(qpn) else {
+                continue;
+            };
+            let active = matches!(pair.state, QpStateCode::Rts | QpStateCode::Err);
+            if active && pair.send.wait == Wait::No && pair.has_work(platform) != Some(false) {
+                found = true;
+                self.serve(fabric, id, qpn, None);
+            }
+        }
+        found
+    }
+
+    /// Says whether the host polls a node's doorbells. Turned off, kicks are wanted again; true if a doorbell was rung
+    /// just before, so that polling must go on for another round.
+    pub fn set_polled<F: Fabric>(&mut self, fabric: &mut F, id: u16, polled: bool) -> bool {
+        let Some((node, platform)) = fabric.node_mut(id) else {
+            return false;
+        };
+        node.polled = polled;
+        let mut rung = false;
+        for qpn in 0..node.pairs.end() {
+            if let Some(pair) = node.pairs.get(qpn).filter(|pair| pair.send.ring.is_some()) {
+                rung |= pair.publish(platform, polled);
+            }
+        }
+        rung
+    }
+}
+
+/// Gives a turn to everyone whose wait is of this kind.
+fn wake_if<F: Fabric>(fabric: &mut F, matches: impl Fn(Wait) -> bool) {
+    for id in 0..fabric.max_nodes() {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            continue;
+        };
+        let mut next = node.waiting.first();
+        while let Some(qpn) = next {
+            next = List::next(&node.pairs, qpn);
+            if let Some(pair) = node
+                .pairs
+                .get_mut(qpn)
+                .filter(|pair| matches(pair.send.wait))
+            {
+                pair.send.wait = Wait::Turn;
+            }
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.waiting.first().is_none() && self.moderated.first().is_none()
+    }
+
+    /// Raises the events of completion queues that were held back for long enough.
+    fn raise_due_events(&mut self, platform: &impl Platform) {
+        let Some(mut cqn) = self.moderated.first() else {
+            return;
+        };
+        let now = platform.now_us();
+        loop {
+            let next = List::next(&self.completions, cqn);
+            let deadline = self
+                .completions
+                .get(cqn)
+                .and_then(|queue| queue.moderation.deadline);
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.fire(platform, cqn);
+            }
+            match next {
+                Some(next) => cqn = next,
+                None => break,
+            }
+        }
+    }
+
+    /// When the next wait of this node is over.
+    fn deadline(&self) -> Option<u64> {
+        let mut earliest: Option<u64> = None;
+        let mut note = |at: u64| earliest = Some(earliest.map_or(at, |earliest| earliest.min(at)));
+        let mut next = self.waiting.first();
+        while let Some(qpn) = next {
+            next = List::next(&self.pairs, qpn);
+            match self.pairs.get(qpn) {
+                Some(pair) if pair.send.wait == Wait::Turn => note(0),
+                Some(pair) => note(pair.send.rnr_deadline.unwrap_or(0)),
+                None => {}
+            }
+        }
+        let mut next = self.moderated.first();
+        while let Some(cqn) = next {
+            next = List::next(&self.completions, cqn);
+            if let Some(at) = self
+                .completions
+                .get(cqn)
+                .and_then(|cq| cq.moderation.deadline)
+            {
+                note(at);
+            }
+        }
+        earliest.filter(|at| *at != u64::MAX)
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Checked pieces of memory, and the one copy from source to destination.
+
+use crate::{hal::Memory, node::Regions, storage::Storage};
+
+/// Most pieces that a message is gathered from or scattered to.
+pub(crate) const MAX_SPANS: usize = 64;
+
+/// A piece of memory that was checked: key, range and rights are in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Region that `addr` is an offset into; without one it is a DMA address.
+    region: Option<u32>,
+    len: u32,
+    addr: u64,
+}
+
+impl Span {
+    const EMPTY: Self = Self {
+        region: None,
+        len: 0,
+        addr: 0,
+    };
+
+    #[inline]
+    pub(crate) fn direct(addr: u64, len: u32) -> Self {
+        Self {
+            region: None,
+            len,
+            addr,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn in_region(region: u32, offset: u64, len: u32) -> Self {
+        Self {
+            region: Some(region),
+            len,
+            addr: offset,
+        }
+    }
+}
+
+/// More pieces than [`MAX_SPANS`], or more bytes than 32 bits count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooLong;
+
+/// A list of spans.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    list: [Span; MAX_SPANS],
+    count: usize,
+    total: u32,
+}
+
+impl Spans {
+    pub(crate) const fn new() -> Self {
+        Self {
+            list: [Span::EMPTY; MAX_SPANS],
+            count: 0,
+            total: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.count, self.total) = (0, 0);
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, span: Span) -> Result<(), TooLong> {
+        if span.len == 0 {
+            return Ok(());
+        }
+        let total = self.total.checked_add(span.len).ok_or(TooLong)?;
+        *self.list.get_mut(self.count).ok_or(TooLong)? = span;
+        self.count = self.count.wrapping_add(1);
+        self.total = total;
+        Ok(())
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub(crate) fn total(&self) -> u32 {
+        self.total
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Span] {
+        self.list.get(..self.count).unwrap_or(&[])
+    }
+}
+
+/// One side of a transfer: memory, and the regions that spans refer to.
+pub(crate) struct Side<'a, S: Storage, M> {
+    pub(crate) regions: &'a Regions<S>,
+    pub(crate) memory: &'a M,
+    pub(crate) spans: &'a Spans,
+}
+
+/// The side whose memory could not be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Source,
+    Target,
+}
+
+/// Walks over the contiguous pieces of one side.
+struct Cursor<'a, S: Storage> {
+    regions: &'a Regions<S>,
+    spans: core::slice::Iter<'a, Span>,
+    rest: Span,
+}
+
+impl<'a, S: Storage> Cursor<'a, S> {
+    #[inline]
+    fn new<M>(side: &Side<'a, S, M>) -> Self {
+        let mut spans = side.spans.as_slice().iter();
+        let rest = spans.next().copied().unwrap_or(Span::EMPTY);
+        Self {
+            regions: side.regions,
+            spans,
+            rest,
+        }
+    }
+
+    /// DMA address and length of what is contiguous from here; `None` at the end.
+    #[inline]
+    fn piece(&mut self) -> Option<(u64, u32)> {
+        if self.rest.len == 0 {
+            self.rest = *self.spans.next()?;
+        }
+        match self.rest.region {
+            None => Some((self.rest.addr, self.rest.len)),
+            Some(number) => {
+                let (addr, contiguous) = self.regions.get(number)?.map.locate(self.rest.addr)?;
+                Some((
+                    addr,
+                    u32::try_from(contiguous)
+                        .unwrap_or(u32::MAX)
+                        .min(self.rest.len),
+                ))
+            }
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, len: u32) {
+        self.rest.len = self.rest.len.saturating_sub(len);
+        self.rest.addr = self.rest.addr.wrapping_add(u64::from(len));
+    }
+}
+
+/// Copies `len` bytes from source to target.
+#[inline]
+pub(crate) fn transfer<S: Storage, M: Memory>(
+    source: &Side<'_, S, M>,
+    target: &Side<'_, S, M>,
+    len: u32,
+) -> Result<(), Fault> {
+    let (mut from, mut to) = (Cursor::new(source), Cursor::new(target));
+    let mut left = len;
+    while left > 0 {
+        let (from_addr, from_len) = from.piece().ok_or(Fault::Source)?;
+        let (to_addr, to_len) = to.piece().ok_or(Fault::Target)?;
+        let n = left.min(from_len).min(to_len);
+        source
+            .memory
+            .copy_to(from_addr, target.memory, to_addr, n as usize)
+            .map_err(|_| blame(source.memory, from_addr, n))?;
+        from.advance(n);
+        to.advance(n);
+        left = left.saturating_sub(n);
+    }
+    Ok(())
+}
+
+/// Which side of a failed copy was to blame: the source, if either end of it cannot be read.
+#[cold]
+fn blame(source: &impl Memory, addr: u64, len: u32) -> Fault {
+    let last = addr.wrapping_add(u64::from(len.saturating_sub(1)));
+    let readable = |at| source.read(at, &mut [0]).is_ok();
+    if readable(addr) && readable(last) {
+        Fault::Target
+    } else {
+        Fault::Source
+    }
+}
+
+/// Writes bytes (inline data) to the target.
+#[inline]
+pub(crate) fn scatter<S: Storage, M: Memory>(
+    bytes: &[u8],
+    target: &Side<'_, S, M>,
+) -> Result<(), Fault> {
+    let mut to = Cursor::new(target);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (addr, len) = to.piece().ok_or(Fault::Target)?;
+        let (head, tail) = rest.split_at(rest.len().min(len as usize));
+        target.memory.write(addr, head).map_err(|_| Fault::Target)?;
+        to.advance(u32::try_from(head.len()).unwrap_or(u32::MAX));
+        rest = tail;
+    }
+    Ok(())
+}
+
+/// Reads the first bytes of the source, as many as `buf` takes.
+#[inline]
+pub(crate) fn peek<S: Storage, M: Memory>(
+    source: &Side<'_, S, M>,
+    buf: &mut [u8],
+) -> Result<(), Fault> {
+    let mut from = Cursor::new(source);
+    let mut rest = buf;
+    while !rest.is_empty() {
+        let (addr, len) = from.piece().ok_or(Fault::Source)?;
+        let (head, tail) = rest.split_at_mut(rest.len().min(len as usize));
+        source.memory.read(addr, head).map_err(|_| Fault::Source)?;
+        from.advance(u32::try_from(head.len()).unwrap_or(u32::MAX));
+        rest = tail;
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The target's half: the engine that owns the memory checks each access, and reports what arrived.
+
+use crate::{
+    check::{Check, Refusal},
+    hal::Platform,
+    node::Node,
+    qp::QueuePair,
+    recv::{Fill, Unusable},
+    request::{Landing, Received, Request},
+    span::{Fault, Spans},
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{QpType, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
+    cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_SOLICITED},
+    eqe::EventType,
+    frame::FrameMeta,
+    status::WcStatus,
+    wqe::Opcode,
+};
+use zerocopy::little_endian::{U16, U32};
+
+/// Why a request does not land.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Declined {
+    /// No receive buffer. If a later one is wanted, the target's owner was asked to kick.
+    NoBuffer { qpn: u32 },
+    /// The receive filter does not want the frame.
+    Filtered,
+    /// It was refused.
+    Refused(Refusal),
+}
+
+/// What a request without a receive buffer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It waits.
+    Wait,
+    /// It does without.
+    None,
+}
+
+const fn gone(check: Check) -> Declined {
+    Declined::Refused(Refusal::new(WcStatus::RetryExceeded, check))
+}
+
+impl<S: Storage> Node<S> {
+    /// Checks a request of a connected queue pair and prepares the memory that it reads or writes here.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        spans: &mut Spans,
+    ) -> Result<Landing, Declined> {
+        let qpn = request.target.qpn;
+        if !self.is_up() || self.epoch != request.target.epoch {
+            return Err(gone(Check::Node));
+        }
+        let pair = self.pairs.get(qpn).filter(|pair| pair.kind == QpType::Rc);
+        match pair.ok_or(gone(Check::Peer))? {
+            pair if pair.remote != Some(request.source) => return Err(gone(Check::Peer)),
+            pair if !pair.receives() => return Err(gone(Check::PeerState)),
+            _ => {}
+        }
+        spans.clear();
+        let received = match request.opcode {
+            Opcode::Write | Opcode::Read => None,
+            Opcode::WriteImm => {
+                let wait = Patience::Wait;
+                let entry = self.receive(platform, qpn, 0, Fill::One, wait, spans)?;
+                // The data goes elsewhere.
+                spans.clear();
+                Some(entry)
+            }
+            _ => {
+                Some(self.receive(platform, qpn, request.len, Fill::One, Patience::Wait, spans)?)
+            }
+        };
+        match request.opcode {
+            Opcode::Write | Opcode::WriteImm => {
+                self.expose(platform, request, ACCESS_REMOTE_WRITE, spans)?;
+            }
+            Opcode::Read => self.expose(platform, request, ACCESS_REMOTE_READ, spans)?,
+            _ if spans.total() < request.len => {
+                let refusal = Refusal::new(WcStatus::LocalLength, Check::BufferLength);
+                let wr_id = received.map_or(0, |received| received.wr_id);
+                self.fail_receive(platform, qpn, wr_id, refusal);
+                let refusal = Refusal::new(WcStatus::RemoteInvalidRequest, Check::BufferLength);
+                return Err(Declined::Refused(refusal));
+            }
+            _ => {}
+        }
+        Ok(Landing { qpn, received })
+    }
+
+    /// Checks a frame against the receive filter and prepares buffers for it.
+    #[inline]
+    pub(crate) fn accept_frame(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        address: &[u8; 6],
+        patience: Patience,
+        spans: &mut Spans,
+    ) -> Result<Landing, Declined> {
+        if !self.is_up() {
+            return Err(gone(Check::Node));
+        }
+        let picked = self.spread.pick(request.meta.hash.get());
+        let Some(qpn) = picked.filter(|_| self.filter.takes(address)) else {
+            self.counters.rx_filtered.add(1);
+            return Err(Declined::Filtered);
+        };
+        if !self.pairs.get(qpn).is_some_and(QueuePair::receives) {
+            return Err(gone(Check::PeerState));
+        }
+        spans.clear();
+        let entry = self.receive(platform, qpn, request.len, Fill::Many, patience, spans)?;
+        Ok(Landing {
+            qpn,
+            received: Some(entry),
+        })
+    }
+
+    /// Prepares receive entries, once more if new ones were posted while the owner was asked for them.
+    #[inline]
+    fn receive(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        len: u32,
+        fill: Fill,
+        patience: Patience,
+        spans: &mut Spans,
+    ) -> Result<Received, Declined> {
+        let blamed = Declined::Refused(Refusal::new(
+            WcStatus::RemoteOperation,
+            Check::BufferDescriptor,
+        ));
+        // An owner that keeps posting too little could keep this going; the second time is the last.
+        for last in [false, true] {
+            match self.prepare_receive(platform, qpn, len, fill, spans) {
+                Ok(received) => return Ok(received),
+                Err(Unusable::Empty) => {}
+                Err(Unusable::Doorbell) => {
+                    self.fail(platform, qpn);
+                    return Err(blamed);
+                }
+                Err(Unusable::Entry { wr_id, refusal }) => {
+                    self.fail_receive(platform, qpn, wr_id, refusal);
+                    return Err(blamed);
+                }
+            }
+            spans.clear();
+            let pair = self.pairs.get_mut(qpn).ok_or(gone(Check::Peer))?;
+            if pair.recv.ring.is_none() {
+                return Err(gone(Check::PeerState));
+            }
+            if last || patience == Patience::None || !pair.want_entries(platform) {
+                break;
+            }
+        }
+        Err(Declined::NoBuffer { qpn })
+    }
+
+    /// Checks access to the region that the request names.
+    #[inline]
+    fn expose(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        right: u32,
+        spans: &mut Spans,
+    ) -> Result<(), Declined> {
+        let qpn = request.target.qpn;
+        let pair = self.pairs.get(qpn).ok_or(gone(Check::Peer))?;
+        let (key, addr) = (request.remote_key, request.remote_addr);
+        match self.remote_span(pair, key, addr, request.len, right) {
+            Ok(span) => spans.push(span).map_err(|_| gone(Check::Length)),
+            Err(refusal) => {
+                self.counters.remote_access_errors.add(1);
+                self.fail_with(platform, qpn, EventType::QpAccess);
+                Err(Declined::Refused(refusal))
+            }
+        }
+    }
+
+    /// Reports a request whose data is in place.
+    #[inline]
+    pub(crate) fn arrived(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        landing: &Landing,
+    ) {
+        let counters = &mut self.counters;
+        if request.opcode == Opcode::Frame {
+            counters.rx_frames.add(1);
+            counters.rx_bytes.add(request.len);
+        } else {
+            counters.rx_messages.add(1);
+            counters.rx_message_bytes.add(request.len);
+        }
+        if let Some(received) = landing.received {
+            let entry = request.arrival();
+            self.received(platform, landing.qpn, received, entry, request.solicited);
+        }
+    }
+
+    /// Deals with a transfer that failed; returns what the initiator is told.
+    #[cold]
+    pub(crate) fn transfer_failed(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        landing: &Landing,
+        fault: Fault,
+    ) -> Refusal {
+        let ours = if request.opcode == Opcode::Read {
+            Fault::Source
+        } else {
+            Fault::Target
+        };
+        if fault != ours {
+            return Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+        }
+        if let Some(received) = landing.received {
+            let refusal = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+            self.fail_receive(platform, landing.qpn, received.wr_id, refusal);
+        }
+        Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory)
+    }
+}
+
+impl Request {
+    /// The receive completion, but for what the receive queue adds.
+    #[inline]
+    fn arrival(&self) -> Cqe {
+        let (opcode, imm) = match self.opcode {
+            Opcode::Frame => (CqeOpcode::RecvFrame, false),
+            Opcode::WriteImm => (CqeOpcode::RecvWriteImm, true),
+            Opcode::SendImm => (CqeOpcode::Recv, true),
+            _ => (CqeOpcode::Recv, false),
+        };
+        let solicited = if self.solicited { CQE_SOLICITED } else { 0 };
+        let frame = self.opcode == Opcode::Frame;
+        Cqe {
+            byte_len: U32::new(self.len),
+            opcode: opcode.to_wire(),
+            flags: solicited | if imm { CQE_IMM } else { 0 },
+            imm_or_key: U32::new(if imm { self.imm } else { 0 }),
+            src_qpn: U32::new(self.source.qpn),
+            src_node: U16::new(self.source.node),
+            frame: if frame {
+                self.meta
+            } else {
+                FrameMeta::default()
+            },
+            ..Cqe::default()
+        }
+    }
+}
