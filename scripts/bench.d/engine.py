@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""The queue engine against memcpy: criterion benchmarks on the host, no guest involved.
+
+A benchmark is taken for the table if its group has an `engine` and a `memcpy` member. The group's name ends in the
+bytes of one operation, as in `write_64`.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import results
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+# Up to here a work is about the time of an operation, above it about bytes per second.
+SMALL = 4096
+# Nanoseconds from submission to completion that a 64-byte WRITE may take.
+WRITE_64_BUDGET = 100.0
+
+
+def median_ns(directory):
+    """Median of criterion's estimates, in ns."""
+    estimates = json.loads((directory / "new" / "estimates.json").read_text())
+    return estimates["median"]["point_estimate"]
+
+
+def samples(directory):
+    return len(json.loads((directory / "new" / "sample.json").read_text())["times"])
+
+
+def line(group, mode):
+    """The entry of one group, or None if it is not a comparison."""
+    size = re.search(r"_(\d+)$", group.name)
+    if not size or not all((group / side / "new" / "estimates.json").exists() for side in ("engine", "memcpy")):
+        return None
+    size = int(size.group(1))
+    ours, peer = median_ns(group / "engine"), median_ns(group / "memcpy")
+    name, runs = f"engine {group.name.rpartition('_')[0].upper()} {size} B", samples(group / "engine")
+    if group.name == "write_64":
+        return results.entry(name, mode, "ns/op", ours, WRITE_64_BUDGET, "budget", runs, higher_is_better=False)
+    if size <= SMALL:
+        return results.entry(name, mode, "ns/op", ours, peer, "memcpy", runs, higher_is_better=False)
+    return results.entry(name, mode, "GB/s", size / ours, size / peer, "memcpy", runs)
+
+
+def measure(mode):
+    """Runs the benchmarks; returns an entry for each comparison."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build" / "userspace"))
+    print("building and running the engine's benchmarks", flush=True)
+    command = ["cargo", "bench", "--locked", "--manifest-path", str(TOP / "userspace" / "Cargo.toml"),
+               "--target-dir", str(target), "-p", "nupa-bench"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        print(done.stdout[-4000:])
+        sys.exit("bench: the engine's benchmarks failed")
+    for text in re.findall(r"^\S+ +time: .*$", done.stdout, re.MULTILINE):
+        print(text)
+    groups = sorted(path for path in (target / "criterion").iterdir() if path.is_dir())
+    found = [entry for entry in (line(group, mode) for group in groups) if entry]
+    if not found:
+        sys.exit(f"bench: no comparison in {target / 'criterion'}")
+    return found

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Results: one entry a work, written as JSON and as a Markdown table."""
+
+import json
+import statistics
+
+
+def entry(work, mode, unit, ours, peer, peer_name, runs, higher_is_better=True):
+    """An entry; `ours` and `peer` are lists of runs, or single numbers. The ratio is above 1 where ours is better."""
+    ours, peer = (statistics.median(side) if isinstance(side, list) else side for side in (ours, peer))
+    ratio = ours / peer if higher_is_better else peer / ours
+    return {"work": work, "mode": mode, "unit": unit, "ours": round(ours, 3), "peer": round(peer, 3),
+            "peer_name": peer_name, "ratio": round(ratio, 3), "runs": runs}
+
+
+def table(entries):
+    lines = ["| work | mode | ours | peer | unit | ratio | peer is | runs |", "|---|---|---:|---:|---|---:|---|---:|"]
+    for item in entries:
+        lines.append("| {work} | {mode} | {ours:,.6g} | {peer:,.6g} | {unit} | **{ratio:.2f}** | {peer_name} | {runs} |"
+                     .format(**item))
+    return "\n".join(lines)
+
+
+def write(directory, entries, notes):
+    """Writes results.json and results.md; returns the latter's text."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "results.json").write_text(json.dumps(entries, indent=1) + "\n")
+    text = table(entries) + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
+    (directory / "results.md").write_text(text)
+    return text

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Fixtures: the fabric of the session, its nodes in their default state, and the check of their logs."""
+
+import pytest
+
+import report
+from fabric import LOGS, Fabric
+
+
+# From what everything else relies on, to what ends the switch.
+ORDER = ["test_traffic", "test_settings", "test_topology", "test_lifecycle", "test_memory", "test_faults"]
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: ORDER.index(item.module.__name__) if item.module.__name__ in ORDER else -1)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--keep", action="store_true", help="leave the nodes running at the end")
+
+
+@pytest.fixture(scope="session")
+def fabric(request):
+    """The switch and its nodes; nothing runs until a test asks for nodes."""
+    session = Fabric(keep_logs=LOGS)
+    yield session
+    if request.config.getoption("--keep"):
+        print(f"nodes left running; NUPA_RUN={session.run_dir}")
+    else:
+        session.close()
+
+
+@pytest.fixture
+def pair(fabric):
+    """Nodes 1 and 2, up, in default state, reaching each other."""
+    return fabric.ensure(1, 2)
+
+
+@pytest.fixture
+def trio(fabric):
+    """Nodes 1, 2 and 3, up, in default state, reaching each other."""
+    return fabric.ensure(1, 2, 3)
+
+
+@pytest.fixture
+def saw(record_property):
+    """Notes what a test saw, for its line in the report."""
+    return lambda text: record_property(report.SAW, text)
+
+
+@pytest.fixture(autouse=True)
+def quiet_kernels(request):
+    """Fails a test during which a node's kernel printed a warning or worse."""
+    yield
+    if "fabric" not in request.fixturenames:
+        return
+    trouble = request.getfixturevalue("fabric").trouble()
+    for name, lines in trouble.items():
+        pytest.fail(f"{name}'s kernel printed:\n" + "\n".join(lines), pytrace=False)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Adds to a failure what was run on the nodes and what they printed last."""
+    outcome = yield
+    result = outcome.get_result()
+    fabric = item.funcargs.get("fabric") if hasattr(item, "funcargs") else None
+    if fabric is None:
+        return
+    if result.failed:
+        for node in fabric.nodes.values():
+            if node.history:
+                text = "\n".join(str(entry)[-1500:] for entry in node.history[-4:])
+                result.sections.append((f"{node.name}: last commands", text))
+            if node.log.path.exists():
+                result.sections.append((f"{node.name}: last lines of the console", node.log.tail(25)))
+        result.sections.append(("switch: last lines of its log", fabric.switch.log_tail(15)))
+    if result.when == "teardown":
+        for node in fabric.nodes.values():
+            node.history.clear()

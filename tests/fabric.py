@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""The nodes and the switch of a test session, and how they get back to a known state."""
+
+import shutil
+import tempfile
+
+from nodes import INTERFACE, TOP, CommandFailed, Node, Switch
+
+NETCHECK = "/nupa/build/bin/netcheck"
+
+# Leaves a node as `nupa-up` would on a fresh one, whatever a failed test left behind.
+TIDY = f"""
+dmesg -n 7
+pkill -x tcpdump; pkill -x iperf3; pkill -x ping
+for n in $(ip netns list | cut -d' ' -f1); do ip netns pids "$n" | xargs -r kill -9; ip netns del "$n"; done
+for l in br0 {INTERFACE}.100 veth0; do ip link del "$l" 2>/dev/null; done
+ip link set {INTERFACE} mtu 9000 2>/dev/null
+nupa-up || exit 1
+ip link set {INTERFACE} nomaster promisc off up
+ip address flush dev {INTERFACE} scope global
+ip route flush cache
+nupa-up
+pgrep -x netcheck >/dev/null || {{
+    cp -u {NETCHECK} /run/netcheck && chmod +x /run/netcheck
+    ln -sf /run/netcheck /usr/local/bin/netcheck
+    setsid netcheck serve >/run/netcheck.log 2>&1 </dev/null &
+    for i in $(seq 100); do grep -q ready /run/netcheck.log && break; sleep 0.1; done
+}}
+true
+"""
+
+
+class Fabric:
+    """A switch and up to four nodes, started when first needed and kept for the session."""
+
+    def __init__(self, keep_logs=None):
+        self.run_dir = tempfile.mkdtemp(prefix="nupa-test-")
+        self.keep_logs = keep_logs
+        self.switch = Switch(self.run_dir, nodes=4)
+        self.nodes = {number: Node(number, self.run_dir) for number in range(1, 5)}
+
+    def running(self):
+        return [node for node in self.nodes.values() if node.alive()]
+
+    def ensure(self, *numbers):
+        """Nodes that run with modules loaded, default settings, addresses and a netcheck server."""
+        if self.switch.process is None or self.switch.process.poll() is not None:
+            for node in self.running():  # a node does not survive its switch
+                node.kill()
+            self.switch.start()
+        nodes = [self.nodes[number] for number in numbers]
+        starting = [node for node in nodes if not node.alive()]
+        for node in starting:
+            node.begin_start()
+        for node in starting:
+            node.finish_start()
+        for node in nodes:
+            self.switch.fault(node.number)
+            self.switch.link(node.number, up=True)
+        tidying = [(node, node.spawn(TIDY)) for node in nodes]
+        for node, tidy in tidying:
+            result = tidy.wait(90)
+            if result.code != 0:
+                raise CommandFailed(f"{node.name} cannot be brought to its default state:\n{result}")
+        for node in nodes[1:]:
+            nodes[0].await_ping(node.ip)
+        return nodes
+
+    def trouble(self):
+        """Complaints of the nodes' kernels since the last look: {name: lines}."""
+        found = {node.name: node.log.new_trouble() for node in self.nodes.values()}
+        return {name: lines for name, lines in found.items() if lines}
+
+    def close(self):
+        for node in self.running():
+            node.stop()
+        self.switch.stop()
+        if self.keep_logs:
+            self.keep_logs.mkdir(parents=True, exist_ok=True)
+            for node in self.nodes.values():
+                if node.log.path.exists():
+                    shutil.copy(node.log.path, self.keep_logs)
+            if (log := self.switch.run_dir / "switch.log").exists():
+                shutil.copy(log, self.keep_logs)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+LOGS = TOP / "build" / "test-logs"

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""What a node's kernel printed, read from the serial console that QEMU writes to a file."""
+
+import re
+
+# A healthy node prints none of these, whatever a test does to it.
+TROUBLE = re.compile(
+    r"WARNING:|BUG:|BUG |\bOops\b|Call Trace|RIP:|refcount_t|unable to handle|general protection"
+    r"|hung_task|blocked for more than|soft lockup|hard LOCKUP|rcu.*(stall|self-detected)"
+    r"|NETDEV WATCHDOG|transmit queue \d+ timed out|Kernel panic|page allocation failure"
+    r"|kernel tried to execute|UBSAN|KASAN|kmemleak|scheduling while atomic|sleeping function"
+    r"|possible circular locking|bad page state|hw csum failure|page_pool.*stalled"
+    r"|unregister_netdevice: waiting|irq \d+: nobody cared|rust_kernel: panicked",
+    re.IGNORECASE,
+)
+# TCG on shared cores makes clocks look unstable; that says nothing about the drivers.
+HARMLESS = re.compile(r"clocksource|perf: interrupt took too long|TSC found unstable|hrtimer: interrupt took")
+
+
+class KernelLog:
+    """One node's console, over all its boots, with a mark up to which it was checked."""
+
+    def __init__(self, path):
+        self.path = path
+        self.checked = 0
+
+    def text(self):
+        """All that was printed so far."""
+        try:
+            return self.path.read_bytes().decode(errors="replace").replace("\r", "")
+        except FileNotFoundError:
+            return ""
+
+    def lines(self):
+        return self.text().splitlines()
+
+    def tail(self, count=40):
+        return "\n".join(self.lines()[-count:])
+
+    def position(self):
+        """A mark to be given to `since`."""
+        return len(self.lines())
+
+    def since(self, position):
+        return "\n".join(self.lines()[position:])
+
+    def new_trouble(self):
+        """Lines since the last call that a healthy kernel does not print, with what follows each."""
+        lines = self.lines()
+        if len(lines) < self.checked:  # the node was started afresh
+            self.checked = 0
+        new = lines[self.checked :]
+        self.checked = len(lines)
+        for at, line in enumerate(new):
+            if TROUBLE.search(line) and not HARMLESS.search(line):
+                return new[max(0, at - 3) : at + 60]
+        return []

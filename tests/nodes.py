@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Nodes (QEMU guests) and the switch between them, as the scripts in vms/ run them."""
+
+import json
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import subprocess
+import time
+
+from kernel_log import KernelLog
+from waiting import wait_until
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+VMS = TOP / "vms"
+INTERFACE = "nupanet0"
+PCI_ID = "1af4:10f0"
+
+
+class CommandFailed(AssertionError):
+    """A command on a node did not do what the test relies on."""
+
+
+class Result:
+    """What a command on a node left."""
+
+    def __init__(self, node, command, code, out, err):
+        self.node, self.command, self.code, self.out, self.err = node, command, code, out, err
+
+    def __str__(self):
+        return f"{self.node.name}# {self.command}\n{self.out}{self.err}[exit {self.code}]"
+
+    def json(self):
+        return json.loads(self.out)
+
+
+class Background:
+    """A command that runs on a node while the test goes on."""
+
+    def __init__(self, node, command, process):
+        self.node, self.command, self.process = node, command, process
+
+    def running(self):
+        return self.process.poll() is None
+
+    def wait(self, timeout):
+        """Result of the command, which must end within `timeout` seconds."""
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+            text = Result(self.node, self.command, "still running", out, err)
+            raise CommandFailed(f"no end after {timeout} s:\n{text}") from None
+        return self.node.record(Result(self.node, self.command, self.process.returncode, out, err))
+
+    def abandon(self):
+        """Ends the local end of it; the node may be gone."""
+        if self.running():
+            self.process.kill()
+        self.process.communicate()
+
+
+def process_alive(pid):
+    """Whether a process runs (one that only waits to be reaped does not)."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+class Node:
+    """One guest; `number` counts from 1 and gives its socket, addresses and log."""
+
+    def __init__(self, number, run_dir, cpus=2, peernet="none"):
+        self.number = number
+        self.name = f"node{number}"
+        self.run_dir = pathlib.Path(run_dir)
+        self.cpus = cpus
+        self.peernet = peernet
+        self.ip = f"10.77.0.{number}"
+        self.ip6 = f"fd77::{number}"
+        self.log = KernelLog(self.run_dir / f"{self.name}.log")
+        self.history = []
+
+    # Starting and ending.
+
+    @property
+    def pid(self):
+        try:
+            return int((self.run_dir / f"{self.name}.pid").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def alive(self):
+        pid = self.pid
+        return pid is not None and process_alive(pid)
+
+    def begin_start(self):
+        """Starts QEMU; `finish_start` waits for the guest."""
+        script = VMS / "pcie" / f"node{min(self.number, 2)}.sh"
+        command = [str(script), "--background"]
+        self._starter = subprocess.Popen(
+            command, env=self._environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+
+    def finish_start(self, timeout=120):
+        try:
+            out, _ = self._starter.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self._starter.kill()
+            raise CommandFailed(f"{self.name} did not start in {timeout} s\n{self.log.tail()}") from None
+        if self._starter.returncode != 0:
+            raise CommandFailed(f"{self.name} did not start:\n{out}\n{self.log.tail()}")
+        wait_until(f"ssh into {self.name}", lambda: self.run("test -e /run/ready", timeout=20, check=False).code == 0,
+                   timeout=timeout)
+        self.log.checked = 0
+
+    def start(self):
+        self.begin_start()
+        self.finish_start()
+
+    def kill(self):
+        """Ends QEMU as a crash of the host would: SIGKILL."""
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        wait_until(f"{self.name}'s QEMU to be gone", lambda: not process_alive(pid), timeout=10)
+
+    def stop(self):
+        subprocess.run([str(VMS / "stop"), str(self.number)], env=self._environment(), timeout=60, check=False,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def _environment(self):
+        return dict(os.environ, NUPA_RUN=str(self.run_dir), NODE=str(self.number), CPUS=str(self.cpus),
+                    PEERNET=self.peernet)
+
+    # Commands.
+
+    def _ssh(self, command):
+        return [str(VMS / "ssh"), str(self.number), command]
+
+    def record(self, result):
+        """Keeps a result for the report of a failure."""
+        self.history.append(result)
+        return result
+
+    def run(self, command, timeout=30, check=True, stdin=None):
+        """Runs a shell command on the node; fails unless it ends in time, and with 0 if `check`."""
+        try:
+            done = subprocess.run(self._ssh(command), env=self._environment(), input=stdin, capture_output=True,
+                                  text=True, errors="replace", timeout=timeout, check=False,
+                                  stdin=subprocess.DEVNULL if stdin is None else None)
+        except subprocess.TimeoutExpired as late:
+            self.history.append(Result(self, command, "timeout", str(late.stdout or ""), str(late.stderr or "")))
+            raise CommandFailed(f"{self.name}: no end after {timeout} s: {command}") from None
+        result = self.record(Result(self, command, done.returncode, done.stdout, done.stderr))
+        if check and result.code != 0:
+            raise CommandFailed(f"failed:\n{result}")
+        return result
+
+    def spawn(self, command):
+        """Starts a shell command on the node and returns at once."""
+        process = subprocess.Popen(self._ssh(command), env=self._environment(), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+        return Background(self, command, process)
+
+    # What tests ask for again and again.
+
+    def up(self):
+        """Loads the modules where they are missing, and gives the interface its addresses."""
+        self.run("nupa-up", timeout=60)
+
+    def carrier(self):
+        return self.run(f"cat /sys/class/net/{INTERFACE}/carrier", check=False).out.strip() == "1"
+
+    def read(self, path):
+        return self.run(f"cat {path}").out.strip()
+
+    def pci_address(self):
+        return self.run(f"lspci -Dn -d {PCI_ID} | cut -d' ' -f1").out.split()[0]
+
+    def link(self, interface=INTERFACE):
+        """`ip -j -d -s link show` of an interface."""
+        return self.run(f"ip -j -d -s link show dev {interface}").json()[0]
+
+    def pings(self, address, count=3, options="", deadline=15):
+        """Pings; returns how many answers came."""
+        result = self.run(f"ping -n -q -c {count} -i 0.05 -w {deadline} {options} {shlex.quote(address)}",
+                          timeout=deadline + 15, check=False)
+        for line in result.out.splitlines():
+            if "received" in line:
+                return int(line.split(" received")[0].split(",")[-1].split()[0])
+        return 0
+
+    def await_ping(self, address, timeout=30):
+        """Waits until an address answers, and returns how many seconds that took."""
+        start = time.monotonic()
+        wait_until(f"{self.name} to reach {address}", lambda: self.pings(address, 1, deadline=1), timeout)
+        return time.monotonic() - start
+
+
+class Switch:
+    """The emulated fabric: its process and its control socket."""
+
+    def __init__(self, run_dir, nodes=4, options=()):
+        self.run_dir = pathlib.Path(run_dir)
+        self.nodes = nodes
+        self.options = list(options)
+        self.process = None
+
+    def start(self):
+        program = TOP / "build" / "bin" / "nupa-switch"
+        output = open(self.run_dir / "switch.log", "ab")  # noqa: SIM115 (the process keeps it)
+        self.process = subprocess.Popen(
+            [str(program), "--dir", str(self.run_dir), "--nodes", str(self.nodes), *self.options],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        )
+        output.close()
+        (self.run_dir / "switch.pid").write_text(f"{self.process.pid}\n")
+        wait_until("the switch to answer", lambda: self.control("stats")["ok"], timeout=10)
+
+    def control(self, command):
+        """Sends one command to the control socket; returns its answer."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(10)
+            connection.connect(str(self.run_dir / "control.sock"))
+            connection.sendall(command.encode() + b"\n")
+            answer = b""
+            while not answer.endswith(b"\n"):
+                data = connection.recv(65536)
+                if not data:
+                    break
+                answer += data
+        reply = json.loads(answer)
+        if not reply.get("ok"):
+            raise CommandFailed(f"switch: {command}: {reply.get('error', reply)}")
+        return reply
+
+    def link(self, number, up):
+        self.control(f"link {number} {'up' if up else 'down'}")
+
+    def fault(self, number, word="none"):
+        self.control(f"fault {number} {word}")
+
+    def stats(self, number):
+        """Counters of one node."""
+        return next(node for node in self.control("stats")["nodes"] if node["node"] == number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+    def stop(self):
+        """Ends it as a person would; it must go by itself."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            return self.process.wait(timeout=10)
+        return 0
+
+    def log_tail(self, count=30):
+        try:
+            return "\n".join((self.run_dir / "switch.log").read_text(errors="replace").splitlines()[-count:])
+        except OSError:
+            return ""

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Links that fail, nodes that die, controllers that lie - and the way back."""
+
+import time
+
+import pytest
+
+import traffic
+from nodes import INTERFACE
+from waiting import wait_until
+
+UNLOAD = "rmmod nupa_net nupa_fabric"
+
+
+def test_link_down_stops_the_carrier(pair, fabric, saw):
+    one, two = pair
+    fabric.switch.link(2, up=False)
+    wait_until("node 2 to lose its carrier", lambda: not two.carrier())
+    assert one.carrier(), "node 1 lost its carrier though its own link is up"
+    assert two.link()["operstate"] == "DOWN"
+    assert one.pings(two.ip, 2, deadline=2) == 0
+    fabric.switch.link(2, up=True)
+    wait_until("node 2 to get its carrier back", two.carrier)
+    took = one.await_ping(two.ip)
+    saw(f"carrier off and on; first answer {took:.1f} s after it")
+
+
+def test_link_flaps_under_traffic(pair, fabric, saw):
+    """TCP connections outlive short outages, and no byte is wrong or missing."""
+    one, two = pair
+    load = traffic.start(one, two.ip, 12, timeout=30)
+    for number in (1, 2, 1, 2):
+        fabric.switch.link(number, up=False)
+        wait_until("the carrier to go", lambda n=number: not fabric.nodes[n].carrier())
+        fabric.switch.link(number, up=True)
+        wait_until("the carrier to return", lambda n=number: fabric.nodes[n].carrier())
+    report = traffic.survived(load, timeout=90)
+    saw(f"four outages under {report['sent'] + report['received']} verified bytes")
+
+
+def test_node_killed_under_traffic(pair, fabric, saw):
+    one, two = pair
+    mark = one.log.position()
+    load = traffic.start(one, two.ip, 60, timeout=4)
+    wait_until("traffic to run", lambda: one.run("ss -Htn 'dport = :5300' state established").out.strip())
+    two.kill()
+    traffic.interrupted(load)
+    assert one.carrier(), "node 1 lost its carrier with node 2"
+    assert one.pings(two.ip, 2, deadline=2) == 0
+    wait_until("the neighbour to fail", lambda: "FAILED" in one.run(
+        f"ping -n -c 1 -w 1 {two.ip} >/dev/null; ip neigh show {two.ip} dev {INTERFACE}").out
+        or "REACHABLE" not in one.run(f"ip neigh show {two.ip} dev {INTERFACE}").out, 20)
+    fabric.ensure(2)
+    took = one.await_ping(two.ip)
+    traffic.tcp(one, two.ip, size=4 << 20)
+    traffic.tcp(two, one.ip, size=4 << 20)
+    said = [line for line in one.log.since(mark).splitlines() if "nupa" in line]
+    saw(f"node 1 went on; {took:.1f} s to the first answer of the restarted node; {len(said)} lines in its log")
+
+
+def test_node_killed_while_it_sends(pair, fabric, saw):
+    one, two = pair
+    load = traffic.start(two, one.ip, 60, timeout=4)
+    wait_until("traffic to run", lambda: two.run("ss -Htn 'dport = :5300' state established").out.strip())
+    two.kill()
+    load.abandon()
+    assert one.carrier()
+    fabric.ensure(2)
+    one.await_ping(two.ip)
+    traffic.tcp(one, two.ip, size=4 << 20)
+    saw("rejoined without anything done on the other side")
+
+
+# What the driver must say in each case (any of the words), so that a person knows what to do.
+FAULTS = {
+    "version": ("version",),
+    "magic": ("magic", "not a NUPA", "no NUPA"),
+    "mute": ("time", "answer", "respond"),
+    "hang": ("time", "ready", "answer"),
+    "garbage": ("admin", "invalid", "unexpected", "garbage", "status"),
+    "badstatus": ("status", "admin", "failed"),
+    "allones": ("all ones", "removed", "gone", "magic", "no longer", "ffffffff"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_controller_fault_at_load(pair, fabric, saw, fault):
+    """A controller that lies or is silent: a clear message, no device, a clean unload; then a good one works."""
+    one, two = pair
+    two.run(UNLOAD)
+    fabric.switch.fault(2, fault)
+    mark = two.log.position()
+    start = time.monotonic()
+    two.run("insmod /nupa/build/modules/nupa_fabric.ko; insmod /nupa/build/modules/nupa_net.ko", timeout=60, check=False)
+
+    def message():
+        lines = [line for line in two.log.since(mark).splitlines() if "nupa_fabric" in line]
+        return next((line for line in lines if any(word.lower() in line.lower() for word in FAULTS[fault])), None)
+
+    said = wait_until(f"a message about '{fault}'", message, timeout=30)
+    took = time.monotonic() - start
+    assert two.run(f"ls -d /sys/class/net/{INTERFACE}", check=False).code != 0, "an interface in spite of the fault"
+    two.run("rmmod nupa_net; rmmod nupa_fabric", timeout=30)
+    fabric.switch.fault(2, "none")
+    two.up()
+    one.await_ping(two.ip)
+    saw(f"{took:.1f} s: {said.split('] ')[-1].strip()}")
+
+
+@pytest.mark.parametrize("fault", ["mute", "allones", "garbage"])
+def test_controller_fault_under_traffic(pair, fabric, saw, fault):
+    """The controller fails while it works: the modules still unload, and nothing hangs."""
+    one, two = pair
+    load = traffic.start(one, two.ip, 60, timeout=4)
+    wait_until("traffic to run", lambda: one.run("ss -Htn 'dport = :5300' state established").out.strip())
+    fabric.switch.fault(2, fault)
+    start = time.monotonic()
+    two.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
+    took = time.monotonic() - start
+    fabric.switch.fault(2, "none")
+    traffic.interrupted(load)
+    two.up()
+    one.await_ping(two.ip)
+    traffic.tcp(one, two.ip, size=1 << 20)
+    saw(f"unloaded in {took:.1f} s, works again after a new load")
+
+
+def test_switch_ends_when_told(fabric, pair, saw):
+    """SIGTERM ends the switch with status 0, with nodes connected."""
+    assert fabric.switch.stop() == 0
+    for node in pair:
+        node.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
+        assert node.run("lsmod").out.count("nupa") == 0
+    saw("exit 0; both nodes unloaded their modules")
+
+
+def test_switch_killed_under_traffic(pair, fabric, saw):
+    """The device is gone for good (all ones): it is said in the log, unload is clean, nothing hangs."""
+    one, two = pair
+    load = traffic.start(one, two.ip, 60, timeout=4)
+    wait_until("traffic to run", lambda: one.run("ss -Htn 'dport = :5300' state established").out.strip())
+    marks = [node.log.position() for node in pair]
+    fabric.switch.kill()
+    traffic.interrupted(load)
+    said = []
+    for node, mark in zip(pair, marks):
+        node.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
+        assert node.run("lsmod").out.count("nupa") == 0
+        said += [line for line in node.log.since(mark).splitlines() if "nupa_fabric" in line]
+    assert said, "neither node's log mentions that the device is gone"
+    saw(said[0].split("] ")[-1].strip())

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Modules come and go, the device is unbound, removed and reset - idle and under traffic."""
+
+import traffic
+from nodes import INTERFACE
+from waiting import wait_until
+
+DRIVER = "/sys/bus/pci/drivers/nupa_fabric"
+MEMORY = ("sync; echo 3 >/proc/sys/vm/drop_caches; "
+          "awk '/MemAvailable/ {print $2}' /proc/meminfo")
+
+CYCLES = f"""
+cycle() {{
+    insmod /nupa/build/modules/nupa_fabric.ko && insmod /nupa/build/modules/nupa_net.ko || return 1
+    for i in $(seq 200); do [ -e /sys/class/net/{INTERFACE} ] && break; sleep 0.05; done
+    ip link set {INTERFACE} up || return 1
+    rmmod nupa_net && rmmod nupa_fabric
+}}
+rmmod nupa_net nupa_fabric || exit 1
+for n in 1 2 3 4 5; do cycle || exit 1; done
+{MEMORY}
+for n in $(seq 100); do cycle || {{ echo "failed in cycle $n"; exit 1; }}; done
+{MEMORY}
+"""
+
+
+def gone(node):
+    return node.run(f"ls -d /sys/class/net/{INTERFACE}", check=False).code != 0
+
+
+def back_to_work(one, two):
+    """Traffic is right again, with nothing done on the other side but what a user's programs do."""
+    one.await_ping(two.ip)
+    traffic.tcp(one, two.ip, size=2 << 20)
+    traffic.tcp(two, one.ip, size=2 << 20)
+
+
+def test_hundred_loads_and_unloads(pair, saw):
+    one, two = pair
+    result = two.run(CYCLES, timeout=300)
+    before, after = (int(word) for word in result.out.split()[-2:])
+    two.up()
+    back_to_work(one, two)
+    assert before - after < 4096, f"{before - after} KB less memory after 100 cycles"
+    saw(f"100 cycles; available memory {before} -> {after} KB")
+
+
+def test_modules_unload_in_either_state(pair, saw):
+    """nupa_net alone can go and come; nupa_fabric is held while nupa_net is there."""
+    one, two = pair
+    assert two.run("rmmod nupa_fabric", check=False).code != 0, "nupa_fabric went away under nupa_net"
+    two.run("rmmod nupa_net")
+    assert gone(two)
+    two.up()
+    back_to_work(one, two)
+    saw("nupa_net reloaded by itself")
+
+
+def test_unload_under_traffic(pair, saw):
+    one, two = pair
+    for node, other in ((two, one), (one, two)):
+        load = traffic.start(one, two.ip, 30, timeout=4)
+        wait_until("traffic to run", lambda: one.run("ss -Htn 'dport = :5300' state established").out.strip())
+        node.run("rmmod nupa_net && rmmod nupa_fabric", timeout=30)
+        traffic.interrupted(load)
+        node.up()
+        back_to_work(other, node)
+    saw("receiver's and sender's modules removed under load, both came back")
+
+
+def test_unbind_under_traffic(pair, saw):
+    one, two = pair
+    for node, other in ((two, one), (one, two)):
+        address = node.pci_address()
+        load = traffic.start(one, two.ip, 30, timeout=4)
+        wait_until("traffic to run", lambda: one.run("ss -Htn 'dport = :5300' state established").out.strip())
+        node.run(f"echo {address} >{DRIVER}/unbind", timeout=30)
+        assert gone(node)
+        traffic.interrupted(load)
+        node.run(f"echo {address} >{DRIVER}/bind", timeout=30)
+        node.up()
+        back_to_work(other, node)
+    saw("receiver and sender unbound under load, bound again")
+
+
+def test_function_reset_under_traffic(pair, saw):
+    """The same interface goes on after a function-level reset: no address is lost, connections survive."""
+    one, two = pair
+    for node in (two, one):
+        load = traffic.start(one, two.ip, 8)
+        index = node.link()["ifindex"]
+        for _ in range(3):
+            node.run(f"echo 1 >/sys/bus/pci/devices/{node.pci_address()}/reset", timeout=30)
+            wait_until("carrier after the reset", node.carrier, 15)
+        traffic.survived(load)
+        assert node.link()["ifindex"] == index, "the interface was made anew"
+        back_to_work(one, two)
+    saw("six resets, connections went on")
+
+
+def test_pci_remove_and_rescan(pair, saw):
+    one, two = pair
+    address = two.pci_address()
+    load = traffic.start(one, two.ip, 30, timeout=4)
+    wait_until("traffic to run", lambda: one.run("ss -Htn 'dport = :5300' state established").out.strip())
+    two.run(f"echo 1 >/sys/bus/pci/devices/{address}/remove", timeout=30)
+    assert gone(two)
+    traffic.interrupted(load)
+    two.run("echo 1 >/sys/bus/pci/rescan", timeout=30)
+    two.up()
+    back_to_work(one, two)
+    saw(f"{address} removed under load and found again")
+
+
+def test_modules_without_a_controller(pair, saw):
+    _, two = pair
+    address = two.pci_address()
+    two.run(f"rmmod nupa_net && rmmod nupa_fabric && echo 1 >/sys/bus/pci/devices/{address}/remove")
+    two.run("insmod /nupa/build/modules/nupa_fabric.ko && insmod /nupa/build/modules/nupa_net.ko")
+    assert gone(two)
+    two.run("rmmod nupa_net && rmmod nupa_fabric && echo 1 >/sys/bus/pci/rescan")
+    two.up()
+    saw("load, find nothing, unload")

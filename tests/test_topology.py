@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""More than one cable: VLANs, network namespaces, bridges, three nodes."""
+
+import re
+
+import pytest
+
+import traffic
+from nodes import INTERFACE
+from waiting import wait_until
+
+VLAN = f"{INTERFACE}.100"
+
+
+def add_vlan(node):
+    node.run(f"ip link add link {INTERFACE} name {VLAN} type vlan id 100 && ip link set {VLAN} up && "
+             f"ip address add 10.77.100.{node.number}/24 dev {VLAN}")
+
+
+@pytest.mark.parametrize("offload", ["on", "off"])
+def test_vlan(pair, saw, offload):
+    one, two = pair
+    for node in pair:
+        node.run(f"ethtool -K {INTERFACE} txvlan {offload} rxvlan {offload}", check=False)
+        add_vlan(node)
+    try:
+        one.await_ping("10.77.100.2")
+        assert one.pings("10.77.100.2", 3, options="-M do -s 8972") == 3, "a full packet does not fit with its tag"
+        traffic.tcp(one, "10.77.100.2", size=4 << 20)
+        traffic.udp(two, "10.77.100.1", count=50)
+        capture = two.spawn(f"timeout 20 tcpdump -lnne -i {INTERFACE} -c 2 vlan 100 and icmp 2>/run/tcpdump.err")
+        two.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+        one.pings("10.77.100.2", 2)
+        out = capture.wait(30).out
+        assert out.count("vlan 100") == 2, out
+    finally:
+        for node in pair:
+            node.run(f"ip link del {VLAN}; ethtool -K {INTERFACE} txvlan on rxvlan on", check=False)
+    saw("pings of full size, verified TCP and UDP, tags seen by tcpdump")
+
+
+def test_vlans_are_apart(pair, saw):
+    one, two = pair
+    add_vlan(one)
+    two.run(f"ip link add link {INTERFACE} name {VLAN} type vlan id 101 && ip link set {VLAN} up && "
+            f"ip address add 10.77.100.2/24 dev {VLAN}")
+    assert one.pings("10.77.100.2", 2, deadline=2) == 0, "VLAN 100 reaches VLAN 101"
+    saw("100 does not reach 101")
+
+
+def test_namespace_move(pair, saw):
+    one, two = pair
+    two.run(f"ip netns add blue && ip link set {INTERFACE} netns blue && ip -n blue link set {INTERFACE} up && "
+            f"ip -n blue address add {two.ip}/24 dev {INTERFACE}")
+    two.run("ip netns exec blue setsid netcheck serve --listen 0.0.0.0:5300 >/run/blue.log 2>&1 </dev/null & "
+            "for i in $(seq 100); do grep -q ready /run/blue.log && exit 0; sleep 0.1; done; exit 1")
+    one.await_ping(two.ip)
+    traffic.tcp(one, two.ip, size=4 << 20)
+    two.run("ip netns pids blue | xargs -r kill -9; ip netns del blue")
+    wait_until(f"{INTERFACE} to come back", lambda: two.run(f"ls -d /sys/class/net/{INTERFACE}", check=False).code == 0)
+    two.run("nupa-up")
+    one.await_ping(two.ip)
+    saw("into a namespace, verified traffic, back when it was deleted")
+
+
+def add_bridge(node):
+    """Puts the interface into a bridge with a veth whose other end is a host of its own, without any offload."""
+    node.run(f"""
+        ip netns add behind && ip link add veth0 type veth peer name eth0 netns behind &&
+        ip link add br0 type bridge forward_delay 0 && ip link set br0 mtu 9000 &&
+        ip link set veth0 mtu 9000 && ip -n behind link set eth0 mtu 9000 &&
+        ethtool -K veth0 tx off tso off gso off gro off sg off >/dev/null &&
+        ip address flush dev {INTERFACE} scope global && ip address flush dev {INTERFACE} &&
+        ip link set {INTERFACE} master br0 && ip link set veth0 master br0 &&
+        ip link set veth0 up && ip link set br0 up && ip address add {node.ip}/24 dev br0 &&
+        ip -n behind link set lo up && ip -n behind link set eth0 up &&
+        ip -n behind address add 10.77.0.102/24 dev eth0""")
+    node.run("ip netns exec behind setsid netcheck serve --listen 0.0.0.0:5300 >/run/behind.log 2>&1 </dev/null & "
+             "for i in $(seq 100); do grep -q ready /run/behind.log && exit 0; sleep 0.1; done; exit 1")
+
+
+def test_bridge_forwards_super_frames_with_right_checksums(pair, saw):
+    """A frame that crossed the fabric unsegmented and without a checksum leaves a port that can do neither."""
+    one, two = pair
+    add_bridge(two)
+    one.await_ping("10.77.0.102")
+    one.await_ping(two.ip)
+    capture = two.spawn("ip netns exec behind timeout 60 tcpdump -lnnvv -i eth0 -c 400 tcp and dst 10.77.0.102 "
+                        "2>/run/tcpdump.err")
+    two.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    traffic.tcp(one, "10.77.0.102", size=8 << 20)
+    traffic.udp(one, "10.77.0.102", count=50)
+    traffic.tcp(two, one.ip, size=4 << 20, prefix="ip netns exec behind ")
+    out = capture.wait(70).out
+    right, wrong = out.count("(correct)"), out.count("incorrect")
+    assert right >= 300 and wrong == 0, f"{right} right checksums, {wrong} wrong:\n{out[:2000]}"
+    longest = max(int(length) for length in re.findall(r"proto TCP \(6\), length (\d+)", out))
+    assert longest <= 9000, f"a packet of {longest} bytes left the bridge"
+    errors = two.run("ip netns exec behind nstat -asz TcpInCsumErrors UdpInCsumErrors | tail -n 2").out
+    assert re.findall(r"CsumErrors\s+(\d+)", errors) == ["0", "0"], errors
+    saw(f"{right} packets of at most {longest} bytes, all checksums right")
+
+
+def test_bridge_on_both_sides(pair, saw):
+    """Hosts behind both bridges reach each other: frames to and from addresses that are no node's."""
+    one, two = pair
+    add_bridge(two)
+    add_bridge(one)
+    one.run("ip -n behind address del 10.77.0.102/24 dev eth0; ip -n behind address add 10.77.0.101/24 dev eth0")
+    wait_until("the host behind node 1 to reach the one behind node 2",
+               lambda: one.run("ip netns exec behind ping -n -q -c 1 -w 1 10.77.0.102", check=False).code == 0, 20)
+    report = traffic.tcp(one, "10.77.0.102", size=4 << 20, prefix="ip netns exec behind ")
+    saw(f"{report['sent'] + report['received']} bytes between hosts behind bridges, all right")
+
+
+def test_three_nodes_all_pairs(trio, saw):
+    for source in trio:
+        for target in trio:
+            if source is not target:
+                assert source.pings(target.ip, 3) == 3 and source.pings(target.ip6, 3) == 3
+    loads = [traffic.start(trio[n], trio[(n + 1) % 3].ip, 4, seed=n) for n in range(3)]
+    moved = sum(report["sent"] + report["received"] for report in map(traffic.survived, loads))
+    saw(f"all six ways; a ring of three streams moved {moved} bytes, all right")
+
+
+def test_broadcast_and_multicast_reach_all(trio, saw):
+    one, two, three = trio
+    for node in trio:
+        node.run("sysctl -q net.ipv4.icmp_echo_ignore_broadcasts=0")
+    for address, answers in (("-b 10.77.0.255", (two.ip, three.ip)), (f"ff02::1%{INTERFACE}", ())):
+        out = one.run(f"ping -n -c 3 -i 0.3 -w 5 {address}", check=False).out
+        sources = set(re.findall(r"bytes from (\S+?):? ", out)) - {one.ip}
+        if not answers:  # IPv6 answers come from link-local addresses
+            sources = {source for source in sources if source.startswith("fe80::")}
+            own = one.run(f"ip -6 -j address show dev {INTERFACE} scope link").json()[0]["addr_info"][0]["local"]
+            sources = {source.split("%")[0] for source in sources} - {own}
+            assert len(sources) == 2, f"answers from {sources}:\n{out}"
+        else:
+            assert sources == set(answers), f"answers from {sources}:\n{out}"
+    saw("broadcast and all-nodes multicast answered by both others")
+
+
+def test_multicast_filter(trio, saw):
+    """A group reaches the node that joined, and the others do not even see it."""
+    one, two, three = trio
+    group = "33:33:00:00:12:34"
+    two.run(f"ip maddress add {group} dev {INTERFACE}")
+    captures = {node: node.spawn(f"timeout 6 tcpdump -p -lnne -i {INTERFACE} ether dst {group} 2>/run/tcpdump.err")
+                for node in (two, three)}
+    for node in captures:
+        node.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    one.run(f"""python3 -c '
+import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(("{INTERFACE}", 0))
+mac = bytes.fromhex(open("/sys/class/net/{INTERFACE}/address").read().strip().replace(":", ""))
+for _ in range(5): s.send(bytes.fromhex("{group.replace(":", "")}") + mac + b"\\x88\\xb5" + bytes(50))'""")
+    seen = {node.name: capture.wait(20).out.count(group) for node, capture in captures.items()}
+    two.run(f"ip maddress del {group} dev {INTERFACE}")
+    assert seen == {"node2": 5, "node3": 0}, f"frames of the group seen: {seen}"
+    saw("5 of 5 frames on the node that joined, none on the other")
+
+
+def test_unicast_is_private(trio, saw):
+    """Node 3, promiscuous, sees no frame between nodes 1 and 2."""
+    one, two, three = trio
+    one.await_ping(two.ip)
+    capture = three.spawn(f"timeout 30 tcpdump -lnn -i {INTERFACE} tcp port 5300 or icmp or udp 2>/run/tcpdump.err")
+    three.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    traffic.tcp(one, two.ip, size=2 << 20)
+    one.pings(two.ip, 5)
+    three.pings(one.ip, 1)
+    three.run("pkill -INT -x tcpdump")
+    lines = [line for line in capture.wait(30).out.splitlines() if " IP " in line]
+    foreign = [line for line in lines if three.ip not in line]
+    assert lines, "tcpdump did not even see the node's own ping"
+    assert not foreign, "node 3 saw:\n" + "\n".join(foreign[:10])
+    saw(f"of {len(lines)} frames seen by node 3, none was between the other two")
+
+
+def test_neighbour_leaves_and_comes_back(trio, saw):
+    """A third node that goes silent becomes unreachable, the others do not notice."""
+    one, two, three = trio
+    three.run(f"ip link set {INTERFACE} down")
+    one.run(f"ip neigh flush dev {INTERFACE}")
+    assert one.pings(three.ip, 2, deadline=4) == 0
+    state = one.run(f"ip neigh show {three.ip} dev {INTERFACE}").out.split()[-1]
+    assert state in ("FAILED", "INCOMPLETE"), state
+    assert one.pings(two.ip, 3) == 3
+    three.run(f"ip link set {INTERFACE} up; nupa-up")
+    one.await_ping(three.ip)
+    saw(f"{state} while it was down, reachable after")

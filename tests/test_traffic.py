@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""What a user tries first: ping, TCP, UDP, IPv6, every MTU."""
+
+import re
+
+import pytest
+
+import traffic
+from nodes import INTERFACE
+
+
+def test_ping(pair, saw):
+    one, two = pair
+    for source, target in ((one, two.ip), (two, one.ip), (one, two.ip6), (two, one.ip6)):
+        for size in (0, 1, 56, 1472, 8000, 65000):
+            got = source.pings(target, count=5, options=f"-s {size}")
+            assert got == 5, f"{source.name} to {target}, {size} bytes: {got} of 5 answers"
+    times = one.run(f"ping -q -c 50 -i 0.02 {two.ip}", timeout=30).out
+    assert " 0% packet loss" in times, times
+    saw("round trip min/avg/max/mdev " + re.search(r"= (\S+ ms)", times).group(1))
+
+
+def test_mac_comes_from_the_node_and_is_stable(pair, saw):
+    one, two = pair
+    macs = [node.link()["address"] for node in pair]
+    assert macs[0] != macs[1]
+    for node, mac in zip(pair, macs):
+        assert int(mac[:2], 16) & 3 == 2, f"{mac} is not a local unicast address"
+        node.run("rmmod nupa_net && rmmod nupa_fabric && nupa-up", timeout=60)
+        assert node.link()["address"] == mac, "the address changed with a reload"
+    one.await_ping(two.ip)
+    saw(" ".join(macs))
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_tcp_bytes(pair, saw, family):
+    one, two = pair
+    for source, target in ((one, two), (two, one)):
+        report = traffic.tcp(source, target.ip if family == "ipv4" else target.ip6, size=16 << 20, seed=source.number)
+        saw(f"{source.name}: {report['sent'] + report['received']} bytes in {report['seconds']:.1f} s, all right")
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_udp_bytes(pair, saw, family):
+    one, two = pair
+    for source, target in ((one, two), (two, one)):
+        report = traffic.udp(source, target.ip if family == "ipv4" else target.ip6, count=200, seed=source.number)
+        saw(f"{source.name}: {report['datagrams']} datagrams, {report['bytes']} bytes, all right")
+
+
+def test_tcp_one_stream(pair, saw):
+    end = traffic.iperf3(*pair)["end"]
+    assert end["sum_received"]["bits_per_second"] > 10e6, end
+    saw(f"{end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s, {end['sum_sent']['retransmits']} retransmits")
+
+
+def test_tcp_four_streams_both_ways(pair, saw):
+    for options in ("-P 4", "-P 4 -R"):
+        end = traffic.iperf3(*pair, options)["end"]
+        assert len(end["streams"]) == 4, end
+        assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"]), end
+        saw(f"{options}: {end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s")
+
+
+def test_udp_stream_loses_nothing_at_a_bearable_rate(pair, saw):
+    end = traffic.iperf3(*pair, "-u -b 20M -l 1400")["end"]["sum"]
+    assert end["packets"] > 1000 and end["lost_packets"] == 0, end
+    saw(f"{end['packets']} datagrams, none lost")
+
+
+def test_udp_segmentation_offload(pair, saw):
+    """One send of many datagrams (UDP_SEGMENT) must arrive as that many datagrams."""
+    one, two = pair
+    receiver = two.spawn("""python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5400)); s.settimeout(20)
+s.setsockopt(socket.SOL_SOCKET, 33, 1 << 23)
+print("listening", flush=True)
+print([(len(d), sum(d) % 251) for d in (s.recv(65536) for _ in range(4 * 11))])'""")
+    two.run("for i in $(seq 100); do ss -Hlun 'sport = :5400' | grep -q . && exit 0; sleep 0.1; done; exit 1")
+    one.run(f"""python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("{two.ip}", 5400))
+s.setsockopt(17, 103, 1000)
+for n in range(4): s.send(bytes((i * 7 + n) % 256 for i in range(10 * 1000 + 77)))'""")
+    out = receiver.wait(40).out
+    want = []
+    for number in range(4):
+        data = bytes((i * 7 + number) % 256 for i in range(10 * 1000 + 77))
+        want += [(len(part), sum(part) % 251) for part in (data[at : at + 1000] for at in range(0, len(data), 1000))]
+    assert eval(out.splitlines()[-1]) == want, out  # noqa: S307 (a list of numbers our own script printed)
+    saw(f"{len(want)} datagrams of 4 sends, each right")
+
+
+# (MTU, largest datagram: the reassembly of more fragments than this exceeds a socket's buffer)
+MTUS = [(68, 2000), (576, 16000), (1280, 32000), (1500, 65507), (4321, 65507), (9000, 65507), (16384, 65507),
+        (40001, 65507), (65535, 65507)]
+
+
+def test_mtu_sweep(pair, saw):
+    one, two = pair
+    for mtu, largest in MTUS:
+        for node in pair:
+            # Path MTUs that TCP learnt at a smaller MTU would still count, for minutes.
+            # Below 1280 there is no IPv6, and its address is refused.
+            node.run(f"ip link set {INTERFACE} mtu {mtu} && ip route flush cache; nupa-up || [ {mtu} -lt 1280 ]")
+        one.await_ping(two.ip)
+        assert one.pings(two.ip, 3, options=f"-M do -s {mtu - 28}") == 3, f"a packet of the MTU {mtu} does not arrive"
+        if mtu < 65535:
+            assert one.pings(two.ip, 1, options=f"-M do -s {mtu - 27}", deadline=1) == 0, f"MTU {mtu} is exceeded"
+        size = 1 << 20 if mtu < 1000 else 4 << 20
+        traffic.tcp(one, two.ip, size=size, seed=mtu)
+        traffic.udp(two, one.ip, count=60, seed=mtu, largest=largest)
+        if mtu >= 1280:
+            traffic.tcp(two, one.ip6, size=2 << 20, seed=mtu + 1)
+    saw(f"MTU {', '.join(str(mtu) for mtu, _ in MTUS)}")
+
+
+def test_mtu_limits(pair, saw):
+    one, _ = pair
+    link = one.link()
+    assert (link["min_mtu"], link["max_mtu"]) == (68, 65535), link
+    for mtu in (67, 65536):
+        assert one.run(f"ip link set {INTERFACE} mtu {mtu}", check=False).code != 0, f"MTU {mtu} is taken"
+    saw("67 and 65536 refused")
+
+
+def test_ssh_copy_keeps_a_file(pair, saw):
+    one, two = pair
+    one.run("head -c 16M /dev/urandom >/tmp/file && scp -q -o StrictHostKeyChecking=no "
+            f"-o UserKnownHostsFile=/dev/null /tmp/file root@{two.ip}:/tmp/file", timeout=90)
+    sums = [node.run("sha256sum /tmp/file; rm /tmp/file").out.split()[0] for node in pair]
+    assert sums[0] == sums[1], sums
+    saw(f"16 MB, SHA-256 {sums[0][:12]}...")
+
+
+def test_tcpdump_sees_frames(pair, saw):
+    one, two = pair
+    captures = [node.spawn(f"timeout 20 tcpdump -lnn -i {INTERFACE} -c 10 icmp 2>/run/tcpdump.err") for node in pair]
+    for node in pair:
+        node.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    assert one.pings(two.ip, count=5) == 5
+    for node, capture in zip(pair, captures):
+        out = capture.wait(30).out
+        requests, replies = out.count("ICMP echo request"), out.count("ICMP echo reply")
+        assert requests == replies == 5, f"{node.name} saw {requests} requests, {replies} replies:\n{out}"
+    saw("5 requests, 5 replies on both nodes")

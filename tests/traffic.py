@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Traffic whose bytes are verified (userspace/netcheck), and load by iperf3."""
+
+import json
+
+NETCHECK = "netcheck"
+CORRUPT = 3
+
+
+def endpoint(address):
+    return f"[{address}]:5300" if ":" in address else f"{address}:5300"
+
+
+def tcp(node, address, size=4 << 20, seed=1, timeout=90, largest=65507, prefix=""):
+    """Sends verified chunks both ways; fails on any wrong byte or lost connection."""
+    command = f"{prefix}{NETCHECK} tcp --to {endpoint(address)} --bytes {size} --seed {seed} --max {largest}"
+    report = node.run(command, timeout=timeout).json()
+    assert report["sent"] >= size and report["received"] >= size, report
+    return report
+
+
+def udp(node, address, count=100, seed=1, largest=65507, timeout=90, prefix=""):
+    """Sends verified datagrams of sizes 1 to `largest`; fails on a wrong byte or a lost datagram."""
+    command = f"{prefix}{NETCHECK} udp --to {endpoint(address)} --count {count} --seed {seed} --max {largest}"
+    report = node.run(command, timeout=timeout).json()
+    assert report["datagrams"] == count, report
+    return report
+
+
+def start(node, address, seconds, seed=1, timeout=10):
+    """Starts verified TCP traffic that ends after `seconds`."""
+    return node.spawn(f"{NETCHECK} tcp --to {endpoint(address)} --seconds {seconds} --seed {seed} --timeout {timeout}")
+
+
+def survived(load, timeout=60):
+    """Traffic that had to go on through what the test did."""
+    result = load.wait(timeout)
+    assert result.code == 0, f"traffic did not survive:\n{result}"
+    return result.json()
+
+
+def interrupted(load, timeout=60):
+    """Traffic that may have been cut, but must not have delivered a wrong byte."""
+    result = load.wait(timeout)
+    assert result.code != CORRUPT, f"wrong bytes arrived:\n{result}"
+    return result
+
+
+def iperf3(client, server, options="", seconds=3):
+    """Runs iperf3 to a one-shot server on the other node; returns its report."""
+    served = server.spawn("iperf3 -s -1 -J")
+    try:
+        server.run("for i in $(seq 100); do ss -Hltn 'sport = :5201' | grep -q . && exit 0; sleep 0.1; done; exit 1")
+        result = client.run(f"iperf3 -J -c {server.ip} -t {seconds} {options}", timeout=seconds + 30, check=False)
+        report = json.loads(result.out or "{}")
+        assert result.code == 0 and "error" not in report, f"iperf3 failed:\n{result}"
+        return report
+    finally:
+        served.abandon()
+        server.run("pkill -x iperf3", check=False)

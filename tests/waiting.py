@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Waiting for a state, always with a limit and words for what was awaited."""
+
+import time
+
+
+class TimedOut(AssertionError):
+    """A state that was awaited did not come in time."""
+
+
+def wait_until(what, condition, timeout=15.0, interval=0.1):
+    """Polls `condition` until it returns something true, and returns that.
+
+    `what` completes the sentence "waited N s for ...". An exception of the condition is an answer
+    of "not yet"; the last one is shown if time runs out.
+    """
+    deadline = time.monotonic() + timeout
+    last = None
+    while True:
+        try:
+            value = condition()
+            if value:
+                return value
+            last = f"last seen: {value!r}"
+        except (OSError, AssertionError, ValueError, KeyError) as error:
+            last = f"last error: {error}"
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"waited {timeout:g} s for {what}; {last}")
+        time.sleep(interval)
