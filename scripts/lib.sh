@@ -30,10 +30,11 @@ key_of() {
 	done | sha256sum | cut -c1-12
 }
 
-# Each part of the cache is keyed by all that goes into it, so moving the kernel keeps the root.
-root_key=$(key_of "$SUITE" "$BACKPORTS" "$QEMU" "$RUSTC" "$BINDGEN" "$GCC" "$CLANG" \
-	"$top/scripts/setup.d/root.sh" "$top/scripts/setup.d/root.packages")
-kernel_key=$(key_of "$root_key" "$KERNEL" "$top/scripts/setup.d/kernel.sh")
+# Each part of the cache is keyed by all that goes into it, so that moving the kernel keeps the root,
+# and one more tool in the root keeps the kernel.
+tools_key=$(key_of "$SUITE" "$BACKPORTS" "$QEMU" "$RUSTC" "$BINDGEN" "$GCC" "$CLANG")
+root_key=$(key_of "$tools_key" "$top/scripts/setup.d/root.sh" "$top/scripts/setup.d/root.packages")
+kernel_key=$(key_of "$tools_key" "$KERNEL" "$top/scripts/setup.d/kernel.sh")
 guest_key=$(key_of "$kernel_key" "$top/scripts/setup.d/guest.sh" "$top"/vms/guest/*)
 root_part=$cache/root-$root_key
 kernel_dir=$cache/kernel-$kernel_key
