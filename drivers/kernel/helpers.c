@@ -38,6 +38,13 @@ void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr)
 	eth_hw_addr_set(dev, addr);
 }
 
+int nk_set_xps(struct net_device *dev, u16 queue, u32 cpu)
+{
+	if (cpu >= nr_cpu_ids || queue >= dev->num_tx_queues)
+		return -EINVAL;
+	return netif_set_xps_queue(dev, cpumask_of(cpu), queue);
+}
+
 bool nk_netif_running(const struct net_device *dev)
 {
 	return netif_running(dev);
@@ -73,16 +80,6 @@ void nk_tx_lock_bh(struct netdev_queue *txq)
 void nk_tx_unlock_bh(struct netdev_queue *txq)
 {
 	__netif_tx_unlock_bh(txq);
-}
-
-bool nk_tx_trylock(struct netdev_queue *txq)
-{
-	return __netif_tx_trylock(txq);
-}
-
-void nk_tx_unlock(struct netdev_queue *txq)
-{
-	__netif_tx_unlock(txq);
 }
 
 bool nk_xmit_more(void)

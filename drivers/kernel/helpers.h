@@ -31,6 +31,7 @@ void nk_dev_put(struct net_device *dev);
 void nk_set_parent(struct net_device *dev, struct device *parent);
 void nk_allow_live_address(struct net_device *dev);
 void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr);
+int nk_set_xps(struct net_device *dev, u16 queue, u32 cpu);
 bool nk_netif_running(const struct net_device *dev);
 bool nk_netif_device_present(const struct net_device *dev);
 bool nk_netif_carrier_ok(const struct net_device *dev);
@@ -40,8 +41,6 @@ void nk_rtnl_unlock(void);
 /* Transmit queue */
 void nk_tx_lock_bh(struct netdev_queue *txq);
 void nk_tx_unlock_bh(struct netdev_queue *txq);
-bool nk_tx_trylock(struct netdev_queue *txq);
-void nk_tx_unlock(struct netdev_queue *txq);
 bool nk_xmit_more(void);
 bool nk_tx_sent(struct netdev_queue *txq, unsigned int bytes, bool more);
 void nk_tx_completed(struct netdev_queue *txq, unsigned int packets, unsigned int bytes);

@@ -109,6 +109,12 @@ impl<T: Operations> Device<T> {
         to_result(unsafe { bindings::netif_set_real_num_queues(self.as_raw(), tx, rx) })
     }
 
+    /// Prefers transmit queue `queue` on CPU `cpu`. May sleep.
+    pub fn set_xps(&self, queue: u16, cpu: u32) -> Result {
+        // SAFETY: The device is alive; the function checks both numbers.
+        to_result(unsafe { bindings::nk_set_xps(self.as_raw(), queue, cpu) })
+    }
+
     /// Reports that the link is up. Any context.
     pub fn carrier_on(&self) {
         // SAFETY: The device is alive.
@@ -171,12 +177,6 @@ impl<T: Operations> Device<T> {
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
     }
 
-    /// Takes over an MTU that `change_mtu` accepts. With the RTNL held.
-    pub fn set_mtu(&self, mtu: u32) {
-        // SAFETY: The device is alive; writers hold the RTNL, readers use word reads (`WRITE_ONCE()`).
-        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).mtu, mtu) };
-    }
-
     /// `NETIF_F_*` that are on. Any context.
     #[inline]
     pub fn features(&self) -> super::Features {
@@ -184,7 +184,7 @@ impl<T: Operations> Device<T> {
         super::Features::from_raw(unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).features) })
     }
 
-    /// `IFF_*` flags. Any context; stable with the RTNL held.
+    /// Whether all frames are wanted. Any context; stable with the RTNL held.
     pub fn is_promiscuous(&self) -> bool {
         self.flags() & bindings::net_device_flags_IFF_PROMISC != 0
     }

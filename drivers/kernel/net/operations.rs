@@ -3,7 +3,7 @@
 //!
 //! C header: `include/linux/netdevice.h` (`struct net_device_ops`)
 
-use super::{address::AddressList, skb::SkBuff, stats::LinkStats, tx_queue::TxQueue, Device, Features};
+use super::{address::AddressList, skb::SkBuff, stats::LinkStats, tx_queue::TxQueue, Device};
 use crate::bindings;
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{
@@ -48,16 +48,6 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// Adds up statistics. Does not sleep; any context.
     fn stats(dev: &Device<Self>, stats: &mut LinkStats<'_>);
-
-    /// Accepts an MTU, which is then taken over. It is within the limits of [`Config`](super::Config).
-    fn change_mtu(_dev: &Device<Self>, _mtu: u32) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
-
-    /// Switches features on and off.
-    fn set_features(_dev: &Device<Self>, _features: Features) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
 
     /// Queue `queue` has been stopped for longer than the watchdog's timeout. Softirq context, no RTNL, no sleep.
     fn tx_timeout(dev: &Device<Self>, queue: usize);
@@ -140,23 +130,6 @@ impl<T: Operations> VTable<T> {
         T::stats(dev, &mut LinkStats::new(stats));
     }
 
-    extern "C" fn change_mtu(dev: *mut bindings::net_device, mtu: c_int) -> c_int {
-        // SAFETY: As in `open`.
-        let dev = unsafe { Device::<T>::from_raw(dev) };
-        from_result(|| {
-            let mtu = u32::try_from(mtu)?;
-            T::change_mtu(dev, mtu)?;
-            dev.set_mtu(mtu);
-            Ok(0)
-        })
-    }
-
-    extern "C" fn set_features(dev: *mut bindings::net_device, features: bindings::netdev_features_t) -> c_int {
-        // SAFETY: As in `open`.
-        let dev = unsafe { Device::<T>::from_raw(dev) };
-        from_result(|| T::set_features(dev, Features::from_raw(features)).map(|()| 0))
-    }
-
     extern "C" fn tx_timeout(dev: *mut bindings::net_device, queue: c_uint) {
         // SAFETY: As in `open`.
         T::tx_timeout(unsafe { Device::<T>::from_raw(dev) }, queue as usize);
@@ -171,8 +144,6 @@ impl<T: Operations> VTable<T> {
         ndo_set_mac_address: Some(Self::set_mac_address),
         ndo_validate_addr: Some(bindings::eth_validate_addr),
         ndo_get_stats64: Some(Self::stats),
-        ndo_change_mtu: if T::HAS_CHANGE_MTU { Some(Self::change_mtu) } else { None },
-        ndo_set_features: if T::HAS_SET_FEATURES { Some(Self::set_features) } else { None },
         ndo_tx_timeout: Some(Self::tx_timeout),
         ..pin_init::zeroed()
     };

@@ -56,6 +56,18 @@ impl TxFifo {
         Ok(Self { device: device.into(), slots, head: 0, tail: 0 })
     }
 
+    /// Number that the next packet gets; they are free-running.
+    #[inline]
+    pub fn next_number(&self) -> u32 {
+        self.head
+    }
+
+    /// Number of the oldest packet, if there is one.
+    #[inline]
+    pub fn oldest_number(&self) -> u32 {
+        self.tail
+    }
+
     /// Packets in the queue.
     #[inline]
     pub fn len(&self) -> u32 {

@@ -40,41 +40,21 @@ impl<'a, T: Operations> TxQueueRef<'a, T> {
     }
 
     /// Takes the transmit lock. From process or softirq context; not from within a transmit on any queue.
+    #[inline]
     pub fn lock(self) -> TxQueueGuard<'a, T> {
         // SAFETY: The queue is alive by the requirements of `new`.
         unsafe { bindings::nk_tx_lock_bh(self.txq) };
-        // SAFETY: The lock was just taken, with softirqs off.
-        unsafe { TxQueueGuard::new(self, true) }
-    }
-
-    /// Takes the transmit lock unless someone holds it, as a NAPI poll function does.
-    #[inline]
-    pub fn try_lock(self, _softirq: &super::NapiContext<'_>) -> Option<TxQueueGuard<'a, T>> {
-        // SAFETY: The queue is alive, and the caller is in softirq context as its NAPI context proves.
-        if !unsafe { bindings::nk_tx_trylock(self.txq) } {
-            return None;
-        }
-        // SAFETY: The lock was just taken.
-        Some(unsafe { TxQueueGuard::new(self, false) })
+        TxQueueGuard { queue: self, not_send: PhantomData }
     }
 }
 
-/// A transmit queue whose lock is held.
+/// A transmit queue whose lock is held, with softirqs off.
 pub struct TxQueueGuard<'a, T: Operations> {
     queue: TxQueueRef<'a, T>,
-    bh: bool,
     not_send: PhantomData<*mut ()>,
 }
 
 impl<'a, T: Operations> TxQueueGuard<'a, T> {
-    /// # Safety
-    ///
-    /// The caller has taken the queue's transmit lock and gives it to the guard; `bh` says with softirqs turned off.
-    #[inline]
-    unsafe fn new(queue: TxQueueRef<'a, T>, bh: bool) -> Self {
-        Self { queue, bh, not_send: PhantomData }
-    }
-
     fn slot(&mut self) -> &mut Option<T::TxQueue> {
         // SAFETY: The transmit lock is held, and the borrow ends before the guard does.
         unsafe { &mut *self.queue.slot.0.get() }
@@ -103,14 +83,8 @@ impl<'a, T: Operations> TxQueueGuard<'a, T> {
 impl<T: Operations> Drop for TxQueueGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: The lock is held by the type's construction, taken with the matching function by this thread.
-        unsafe {
-            if self.bh {
-                bindings::nk_tx_unlock_bh(self.queue.txq);
-            } else {
-                bindings::nk_tx_unlock(self.queue.txq);
-            }
-        }
+        // SAFETY: Taken in `TxQueueRef::lock`, by this thread because the guard is not `Send`.
+        unsafe { bindings::nk_tx_unlock_bh(self.queue.txq) };
     }
 }
 
