@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What the owner of a fabric chooses.
+
+use crate::error::FabricError;
+
+/// Most nodes that one process serves.
+pub const MAX_NODES: u16 = 64;
+/// Most doorbell page pairs of a controller.
+pub const MAX_DOORBELL_PAGES: u32 = 1024;
+
+/// Parameters of a fabric.
+#[derive(Debug, Clone)]
+pub struct FabricConfig {
+    /// Node ids are below this; 2 to [`MAX_NODES`].
+    pub max_nodes: u16,
+    /// Identity of the fabric that nodes see; to be drawn at random by the caller.
+    pub fabric_id: u64,
+    /// Link speed that nodes see, in Mb/s.
+    pub link_speed_mbps: u32,
+    /// Doorbell page pairs of each controller; 1 to [`MAX_DOORBELL_PAGES`].
+    pub doorbell_pages: u32,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        Self {
+            max_nodes: MAX_NODES,
+            fabric_id: 1,
+            link_speed_mbps: 256_000,
+            doorbell_pages: 16,
+        }
+    }
+}
+
+impl FabricConfig {
+    /// Checks all ranges.
+    pub(crate) fn check(&self) -> Result<(), FabricError> {
+        if !(2..=MAX_NODES).contains(&self.max_nodes) {
+            return Err(FabricError::NodeCount(self.max_nodes));
+        }
+        if !(1..=MAX_DOORBELL_PAGES).contains(&self.doorbell_pages) {
+            return Err(FabricError::DoorbellPages(self.doorbell_pages));
+        }
+        Ok(())
+    }
+}

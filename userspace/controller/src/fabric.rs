@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The fabric: a switch and its controllers, with the interface that a VMM-facing server drives.
+
+mod bar;
+mod enable;
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use guestmem::{MapError, MapRequest, Reach, UnmapError};
+use nupa_engine::engine::Engine;
+use nupa_engine::fabric::Fabric as _;
+use nupa_proto::regs;
+
+use crate::clock::Clock;
+use crate::config::FabricConfig;
+use crate::controller::Controller;
+use crate::doorbells::{self, DoorbellPages};
+use crate::error::FabricError;
+use crate::fault::Fault;
+use crate::nodes::Nodes;
+use crate::platform::{Attachment, Interrupts};
+use crate::stats::NodeStats;
+
+/// A switch with one controller per node, all in one thread.
+///
+/// Nodes are known by id from the start; guests come ([`connect`](Self::connect)) and go
+/// ([`disconnect`](Self::disconnect)). The engine runs inside of [`bar_write`](Self::bar_write), so data has moved and
+/// interrupts are raised when that returns; what is left over (timers, long queues) is done by [`run`](Self::run).
+///
+/// A node id that does not exist reads as a function that is not there: guests cannot cause that.
+pub struct Fabric {
+    nodes: Nodes,
+    engine: Engine,
+    doorbell_pages: u32,
+    /// The caller polls doorbells.
+    polling: bool,
+}
+
+impl Fabric {
+    /// Makes a fabric with no guests.
+    pub fn new(config: &FabricConfig, clock: &Rc<dyn Clock>) -> Result<Self, FabricError> {
+        config.check()?;
+        let controllers =
+            (0..config.max_nodes).map(|id| Controller::new(id, config, clock.clone()));
+        Ok(Self {
+            nodes: Nodes(controllers.collect()),
+            engine: Engine::new(),
+            doorbell_pages: config.doorbell_pages,
+            polling: false,
+        })
+    }
+
+    /// A guest arrives: the function is in its reset state, with fresh doorbell pages.
+    pub fn connect(
+        &mut self,
+        node: u16,
+        interrupts: Box<dyn Interrupts>,
+    ) -> Result<(), FabricError> {
+        let pages = self.doorbell_pages;
+        let controller = self.controller(node)?;
+        if controller.platform.attachment.is_some() {
+            return Err(FabricError::Connected(node));
+        }
+        controller.platform.attachment = Some(Attachment {
+            doorbells: DoorbellPages::new(node, pages)?,
+            interrupts,
+        });
+        tracing::info!(node, "guest connected");
+        Ok(())
+    }
+
+    /// A guest is gone: the function is reset, peers are told, its memory is let go.
+    pub fn disconnect(&mut self, node: u16) {
+        self.reset(node);
+        self.dma_unmap_all(node);
+        let Some(controller) = self.nodes.get_mut(node) else {
+            return;
+        };
+        if controller.platform.attachment.take().is_some() {
+            tracing::info!(node, "guest disconnected");
+        }
+    }
+
+    /// Resets a function: function-level reset, reset of the guest, or its driver's wish. Memory stays mapped.
+    pub fn reset(&mut self, node: u16) {
+        self.engine.reset(&mut self.nodes, node);
+        self.engine.set_polled(&mut self.nodes, node, self.polling);
+        if let Some(controller) = self.nodes.get_mut(node) {
+            controller.clear();
+            tracing::debug!(node, epoch = controller.node.epoch(), "function reset");
+        }
+    }
+
+    /// Shows a part of a guest's memory to its controller.
+    pub fn dma_map(&mut self, node: u16, request: &MapRequest<'_>) -> Result<Reach, MapError> {
+        let controller = self.nodes.get_mut(node).ok_or(MapError::InvalidRange)?;
+        controller.platform.memory.guest_mut().map(request)
+    }
+
+    /// Takes back what [`dma_map`](Self::dma_map) showed. The engine keeps no pointers into it: work that still names
+    /// it fails.
+    pub fn dma_unmap(&mut self, node: u16, iova: u64, len: u64) -> Result<(), UnmapError> {
+        let controller = self.nodes.get_mut(node).ok_or(UnmapError::NoSuchRegion)?;
+        controller.platform.memory.guest_mut().unmap(iova, len)
+    }
+
+    /// Takes back all memory of a guest.
+    pub fn dma_unmap_all(&mut self, node: u16) {
+        if let Some(controller) = self.nodes.get_mut(node) {
+            controller.platform.memory.guest_mut().clear();
+        }
+    }
+
+    /// Bytes of a BAR; 0 if there is no such BAR.
+    pub fn bar_size(&self, bar: u8) -> u64 {
+        let size = match bar {
+            regs::BAR_CONTROL => u64::try_from(regs::CONTROL_SIZE),
+            regs::BAR_DOORBELL => u64::try_from(doorbells::bar_size(self.doorbell_pages)),
+            regs::BAR_MSIX => return regs::MSIX_BAR_SIZE,
+            _ => return 0,
+        };
+        size.unwrap_or(0)
+    }
+
+    /// The file behind the doorbell BAR of a guest that is there; file offsets are BAR offsets.
+    pub fn doorbell_file(&self, node: u16) -> Option<BorrowedFd<'_>> {
+        let guest = self.nodes.get(node)?.platform.attachment.as_ref()?;
+        Some(guest.doorbells.file())
+    }
+
+    /// Ranges of the doorbell BAR that guests map: the shared pages.
+    pub fn doorbell_mmap_areas(&self) -> impl Iterator<Item = Range<u64>> {
+        doorbells::mmap_areas(self.doorbell_pages)
+    }
+
+    /// Does what is due: timers, and queues whose share was used up. Returns the time, on the fabric's clock, of the
+    /// next call that is needed; a time that has passed means that there is more to do now.
+    ///
+    /// To be called after each batch of accesses, and when the time has come.
+    pub fn run(&mut self) -> Option<u64> {
+        self.engine.run(&mut self.nodes)
+    }
+
+    /// Says whether the caller polls doorbells. While it does, guests need not kick; when it stops, they are asked to
+    /// again. `true` if a doorbell was rung just before: then poll once more.
+    pub fn set_polling(&mut self, on: bool) -> bool {
+        self.polling = on;
+        let mut rung = false;
+        for id in 0..self.nodes.max_nodes() {
+            rung |= self.engine.set_polled(&mut self.nodes, id, on);
+        }
+        rung
+    }
+
+    /// Looks at the doorbells of all nodes once and does the work found; `true` if there was any.
+    pub fn poll_doorbells(&mut self) -> bool {
+        let mut found = false;
+        for id in 0..self.nodes.max_nodes() {
+            found |= self.engine.poll(&mut self.nodes, id);
+        }
+        found
+    }
+
+    /// Plugs or unplugs the cable between a node and the switch.
+    pub fn set_link(&mut self, node: u16, up: bool) -> Result<(), FabricError> {
+        self.controller(node)?;
+        self.engine.set_link(&mut self.nodes, node, up);
+        tracing::info!(node, up, "link set");
+        Ok(())
+    }
+
+    /// Makes a controller misbehave from now on, or behave again.
+    pub fn set_fault(&mut self, node: u16, fault: Fault) -> Result<(), FabricError> {
+        let before = self.controller(node)?.fault;
+        if (fault == Fault::AllOnes) != (before == Fault::AllOnes) {
+            // Pulled out or put back: either way the function loses its state.
+            self.reset(node);
+        }
+        self.controller(node)?.set_fault(fault);
+        tracing::info!(node, %fault, "fault set");
+        Ok(())
+    }
+
+    /// State and counters of all nodes.
+    pub fn stats(&self) -> Vec<NodeStats> {
+        self.nodes.0.iter().map(NodeStats::of).collect()
+    }
+
+    /// The controller of a node.
+    fn controller(&mut self, node: u16) -> Result<&mut Controller, FabricError> {
+        let controller = self.nodes.get_mut(node);
+        controller.ok_or(FabricError::NoSuchNode(node))
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Accesses to the BARs: which register, page or kick they mean.
+
+use nupa_proto::regs;
+
+use super::Fabric;
+use crate::doorbells::{self, Kick};
+use crate::registers::Effect;
+
+impl Fabric {
+    /// Reads a BAR. What cannot be read is zero; a function that is not there reads as all ones.
+    pub fn bar_read(&mut self, node: u16, bar: u8, offset: u64, data: &mut [u8]) {
+        data.fill(0xff);
+        let Some(controller) = self.nodes.get_mut(node).filter(|c| c.is_present()) else {
+            return;
+        };
+        data.fill(0);
+        let readable = match bar {
+            regs::BAR_CONTROL => {
+                controller.refresh();
+                controller.registers.read(offset, data)
+            }
+            regs::BAR_DOORBELL => {
+                match (usize::try_from(offset), &controller.platform.attachment) {
+                    // Trapped pages have nothing to read, and reading them is not an error.
+                    (Ok(offset), Some(guest)) if doorbells::is_shared(offset) => {
+                        guest.doorbells.read(offset, data)
+                    }
+                    _ => true,
+                }
+            }
+            // The VMM keeps the vector table.
+            _ => true,
+        };
+        if !readable {
+            let len = data.len();
+            controller.complain(format_args!(
+                "read of {len} bytes at {offset:#x} of BAR {bar}"
+            ));
+        }
+    }
+
+    /// Writes a BAR, and does what that sets off. What cannot be written is ignored.
+    pub fn bar_write(&mut self, node: u16, bar: u8, offset: u64, data: &[u8]) {
+        let Some(controller) = self.nodes.get_mut(node).filter(|c| c.is_present()) else {
+            return;
+        };
+        let accepted = match bar {
+            regs::BAR_CONTROL => match controller.registers.write(offset, data) {
+                Effect::Refused => false,
+                effect => {
+                    self.take_effect(node, effect);
+                    true
+                }
+            },
+            regs::BAR_DOORBELL => self.write_doorbell(node, offset, data),
+            // The VMM keeps the vector table.
+            _ => true,
+        };
+        if accepted {
+            return;
+        }
+        if let Some(controller) = self.nodes.get_mut(node) {
+            let len = data.len();
+            controller.complain(format_args!(
+                "write of {len} bytes at {offset:#x} of BAR {bar}"
+            ));
+        }
+    }
+
+    /// Does what a register write asks for.
+    fn take_effect(&mut self, node: u16, effect: Effect) {
+        match effect {
+            Effect::None | Effect::Refused => {}
+            Effect::Enable => self.enable(node),
+            Effect::Reset => self.reset(node),
+            Effect::AdminDoorbell(producer) => self.run_admin(node, producer),
+        }
+    }
+
+    /// Serves a kick, or a store by a guest that does not map the shared pages. `false` if it is neither.
+    fn write_doorbell(&mut self, node: u16, offset: u64, data: &[u8]) -> bool {
+        let Ok(offset) = usize::try_from(offset) else {
+            return false;
+        };
+        if doorbells::is_shared(offset) {
+            let controller = self.nodes.get(node);
+            let guest = controller.and_then(|c| c.platform.attachment.as_ref());
+            return guest.is_some_and(|guest| guest.doorbells.write(offset, data));
+        }
+        match doorbells::decode_kick(self.doorbell_pages, offset, data) {
+            Some(Kick::Plain(page, slot)) => self.engine.kick(&mut self.nodes, node, page, slot),
+            Some(Kick::Push(page, slot, index)) => {
+                self.engine
+                    .push_kick(&mut self.nodes, node, page, slot, index);
+            }
+            None => return false,
+        }
+        true
+    }
+}

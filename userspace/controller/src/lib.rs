@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The emulated fabric: a switch, and one NUPA controller per node.
+//!
+//! This is the device model proper: registers, admin queue, doorbell pages, and the queue engine
+//! ([`nupa_engine`]) over guest memory ([`guestmem`]). It knows no sockets, no event loop and no VMM; whoever has those
+//! drives a [`Fabric`] by reads and writes of BARs, DMA maps and resets, and gives it [`Interrupts`] and a [`Clock`].
+//!
+//! Everything runs in the thread that calls, and there is no lock. A write that rings a doorbell returns when the
+//! engine has done the work.
+//!
+//! # What a guest can do
+//!
+//! Everything that a guest controls (register accesses, ring contents, doorbells, addresses, DMA maps) is checked
+//! before use; bytes that it could change meanwhile are copied out first. The worst it gets is an error completion, an
+//! admin status, or its own function stopped. Complaints are logged with the node's number, a few per second.
+
+mod admin;
+mod admin_queue;
+mod body;
+mod clock;
+mod config;
+mod controller;
+mod doorbells;
+mod error;
+mod fabric;
+mod fault;
+mod log_limit;
+mod memory;
+mod nodes;
+mod platform;
+mod query;
+mod random;
+mod registers;
+mod stats;
+mod storage;
+
+pub use clock::{Clock, MonotonicClock};
+pub use config::{FabricConfig, MAX_DOORBELL_PAGES, MAX_NODES};
+pub use error::FabricError;
+pub use fabric::Fabric;
+pub use fault::{Fault, UnknownFault};
+pub use platform::Interrupts;
+pub use stats::{Counters, NodeStats, Objects};

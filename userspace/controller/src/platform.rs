@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One node's hardware as the engine sees it: memory, doorbell pages, vectors, time.
+
+use std::rc::Rc;
+use std::sync::atomic::{fence, Ordering};
+
+use nupa_engine::hal;
+use nupa_engine::hal::SlotWord;
+use nupa_proto::regs::MSIX_VECTORS;
+use nupa_proto::wqe::BLOCK_SIZE;
+
+use crate::clock::Clock;
+use crate::doorbells::DoorbellPages;
+use crate::memory::NodeMemory;
+use crate::random;
+
+/// Where a controller's interrupts go.
+pub trait Interrupts {
+    /// Raises an MSI-X vector, if the guest has one of this number. Must not block.
+    fn raise(&self, vector: u16);
+}
+
+/// What a guest brings along: it comes and goes as one.
+pub(crate) struct Attachment {
+    /// Its doorbell pages.
+    pub(crate) doorbells: DoorbellPages,
+    /// Its interrupts.
+    pub(crate) interrupts: Box<dyn Interrupts>,
+}
+
+/// One node's hardware.
+pub(crate) struct NodePlatform {
+    /// The guest's memory; empty while there is no guest.
+    pub(crate) memory: NodeMemory,
+    /// The guest, if there is one.
+    pub(crate) attachment: Option<Attachment>,
+    clock: Rc<dyn Clock>,
+}
+
+impl NodePlatform {
+    /// Hardware with no guest.
+    pub(crate) fn new(clock: Rc<dyn Clock>) -> Self {
+        Self {
+            memory: NodeMemory::default(),
+            attachment: None,
+            clock,
+        }
+    }
+}
+
+impl hal::Doorbells for NodePlatform {
+    fn pages(&self) -> u32 {
+        let attachment = self.attachment.as_ref();
+        attachment.map_or(0, |guest| guest.doorbells.pages())
+    }
+
+    #[inline]
+    fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
+        let attachment = self.attachment.as_ref();
+        attachment.map_or(0, |guest| guest.doorbells.load(page, slot, word))
+    }
+
+    #[inline]
+    fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32) {
+        if let Some(guest) = &self.attachment {
+            guest.doorbells.store(page, slot, word, value);
+        }
+    }
+
+    fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
+        let attachment = self.attachment.as_ref();
+        attachment.is_some_and(|guest| guest.doorbells.push_block(page, slot, block))
+    }
+
+    #[inline]
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl hal::Interrupts for NodePlatform {
+    fn vectors(&self) -> u16 {
+        MSIX_VECTORS
+    }
+
+    fn raise(&self, vector: u16) {
+        if let Some(guest) = &self.attachment {
+            guest.interrupts.raise(vector);
+        }
+    }
+}
+
+impl hal::Clock for NodePlatform {
+    fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    fn random(&self) -> u32 {
+        random::number()
+    }
+}
+
+impl hal::Platform for NodePlatform {
+    type Memory = NodeMemory;
+
+    #[inline]
+    fn memory(&self) -> &NodeMemory {
+        &self.memory
+    }
+}

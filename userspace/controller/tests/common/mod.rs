@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A fabric with guests that are plain memory: what a driver does, without a VM.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "each test target uses its part of it, and a test may fail loudly"
+)]
+
+pub mod guest;
+pub mod queues;
+pub mod rings;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use nupa_controller::{Clock, Fabric, FabricConfig};
+
+/// A clock that moves when told.
+#[derive(Default)]
+pub struct TestClock(Cell<u64>);
+
+impl TestClock {
+    pub fn advance(&self, us: u64) {
+        self.0.set(self.0.get() + us);
+    }
+}
+
+impl Clock for TestClock {
+    fn now_us(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// A fabric and its clock.
+#[derive(Clone)]
+pub struct World {
+    pub fabric: Rc<RefCell<Fabric>>,
+    pub clock: Rc<TestClock>,
+}
+
+impl World {
+    pub fn new(max_nodes: u16) -> Self {
+        let clock = Rc::new(TestClock::default());
+        let config = FabricConfig {
+            max_nodes,
+            doorbell_pages: 2,
+            ..FabricConfig::default()
+        };
+        let shared: Rc<dyn Clock> = clock.clone();
+        let fabric = Fabric::new(&config, &shared).unwrap();
+        Self {
+            fabric: Rc::new(RefCell::new(fabric)),
+            clock,
+        }
+    }
+
+    /// Lets time pass, and the fabric do what is due at each step.
+    pub fn pass(&self, us: u64) {
+        let end = self.clock.now_us() + us;
+        for _ in 0..10_000 {
+            let next = self.fabric.borrow_mut().run();
+            let now = self.clock.now_us();
+            match next {
+                Some(at) if at <= end => self.clock.advance(at.saturating_sub(now)),
+                _ if now >= end => return,
+                _ => self.clock.advance(end - now),
+            }
+        }
+        panic!("the fabric never comes to rest");
+    }
+
+    /// A counter of a node, by name.
+    pub fn counter(&self, node: u16, name: &str) -> u64 {
+        let stats = self.fabric.borrow().stats();
+        let json = serde_json::to_value(&stats[usize::from(node)]).unwrap();
+        json[name].as_u64().unwrap()
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Queues of a test guest, made by admin commands.
+
+use nupa_engine::client::{
+    CompletionRing, Data, EventRing, Operation, RecvRing, SendRequest, SendRing,
+};
+use nupa_proto::admin::{
+    AdminOpcode, CreateCq, CreateEq, CreateMr, CreateQp, ModifyQp, PageList, QpStateCode, QpType,
+    SetRss, SetRxFilter, ACCESS_ALL, ACCESS_LOCAL_WRITE, QP_FLAG_PRIVILEGED, QP_MASK_ACCESS,
+    QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_STATE,
+};
+use nupa_proto::cqe::{Cqe, CQE_SIZE};
+use nupa_proto::eqe::EQE_SIZE;
+use nupa_proto::frame::FrameMeta;
+use nupa_proto::ident::{node_mac, DMA_LKEY};
+use nupa_proto::status::AdminStatus;
+use nupa_proto::wqe::{Sge, BLOCK_SIZE, WQE_SIGNALED};
+use zerocopy::IntoBytes;
+
+use super::guest::{direct, iova, Guest};
+use super::rings::{RingMemory, SlotDoorbell};
+
+pub type Sends = SendRing<RingMemory, SlotDoorbell>;
+pub type Recvs = RecvRing<RingMemory, SlotDoorbell>;
+pub type Completions = CompletionRing<RingMemory, SlotDoorbell>;
+pub type Events = EventRing<RingMemory, SlotDoorbell>;
+
+/// log2 of the bytes of a receive entry.
+pub const LOG_STRIDE: u8 = 6;
+
+/// An event queue.
+pub struct Eq {
+    pub eqn: u32,
+    pub ring: Events,
+}
+
+/// A completion queue.
+pub struct Cq {
+    pub cqn: u32,
+    pub ring: Completions,
+}
+
+/// A queue pair with a completion queue of its own.
+pub struct Qp {
+    pub qpn: u32,
+    pub send: Sends,
+    pub recv: Recvs,
+    pub cq: Cq,
+}
+
+impl Guest {
+    fn ring(&self, base: usize) -> RingMemory {
+        RingMemory {
+            ram: self.ram.clone(),
+            base,
+        }
+    }
+
+    pub fn create_eq(&self, log_entries: u8, vector: u16) -> Result<Eq, AdminStatus> {
+        let base = self.alloc(EQE_SIZE << log_entries);
+        let (page, slot) = self.slot();
+        let command = CreateEq {
+            ring: direct(base),
+            doorbell_page: page.into(),
+            doorbell_slot: slot.into(),
+            vector: vector.into(),
+            log_entries,
+            ..CreateEq::default()
+        };
+        let eqn = self.create(AdminOpcode::CreateEq, &command)?;
+        let doorbell = SlotDoorbell::new(self, (page, slot));
+        let ring = EventRing::new(self.ring(base), doorbell, log_entries);
+        Ok(Eq { eqn, ring })
+    }
+
+    pub fn eq(&self, vector: u16) -> Eq {
+        self.create_eq(6, vector).unwrap()
+    }
+
+    pub fn create_cq(&self, log_entries: u8, eqn: u32) -> Result<Cq, AdminStatus> {
+        let base = self.alloc(CQE_SIZE << log_entries);
+        let (page, slot) = self.slot();
+        let command = CreateCq {
+            ring: direct(base),
+            doorbell_page: page.into(),
+            doorbell_slot: slot.into(),
+            log_entries,
+            eqn: eqn.into(),
+            ..CreateCq::default()
+        };
+        let cqn = self.create(AdminOpcode::CreateCq, &command)?;
+        let doorbell = SlotDoorbell::new(self, (page, slot));
+        let ring = CompletionRing::new(self.ring(base), doorbell, log_entries);
+        Ok(Cq { cqn, ring })
+    }
+
+    pub fn cq(&self, eqn: u32) -> Cq {
+        self.create_cq(6, eqn).unwrap()
+    }
+
+    /// Creates a queue pair with rings of 64 blocks and 32 entries.
+    pub fn create_qp(&self, qp_type: QpType, pd: u32, cq: Cq) -> Result<Qp, AdminStatus> {
+        const LOG_SQ: u8 = 6;
+        const LOG_RQ: u8 = 5;
+        let sq = self.alloc(BLOCK_SIZE << LOG_SQ);
+        let rq = self.alloc(1 << (LOG_RQ + LOG_STRIDE));
+        // Both slots lie in one page: all queues of a test fit the first.
+        let (sq_slot, rq_slot) = (self.slot(), self.slot());
+        assert_eq!(sq_slot.0, rq_slot.0);
+        let parameters = CreateQp {
+            sq: direct(sq),
+            rq: direct(rq),
+            qp_type: qp_type.to_wire(),
+            flags: QP_FLAG_PRIVILEGED,
+            log_sq: LOG_SQ,
+            log_rq: LOG_RQ,
+            log_rq_stride: LOG_STRIDE,
+            pd: pd.into(),
+            send_cqn: cq.cqn.into(),
+            recv_cqn: cq.cqn.into(),
+            doorbell_page: sq_slot.0.into(),
+            sq_slot: sq_slot.1.into(),
+            rq_slot: rq_slot.1.into(),
+            ..CreateQp::default()
+        };
+        let buffer = self.buffer(parameters.as_bytes());
+        let qpn = self.create(AdminOpcode::CreateQp, &buffer)?;
+        let (sq_bell, rq_bell) = (
+            SlotDoorbell::new(self, sq_slot),
+            SlotDoorbell::new(self, rq_slot),
+        );
+        Ok(Qp {
+            qpn,
+            send: SendRing::new(self.ring(sq), sq_bell, LOG_SQ),
+            recv: RecvRing::new(self.ring(rq), rq_bell, LOG_RQ, LOG_STRIDE),
+            cq,
+        })
+    }
+
+    pub fn modify(&self, command: &ModifyQp) -> Result<(), AdminStatus> {
+        self.command::<_, [u8; 0]>(AdminOpcode::ModifyQp, command)
+            .map(|_| ())
+    }
+
+    /// Takes a queue pair to a state.
+    pub fn set_state(&self, qpn: u32, state: QpStateCode) -> Result<(), AdminStatus> {
+        self.modify(&ModifyQp {
+            qpn: qpn.into(),
+            mask: QP_MASK_STATE.into(),
+            state: state.to_wire(),
+            ..ModifyQp::default()
+        })
+    }
+
+    /// A raw queue pair that is ready, gives up after 20 ms without buffers, and takes all frames of this node.
+    pub fn raw(&self, eqn: u32) -> Qp {
+        let qp = self.raw_quiet(eqn);
+        self.spread(&[qp.qpn]);
+        self.filter(&[node_mac(self.node)], nupa_proto::admin::RX_BROADCAST)
+            .unwrap();
+        qp
+    }
+
+    /// A raw queue pair that is ready but gets no frames yet.
+    pub fn raw_quiet(&self, eqn: u32) -> Qp {
+        let pd = self.pd();
+        let cq = self.cq(eqn);
+        let qp = self.create_qp(QpType::Raw, pd, cq).unwrap();
+        self.set_state(qp.qpn, QpStateCode::Init).unwrap();
+        self.modify(&ModifyQp {
+            qpn: qp.qpn.into(),
+            mask: (QP_MASK_STATE | QP_MASK_RNR).into(),
+            state: QpStateCode::Rtr.to_wire(),
+            rnr_timeout_us: 20_000.into(),
+            ..ModifyQp::default()
+        })
+        .unwrap();
+        self.set_state(qp.qpn, QpStateCode::Rts).unwrap();
+        qp
+    }
+
+    /// Sets the spreading table.
+    pub fn spread(&self, table: &[u32]) {
+        let command = SetRss {
+            table: self.put(table.as_bytes()).into(),
+            count: (table.len() as u32).into(),
+            ..SetRss::default()
+        };
+        let set: Result<[u8; 0], _> = self.command(AdminOpcode::SetRss, &command);
+        set.unwrap();
+    }
+
+    /// Sets the receive filter.
+    pub fn filter(&self, addresses: &[[u8; 6]], flags: u32) -> Result<(), AdminStatus> {
+        let command = SetRxFilter {
+            addresses: self.put(addresses.as_bytes()).into(),
+            count: (addresses.len() as u32).into(),
+            flags: flags.into(),
+        };
+        let set: Result<[u8; 0], _> = self.command(AdminOpcode::SetRxFilter, &command);
+        set.map(|_| ())
+    }
+
+    /// A connected queue pair in its initial state.
+    pub fn rc(&self, pd: u32, eqn: u32) -> Qp {
+        let cq = self.cq(eqn);
+        let qp = self.create_qp(QpType::Rc, pd, cq).unwrap();
+        self.set_state(qp.qpn, QpStateCode::Init).unwrap();
+        qp
+    }
+
+    /// Connects a queue pair to a peer and makes it ready.
+    pub fn connect_to(
+        &self,
+        qp: &Qp,
+        peer: &Guest,
+        peer_qpn: u32,
+        epoch: u32,
+    ) -> Result<(), AdminStatus> {
+        self.modify(&ModifyQp {
+            qpn: qp.qpn.into(),
+            mask: (QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_ACCESS | QP_MASK_RNR).into(),
+            state: QpStateCode::Rtr.to_wire(),
+            remote_node: peer.node.into(),
+            remote_qpn: peer_qpn.into(),
+            remote_epoch: epoch.into(),
+            access: ACCESS_ALL.into(),
+            rnr_timeout_us: 10_000.into(),
+            ..ModifyQp::default()
+        })?;
+        self.set_state(qp.qpn, QpStateCode::Rts)
+    }
+
+    /// Registers contiguous memory; addresses are DMA addresses. Returns the key.
+    pub fn register(&self, pd: u32, addr: u64, len: u64, access: u32) -> Result<u32, AdminStatus> {
+        let command = CreateMr {
+            pages: PageList {
+                addr: addr.into(),
+                ..PageList::default()
+            },
+            iova: addr.into(),
+            len: len.into(),
+            pd: pd.into(),
+            access: (access | ACCESS_LOCAL_WRITE).into(),
+        };
+        self.create(AdminOpcode::CreateMr, &command)
+    }
+
+    /// Posts a receive buffer of fresh memory; its address.
+    pub fn post_buffer(&self, qp: &mut Qp, len: u32) -> u64 {
+        let addr = iova(self.alloc(len as usize));
+        let sge = sge(addr, len, DMA_LKEY);
+        qp.recv.post(addr, &[sge]).unwrap();
+        qp.recv.ring();
+        addr
+    }
+
+    /// Posts a frame.
+    pub fn send_frame(&self, qp: &mut Qp, to: u16, bytes: &[u8], meta: FrameMeta) -> u32 {
+        let sge = sge(self.put(bytes), bytes.len() as u32, DMA_LKEY);
+        let index = qp.send.post(&SendRequest {
+            wr_id: 0xf00d,
+            flags: WQE_SIGNALED,
+            operation: Operation::Frame { node: to, meta },
+            data: Data::Sges(&[sge]),
+        });
+        qp.send.ring();
+        index.unwrap()
+    }
+}
+
+impl Qp {
+    /// Polls for a completion that must be there.
+    pub fn poll(&mut self) -> Cqe {
+        self.cq.ring.poll().expect("a completion")
+    }
+
+    /// Checks that no completion is there.
+    pub fn assert_idle(&mut self) {
+        let cqe = self.cq.ring.poll();
+        assert!(cqe.is_none(), "unexpected completion {cqe:?}");
+    }
+}
+
+/// A scatter/gather entry.
+pub fn sge(addr: u64, len: u32, lkey: u32) -> Sge {
+    Sge {
+        addr: addr.into(),
+        len: len.into(),
+        lkey: lkey.into(),
+    }
+}
+
+/// A frame with a header and a payload that depends on `seed`.
+pub fn frame(to: [u8; 6], from: [u8; 6], len: usize, seed: u8) -> Vec<u8> {
+    let mut bytes = [to, from].concat();
+    bytes.extend([0x08, 0x00]);
+    bytes.extend((bytes.len()..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)));
+    bytes
+}
