@@ -15,4 +15,5 @@
 #include <net/netdev_queues.h>
 #include <net/page_pool/helpers.h>
 
+#include "device_helpers.h"
 #include "helpers.h"

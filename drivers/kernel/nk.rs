@@ -4,8 +4,13 @@
 //! With the generated bindings below it this crate is the only home of `unsafe` in the drivers. It wraps what the
 //! drivers need of each subsystem, not more, and keeps differences between kernel versions to itself.
 
+pub mod bound;
 pub mod counter;
+pub mod irqlock;
 pub mod net;
+pub mod pci;
+pub mod ring;
+pub mod work;
 
 mod bindings;
 mod raw;

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See device_helpers.h. */
+
+#include <linux/cpumask.h>
+#include <linux/interrupt.h>
+#include <linux/pci.h>
+
+#include "device_helpers.h"
+
+unsigned long nk_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+{
+	unsigned long saved;
+	bool locked = spin_trylock_irqsave(lock, saved);
+
+	*flags = saved;
+	return locked;
+}
+
+void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index)
+{
+	irq_set_affinity(irq, cpumask_of(cpumask_local_spread(index, dev_to_node(&pdev->dev))));
+}
+
+void nk_mb(void)
+{
+	mb();
+}

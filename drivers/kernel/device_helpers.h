@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* C inline functions and macros about devices and locks that nk calls, one out-of-line function each. */
+
+#ifndef NK_DEVICE_HELPERS_H
+#define NK_DEVICE_HELPERS_H
+
+#include <linux/spinlock.h>
+#include <linux/types.h>
+
+struct pci_dev;
+
+unsigned long nk_spin_lock_irqsave(spinlock_t *lock);
+void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
+bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
+void nk_mb(void);
+
+#endif
