@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One fabric controller: what the parts of the driver share.
+
+use crate::{
+    admin::{AdminQueue, Failure},
+    command,
+    doorbell::Doorbells,
+    lifecycle::Lifecycle,
+    listeners::Listeners,
+    memory::QueueMemory,
+    peers::Peers,
+    port::{Peer, PortInfo},
+    registers::Registers,
+    vector::{Found, Vector},
+};
+use kernel::{
+    device, impl_has_delayed_work, impl_has_work, new_delayed_work, new_mutex, new_spinlock,
+    new_work, pci,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        Arc, Mutex, SpinLock,
+    },
+    workqueue::{self, DelayedWork, Work, WorkItem},
+};
+use nk::{bound::BoundDevice, pci::BusMaster};
+use nupa_engine::client::QueueMemory as _;
+use nupa_proto::admin::{
+    AdminOpcode, BufferRef, ById, NodeInfo, PortCounters, SetRss, SetRxFilter,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// What the controller is fit for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    /// Not started, or being reset.
+    Down = 0,
+    /// Objects can be created.
+    Running = 1,
+    /// Somebody else resets the function, and says when that is over.
+    Paused = 2,
+    /// It does not come back by itself.
+    Lost = 3,
+    /// The driver is being unbound.
+    Removed = 4,
+}
+
+/// Reasons for [`Controller::attend`].
+pub(crate) mod attention {
+    /// There is news in a vector's backlog.
+    pub(crate) const NEWS: u32 = 1 << 0;
+    /// The function does not work any more.
+    pub(crate) const BROKEN: u32 = 1 << 1;
+    /// Time to see whether the function is still there.
+    pub(crate) const CHECK: u32 = 1 << 2;
+}
+
+/// Work item that attends to the controller.
+pub(crate) const ATTEND: u64 = 1;
+/// Work item that looks after the controller now and then.
+pub(crate) const WATCH: u64 = 2;
+
+/// A controller, from `probe` to unbinding.
+#[pin_data]
+pub(crate) struct Controller {
+    device: ARef<device::Device>,
+    bound: BoundDevice,
+    pub(crate) bus: BusMaster,
+    pub(crate) registers: Registers,
+    doorbells: Arc<Doorbells>,
+    vectors: KVec<Arc<Vector>>,
+    #[pin]
+    pub(crate) admin: AdminQueue,
+    state: Atomic<u32>,
+    link_up: Atomic<bool>,
+    peers: Peers,
+    #[pin]
+    info: SpinLock<PortInfo>,
+    #[pin]
+    listeners: Listeners,
+    #[pin]
+    pub(crate) lifecycle: Mutex<Lifecycle>,
+    pub(crate) attention: Atomic<u32>,
+    #[pin]
+    attend: Work<Self, ATTEND>,
+    #[pin]
+    watch: DelayedWork<Self, WATCH>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, ATTEND> for Controller { self.attend }
+}
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, WATCH> for Controller { self.watch }
+}
+
+impl WorkItem<ATTEND> for Controller {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.attend();
+    }
+}
+
+impl WorkItem<WATCH> for Controller {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.wake(attention::CHECK);
+        this.watch_later();
+    }
+}
+
+impl Controller {
+    /// A controller that is not started. `vectors` are its interrupt vectors, the first one that of node and link
+    /// events.
+    pub(crate) fn new(
+        pdev: &pci::Device<device::Bound>,
+        registers: Registers,
+        doorbells: Arc<Doorbells>,
+        vectors: KVec<Arc<Vector>>,
+        info: PortInfo,
+    ) -> Result<Arc<Self>> {
+        let bound = BoundDevice::new(pdev.as_ref())?;
+        Arc::pin_init(
+            pin_init!(Self {
+                device: pdev.as_ref().into(),
+                bound,
+                bus: BusMaster::new(pdev),
+                registers,
+                doorbells,
+                vectors,
+                admin <- AdminQueue::new(),
+                state: Atomic::new(State::Down as u32),
+                link_up: Atomic::new(false),
+                peers: Peers::new(),
+                info <- new_spinlock!(info),
+                listeners <- Listeners::new(),
+                lifecycle <- new_mutex!(Lifecycle::new()),
+                attention: Atomic::new(0),
+                attend <- new_work!("nupa_fabric::attend"),
+                watch <- new_delayed_work!("nupa_fabric::watch"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(crate) fn device(&self) -> &device::Device {
+        &self.device
+    }
+
+    pub(crate) fn bound(&self) -> &BoundDevice {
+        &self.bound
+    }
+
+    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
+    pub(crate) fn vectors(&self) -> &[Arc<Vector>] {
+        &self.vectors
+    }
+
+    /// Vectors for completion queues: all but the first, unless there is only one.
+    pub(crate) fn completion_vector(&self, vector: u32) -> Result<&Arc<Vector>> {
+        let vectors = match &*self.vectors {
+            [_, rest @ ..] if !rest.is_empty() => rest,
+            all => all,
+        };
+        vectors.get(usize::try_from(vector)?).ok_or(EINVAL)
+    }
+
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    pub(crate) fn info(&self) -> PortInfo {
+        *self.info.lock()
+    }
+
+    pub(crate) fn set_info(&self, info: PortInfo) {
+        *self.info.lock() = info;
+    }
+
+    pub(crate) fn link_up(&self) -> bool {
+        self.link_up.load(Relaxed)
+    }
+
+    /// Notes the state of the link; returns whether that is new.
+    pub(crate) fn set_link(&self, up: bool) -> bool {
+        self.link_up.xchg(up, Relaxed) != up
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.state.load(Acquire) {
+            1 => State::Running,
+            2 => State::Paused,
+            3 => State::Lost,
+            4 => State::Removed,
+            _ => State::Down,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.store(state as u32, Release);
+    }
+
+    /// Generation for a new object: `EIO` if the controller is out of order for now, `ENODEV` if for good.
+    pub(crate) fn running(&self) -> Result<u32> {
+        let generation = self.admin.generation();
+        match self.state() {
+            State::Running => Ok(generation),
+            State::Down | State::Paused => Err(EIO),
+            State::Lost | State::Removed => Err(ENODEV),
+        }
+    }
+
+    /// Executes an admin command about objects of `generation`. Sleeps.
+    pub(crate) fn command<B, R>(
+        self: &Arc<Self>,
+        generation: u32,
+        opcode: AdminOpcode,
+        body: &B,
+    ) -> Result<R>
+    where
+        B: IntoBytes + Immutable,
+        R: FromBytes + KnownLayout + Immutable + Unaligned,
+    {
+        let body = self.try_command(generation, opcode, body)?;
+        command::result(&body).ok_or(EINVAL)
+    }
+
+    /// As [`Controller::command`], for one without a result.
+    pub(crate) fn order<B: IntoBytes + Immutable>(
+        self: &Arc<Self>,
+        generation: u32,
+        opcode: AdminOpcode,
+        body: &B,
+    ) -> Result {
+        self.try_command(generation, opcode, body)?;
+        Ok(())
+    }
+
+    /// Destroys an object, unless it went with its generation. Sleeps. Afterwards the function does not use the
+    /// object's memory any more, whatever happened.
+    pub(crate) fn destroy(self: &Arc<Self>, generation: u32, opcode: AdminOpcode, id: u32) {
+        let body = ById {
+            id: id.into(),
+            reserved: 0.into(),
+        };
+        match self.try_command(generation, opcode, &body) {
+            Ok(_) | Err(Failure::Stale) => {}
+            Err(Failure::Refused(status)) => {
+                dev_err!(
+                    self.device,
+                    "{opcode:?} {id} was refused ({status:?}): resetting the controller\n"
+                );
+                self.break_off();
+            }
+            // `try_command` has broken off.
+            Err(_) => {}
+        }
+    }
+
+    fn try_command<B: IntoBytes + Immutable>(
+        self: &Arc<Self>,
+        generation: u32,
+        opcode: AdminOpcode,
+        body: &B,
+    ) -> Result<[u8; nupa_proto::admin::BODY_SIZE], Failure> {
+        let result = self
+            .admin
+            .execute(&self.registers, generation, opcode, body);
+        if let Err(failure) = result {
+            match failure {
+                Failure::Refused(status) => {
+                    dev_dbg!(self.device, "{opcode:?} was refused: {status:?}\n")
+                }
+                Failure::Stale => {}
+                _ => dev_err!(self.device, "admin command {opcode:?} failed: {failure}\n"),
+            }
+            if failure.is_fatal() {
+                self.break_off();
+            }
+        }
+        result
+    }
+
+    /// Keeps a function that does not behave from touching memory, and sees to it that it is reset.
+    pub(crate) fn break_off(self: &Arc<Self>) {
+        self.bus.revoke();
+        self.wake(attention::BROKEN);
+    }
+
+    /// Has [`Controller::attend`] run soon. Any context.
+    pub(crate) fn wake(self: &Arc<Self>, reasons: u32) {
+        self.add_attention(reasons);
+        // An error means that it is queued already, or that the driver is being unbound.
+        let _ = workqueue::system_long().enqueue::<Arc<Self>, ATTEND>(self.clone());
+    }
+
+    fn add_attention(&self, reasons: u32) {
+        let mut old = self.attention.load(Relaxed);
+        while let Err(now) = self.attention.cmpxchg(old, old | reasons, Full) {
+            old = now;
+        }
+    }
+
+    /// Takes note of what an interrupt found. Any context.
+    pub(crate) fn found(self: &Arc<Self>, found: Found) {
+        let news = if found.news { attention::NEWS } else { 0 };
+        let broken = if found.garbage { attention::BROKEN } else { 0 };
+        self.wake(news | broken);
+    }
+
+    /// Starts the watch; it goes on by itself.
+    pub(crate) fn watch_later(self: &Arc<Self>) {
+        let delay = kernel::time::msecs_to_jiffies(crate::lifecycle::WATCH_MS);
+        // An error means as above.
+        let _ = workqueue::system_long().enqueue_delayed::<Arc<Self>, WATCH>(self.clone(), delay);
+    }
+
+    /// Ends both work items; waits for them.
+    pub(crate) fn disable_work(self: &Arc<Self>) {
+        nk::work::disable_delayed_sync::<Self, WATCH>(self);
+        nk::work::disable_sync::<Self, ATTEND>(self);
+    }
+}
+
+/// What the port offers; documented there.
+impl Controller {
+    pub(crate) fn query_peer(self: &Arc<Self>, node: u16) -> Result<Peer> {
+        let body = ById {
+            id: u32::from(node).into(),
+            reserved: 0.into(),
+        };
+        let info: NodeInfo = self.command(self.running()?, AdminOpcode::QueryNode, &body)?;
+        if info.up.get() == 0 {
+            return Err(Failure::Refused(nupa_proto::status::AdminStatus::NodeDown).into());
+        }
+        Ok(Peer {
+            guid: info.guid.get(),
+            epoch: info.epoch.get(),
+        })
+    }
+
+    pub(crate) fn set_rx_filter(self: &Arc<Self>, addresses: &[[u8; 6]], flags: u32) -> Result {
+        if addresses.len() > usize::from(self.info().limits.max_rx_addresses.get()) {
+            return Err(ENOSPC);
+        }
+        let buffer = self.argument(addresses.as_bytes())?;
+        let body = SetRxFilter {
+            addresses: buffer.as_ref().map_or(0, QueueMemory::address).into(),
+            count: u32::try_from(addresses.len())?.into(),
+            flags: flags.into(),
+        };
+        self.order(self.running()?, AdminOpcode::SetRxFilter, &body)
+    }
+
+    pub(crate) fn set_rss(self: &Arc<Self>, table: &[u32]) -> Result {
+        if table.len() > usize::from(self.info().limits.rss_entries.get()) {
+            return Err(ENOSPC);
+        }
+        let mut bytes = KVec::with_capacity(size_of_val(table), GFP_KERNEL)?;
+        for entry in table {
+            bytes.extend_from_slice(&entry.to_le_bytes(), GFP_KERNEL)?;
+        }
+        let buffer = self.argument(&bytes)?;
+        let body = SetRss {
+            table: buffer.as_ref().map_or(0, QueueMemory::address).into(),
+            count: u32::try_from(table.len())?.into(),
+            reserved: 0.into(),
+        };
+        self.order(self.running()?, AdminOpcode::SetRss, &body)
+    }
+
+    pub(crate) fn counters(self: &Arc<Self>) -> Result<PortCounters> {
+        let mut bytes = [0; size_of::<PortCounters>()];
+        self.read_into(self.running()?, AdminOpcode::QueryCounters, &mut bytes)?;
+        PortCounters::read_from_bytes(&bytes).map_err(|_| EINVAL)
+    }
+
+    /// Executes a command that writes to a buffer, and copies that out.
+    pub(crate) fn read_into(
+        self: &Arc<Self>,
+        generation: u32,
+        opcode: AdminOpcode,
+        bytes: &mut [u8],
+    ) -> Result {
+        let memory = QueueMemory::new(&self.bound, bytes.len())?;
+        let body: BufferRef = memory.buffer(u32::try_from(bytes.len())?);
+        self.order(generation, opcode, &body)?;
+        memory.read(0, bytes);
+        Ok(())
+    }
+
+    /// Memory that holds the bytes of an argument; none if there are none.
+    fn argument(&self, bytes: &[u8]) -> Result<Option<QueueMemory>> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        QueueMemory::copy_of(&self.bound, bytes).map(Some)
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Start, stop, recovery and loss of the controller.
+//!
+//! All of it runs in process context under [`Controller::lifecycle`], which comes before the lock of the listeners
+//! (and so before the RTNL, which they may take), which comes before that of the admin queue.
+
+use crate::{
+    controller::{attention, Controller, State},
+    event::News,
+    identity::{check_limits, Unfit},
+    patience::Patience,
+    port::{PortEvent, PortInfo},
+    registers::Status,
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Full, Arc},
+    time::{delay::fsleep, Delta, Instant, Monotonic},
+};
+use nupa_proto::{
+    admin::{AdminOpcode, ById, DeviceLimits},
+    ident::MAX_NODES,
+    regs,
+};
+
+/// Milliseconds between two looks at the function's state, which find out about a surprise removal on an idle link.
+pub(crate) const WATCH_MS: u32 = 1000;
+/// Attempts to start the function again.
+const ATTEMPTS: u32 = 3;
+/// Pause before another attempt.
+const ATTEMPT_PAUSE: Delta = Delta::from_secs(1);
+
+/// What is protected by the lock of the controller's life.
+pub(crate) struct Lifecycle {
+    born: Instant<Monotonic>,
+    patience: Patience,
+}
+
+impl Lifecycle {
+    pub(crate) fn new() -> Self {
+        Self {
+            born: Instant::now(),
+            patience: Patience::new(),
+        }
+    }
+}
+
+impl Controller {
+    /// Logs why a function is of no use, and turns that into an error.
+    fn unfit(&self, unfit: Unfit) -> Error {
+        dev_err!(self.device(), "{unfit}\n");
+        ENODEV
+    }
+
+    /// Logs why the function stopped.
+    fn log_fault(&self) {
+        let why = match self.registers.fault() {
+            Ok(regs::FAULT_NONE) => "no reason given",
+            Ok(regs::FAULT_ADMIN_RING) => {
+                "admin ring unusable: DMA may be blocked, check the IOMMU"
+            }
+            Ok(regs::FAULT_ADMIN_INDEX) => "admin producer index out of range",
+            Ok(regs::FAULT_EVENT_QUEUE) => "event queue overflowed or could not be written",
+            Ok(_) => "unknown reason, the controller is newer than the driver",
+            Err(_) => "it is gone",
+        };
+        dev_err!(self.device(), "controller stopped: {why}\n");
+    }
+
+    /// Starts the function for the first time; call before the port is published. Sleeps.
+    pub(crate) fn start_first(self: &Arc<Self>) -> Result {
+        let _life = self.lifecycle.lock();
+        self.start().inspect_err(|_| self.stop(true))?;
+        self.set_state(State::Running);
+        self.watch_later();
+        Ok(())
+    }
+
+    /// Starts a function that is stopped.
+    fn start(self: &Arc<Self>) -> Result {
+        self.bus.allow();
+        let identity = self
+            .registers
+            .identify()?
+            .map_err(|unfit| self.unfit(unfit))?;
+        let status = self.registers.status()?;
+        if status.ready() || status.fatal() {
+            // Left over from somebody who had no time to stop it.
+            self.registers.reset()?;
+        }
+        self.admin
+            .start(self.bound(), &self.registers)
+            .inspect_err(|error| {
+                dev_err!(
+                    self.device(),
+                    "controller does not start ({error:?}): check the log of the fabric switch\n"
+                );
+                if *error == EIO {
+                    self.log_fault();
+                }
+            })?;
+        let generation = self.admin.generation();
+        let limits: DeviceLimits =
+            self.command(generation, AdminOpcode::QueryDevice, &ById::default())?;
+        check_limits(&limits).map_err(|unfit| self.unfit(unfit))?;
+        self.set_info(PortInfo::new(&identity, self.info().vectors).with_limits(limits));
+        for vector in self.vectors() {
+            let found = vector.open(self, generation)?;
+            if found.garbage {
+                return Err(EIO);
+            }
+        }
+        self.set_link(self.registers.status()?.link_up());
+        self.read_peers(generation, |_| {})
+    }
+
+    /// Stops the function: afterwards it uses no memory of ours. All objects are dead. `reachable` is false if its
+    /// registers must not be touched.
+    fn stop(&self, reachable: bool) {
+        let ring = self.admin.stop();
+        if !reachable || self.registers.reset().is_err() {
+            self.bus.revoke();
+        }
+        drop(ring);
+        for vector in self.vectors() {
+            drop(vector.close());
+        }
+    }
+
+    /// Attends to whatever [`Controller::wake`] was called for.
+    pub(crate) fn attend(self: &Arc<Self>) {
+        let mut life = self.lifecycle.lock();
+        let reasons = self.attention.xchg(0, Full);
+        if self.state() != State::Running {
+            return;
+        }
+        let mut broken = reasons & attention::BROKEN != 0;
+        if reasons & attention::CHECK != 0 {
+            match self.registers.status() {
+                Ok(status) => broken |= self.check(status),
+                Err(_) => {
+                    self.lose("controller is gone (registers read as all ones): check the fabric switch, then rebind the driver");
+                    return;
+                }
+            }
+        }
+        if !broken {
+            broken = self.handle_news();
+        }
+        if broken {
+            self.recover(&mut life);
+        }
+    }
+
+    /// Looks at the state of the function; returns whether it is broken.
+    fn check(&self, status: Status) -> bool {
+        if status.fatal() {
+            self.log_fault();
+            return true;
+        }
+        if !status.ready() {
+            dev_err!(self.device(), "controller was reset by somebody else\n");
+            return true;
+        }
+        self.note_link(status.link_up());
+        false
+    }
+
+    fn note_link(&self, up: bool) {
+        if self.set_link(up) {
+            dev_info!(
+                self.device(),
+                "link is {}\n",
+                if up { "up" } else { "down" }
+            );
+            self.listeners().tell(if up {
+                PortEvent::LinkUp
+            } else {
+                PortEvent::LinkDown
+            });
+        }
+    }
+
+    /// Handles what is in the backlogs; returns whether the function is broken.
+    fn handle_news(self: &Arc<Self>) -> bool {
+        for vector in self.vectors() {
+            while let Some(news) = vector.next_news() {
+                if self.handle(news) {
+                    return true;
+                }
+            }
+            if vector.take_lost() {
+                let read = self.read_peers(self.admin.generation(), |event| {
+                    self.listeners().tell(event)
+                });
+                let link = self
+                    .registers
+                    .status()
+                    .map(|status| self.note_link(status.link_up()));
+                if read.and(link).is_err() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn handle(&self, news: News) -> bool {
+        match news {
+            News::LinkUp => self.note_link(true),
+            News::LinkDown => self.note_link(false),
+            News::NodeUp(node) if self.is_peer(node) => {
+                self.peers().set(node, true);
+                self.listeners().tell(PortEvent::NodeUp(node));
+            }
+            News::NodeDown(node) if self.is_peer(node) => {
+                if self.peers().set(node, false) {
+                    self.listeners().tell(PortEvent::NodeDown(node));
+                }
+            }
+            News::NodeUp(_) | News::NodeDown(_) => {}
+            News::CqError(cqn) => {
+                dev_err!(self.device(), "completion queue {cqn} overflowed\n");
+                return true;
+            }
+            News::QpFatal(qpn) => {
+                dev_err!(self.device(), "queue pair {qpn} failed\n");
+                return true;
+            }
+            News::Fatal => {
+                self.log_fault();
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_peer(&self, node: u16) -> bool {
+        let info = self.info();
+        node < info.max_nodes && node != info.node
+    }
+
+    /// Reads which nodes are up, and tells of each one that came or went.
+    fn read_peers(self: &Arc<Self>, generation: u32, tell: impl Fn(PortEvent)) -> Result {
+        let mut bits = [0u8; MAX_NODES as usize / 8];
+        self.read_into(generation, AdminOpcode::ListNodes, &mut bits)?;
+        for (byte, first) in bits.iter().zip((0u16..).step_by(8)) {
+            for (bit, node) in (0..8).zip(first..) {
+                let up = byte & (1 << bit) != 0 && self.is_peer(node);
+                if self.peers().set(node, up) {
+                    tell(if up {
+                        PortEvent::NodeUp(node)
+                    } else {
+                        PortEvent::NodeDown(node)
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the function and starts it again.
+    fn recover(self: &Arc<Self>, life: &mut Lifecycle) {
+        if !life.patience.try_again(life.born.elapsed().as_millis()) {
+            self.lose("controller does not stay up, giving up: check the log of the fabric switch, then rebind the driver");
+            return;
+        }
+        dev_warn!(self.device(), "resetting the controller\n");
+        self.set_state(State::Down);
+        self.stop(true);
+        self.listeners().tell(PortEvent::Resetting);
+        for attempt in 1..=ATTEMPTS {
+            match self.start() {
+                Ok(()) => return self.go_on(),
+                Err(error) => {
+                    dev_err!(self.device(), "attempt {attempt} of {ATTEMPTS} to start the controller failed: {error:?}\n");
+                    self.stop(true);
+                }
+            }
+            if attempt < ATTEMPTS {
+                fsleep(ATTEMPT_PAUSE);
+            }
+        }
+        self.lose("controller does not recover: check the log of the fabric switch, then rebind the driver");
+    }
+
+    /// The function was started again.
+    fn go_on(&self) {
+        self.set_state(State::Running);
+        dev_info!(
+            self.device(),
+            "controller works again, epoch {}\n",
+            self.registers.epoch().unwrap_or(0)
+        );
+        self.listeners().tell(PortEvent::Ready);
+    }
+
+    /// Gives the function up.
+    fn lose(&self, why: &str) {
+        dev_err!(self.device(), "{why}\n");
+        self.set_state(State::Lost);
+        self.stop(true);
+        self.set_link(false);
+        for node in 0..MAX_NODES {
+            self.peers().set(node, false);
+        }
+        self.listeners().tell(PortEvent::Gone);
+    }
+
+    /// Somebody else is about to reset the function, or it cannot be reached for now: stop using it. Sleeps.
+    pub(crate) fn pause(&self, reachable: bool) {
+        let _life = self.lifecycle.lock();
+        let known_dead = self.state() == State::Lost;
+        self.set_state(State::Paused);
+        self.stop(reachable);
+        if !known_dead {
+            self.listeners().tell(PortEvent::Resetting);
+        }
+    }
+
+    /// Whether the function can be reached again after it was paused.
+    pub(crate) fn reachable(&self) -> bool {
+        matches!(self.registers.identify(), Ok(Ok(_)))
+    }
+
+    /// That is over. Sleeps.
+    pub(crate) fn resume(self: &Arc<Self>) {
+        let _life = self.lifecycle.lock();
+        if self.state() != State::Paused {
+            return;
+        }
+        match self.start() {
+            Ok(()) => self.go_on(),
+            Err(_) => {
+                self.lose("controller does not start after a reset from outside: rebind the driver")
+            }
+        }
+    }
+
+    /// The function will not come back. Sleeps.
+    pub(crate) fn disconnect(&self) {
+        let _life = self.lifecycle.lock();
+        if self.state() != State::Lost {
+            self.lose("controller was disconnected");
+        }
+    }
+
+    /// The end: nothing of the driver touches the function afterwards. Sleeps.
+    pub(crate) fn remove(self: &Arc<Self>) {
+        self.shutdown();
+        self.disable_work();
+    }
+
+    /// Stops the function, whatever becomes of the driver. Sleeps.
+    pub(crate) fn shutdown(&self) {
+        let _life = self.lifecycle.lock();
+        if self.state() != State::Removed {
+            self.set_state(State::Removed);
+            self.stop(true);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Driver of the NUPA fabric controller.
+//!
+//! It owns the PCI function, starts and resets it, routes its events, and publishes one [`Port`] on the auxiliary bus
+//! as `nupa_fabric.net`. The controller's interface is defined by [`nupa_proto`] and described in
+//! `Documentation/controller.md`.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod command;
+mod controller;
+mod doorbell;
+mod driver;
+mod event;
+mod identity;
+mod lifecycle;
+mod listeners;
+mod memory;
+mod patience;
+mod peers;
+mod port;
+mod registers;
+mod slots;
+mod vector;
+
+pub use self::port::{
+    dma_sge, Cq, CqControl, CqHandler, Listener, ListenerRegistration, Peer, Port, PortEvent,
+    PortInfo, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim,
+};
+
+use self::driver::Driver;
+use kernel::fmt;
+
+kernel::module_driver! {
+    <T>, nk::pci::Adapter<T>, {
+        type: Driver,
+        name: "nupa_fabric",
+        authors: ["NUPA authors"],
+        description: "NUPA fabric controller",
+        license: "GPL v2",
+    }
+}

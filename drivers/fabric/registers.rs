@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Control registers, BAR 0.
+
+use crate::identity::{check_node, check_version, Unfit};
+use kernel::{
+    device::Bound,
+    devres::Devres,
+    io::{poll::read_poll_timeout, Io},
+    pci,
+    prelude::*,
+    time::Delta,
+};
+use nupa_proto::regs::{self, BAR_CONTROL, CONTROL_SIZE};
+
+/// Longest wait for the function to start or to stop.
+const TRANSITION_TIMEOUT: Delta = Delta::from_secs(5);
+/// Pause between two looks at the status meanwhile.
+const TRANSITION_POLL: Delta = Delta::from_micros(200);
+
+/// The control registers. All functions return `ENODEV` once the driver is unbound; none sleeps unless it says so.
+pub(crate) struct Registers {
+    bar: Devres<pci::Bar<'static, CONTROL_SIZE>>,
+}
+
+/// What the registers say about a function that is fit for this driver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) node: u16,
+    pub(crate) max_nodes: u16,
+    pub(crate) guid: u64,
+    pub(crate) fabric_id: u64,
+    pub(crate) caps: u64,
+    pub(crate) link_speed_mbps: u32,
+    pub(crate) doorbell_pages: u32,
+}
+
+/// State of the function, `STATUS_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(u32);
+
+impl Status {
+    /// It takes admin commands.
+    pub(crate) fn ready(self) -> bool {
+        self.0 & regs::STATUS_READY != 0
+    }
+
+    /// It stopped.
+    pub(crate) fn fatal(self) -> bool {
+        self.0 & regs::STATUS_FATAL != 0
+    }
+
+    /// Its link is up.
+    pub(crate) fn link_up(self) -> bool {
+        self.0 & regs::STATUS_LINK_UP != 0
+    }
+}
+
+impl Registers {
+    /// Maps the registers.
+    pub(crate) fn new(pdev: &pci::Device<Bound>) -> Result<Self> {
+        let bar =
+            pdev.iomap_region_sized::<CONTROL_SIZE>(u32::from(BAR_CONTROL), c"nupa_fabric")?;
+        Ok(Self {
+            bar: bar.into_devres()?,
+        })
+    }
+
+    fn read32(&self, offset: usize) -> Result<u32> {
+        self.bar.try_access().ok_or(ENODEV)?.try_read32(offset)
+    }
+
+    fn read64(&self, offset: usize) -> Result<u64> {
+        self.bar.try_access().ok_or(ENODEV)?.try_read64(offset)
+    }
+
+    fn write32(&self, offset: usize, value: u32) -> Result {
+        self.bar
+            .try_access()
+            .ok_or(ENODEV)?
+            .try_write32(value, offset)
+    }
+
+    fn write64(&self, offset: usize, value: u64) -> Result {
+        self.bar
+            .try_access()
+            .ok_or(ENODEV)?
+            .try_write64(value, offset)
+    }
+
+    /// Reads who the function is; the inner error says why it is of no use.
+    pub(crate) fn identify(&self) -> Result<Result<Identity, Unfit>> {
+        if let Err(unfit) = check_version(
+            self.read32(regs::REG_MAGIC)?,
+            self.read32(regs::REG_VERSION)?,
+        ) {
+            return Ok(Err(unfit));
+        }
+        let guid = self.read64(regs::REG_NODE_GUID)?;
+        let caps = self.read64(regs::REG_CAPS)?;
+        let id = self.read32(regs::REG_NODE_ID)?;
+        let nodes = check_node(id, self.read32(regs::REG_MAX_NODES)?, guid, caps);
+        let (node, max_nodes) = match nodes {
+            Ok(nodes) => nodes,
+            Err(unfit) => return Ok(Err(unfit)),
+        };
+        Ok(Ok(Identity {
+            node,
+            max_nodes,
+            guid,
+            caps,
+            fabric_id: self.read64(regs::REG_FABRIC_ID)?,
+            link_speed_mbps: self.read32(regs::REG_LINK_SPEED)?,
+            doorbell_pages: self.read32(regs::REG_DOORBELL_PAGES)?,
+        }))
+    }
+
+    /// State of the function; `ENODEV` also if it was removed by surprise (reads are all ones).
+    pub(crate) fn status(&self) -> Result<Status> {
+        match self.read32(regs::REG_STATUS)? {
+            u32::MAX => Err(ENODEV),
+            status => Ok(Status(status)),
+        }
+    }
+
+    /// Goes up with each reset of the function.
+    pub(crate) fn epoch(&self) -> Result<u32> {
+        self.read32(regs::REG_EPOCH)
+    }
+
+    /// Why the function stopped, `FAULT_*`.
+    pub(crate) fn fault(&self) -> Result<u32> {
+        self.read32(regs::REG_FAULT)
+    }
+
+    /// Starts the function on new admin rings. Sleeps; `ETIMEDOUT` if it does not get ready, `EIO` if it refuses.
+    pub(crate) fn start(&self, admin_sq: u64, admin_cq: u64, log_entries: u32) -> Result {
+        self.write64(regs::REG_ADMIN_SQ, admin_sq)?;
+        self.write64(regs::REG_ADMIN_CQ, admin_cq)?;
+        self.write32(regs::REG_ADMIN_SIZE, log_entries)?;
+        self.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE)?;
+        let status = self.wait(|status| status.ready() || status.fatal())?;
+        if status.fatal() {
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    /// Resets the function: it forgets every object and touches no memory any more. Sleeps; `ETIMEDOUT` if it goes on.
+    pub(crate) fn reset(&self) -> Result {
+        self.write32(regs::REG_CONTROL, regs::CONTROL_RESET)?;
+        self.wait(|status| !status.ready()).map(|_| ())
+    }
+
+    fn wait(&self, until: impl Fn(Status) -> bool) -> Result<Status> {
+        read_poll_timeout(
+            || self.status(),
+            |status| until(*status),
+            TRANSITION_POLL,
+            TRANSITION_TIMEOUT,
+        )
+    }
+
+    /// Tells the function of new admin commands.
+    pub(crate) fn ring_admin(&self, producer: u32) -> Result {
+        self.write32(regs::REG_ADMIN_DOORBELL, producer)
+    }
+}
