@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A node's driver, as far as tests need one.
+
+use super::{
+    machine::{Machine, RingView, SlotView, BASE},
+    World,
+};
+use nupa_engine::{
+    client::{CompletionRing, EventRing, RecvRing, SendRing},
+    hal::Memory,
+    Fabric,
+};
+use nupa_proto::{
+    admin::*,
+    cqe::{Cqe, CQE_SIZE},
+    eqe::{Eqe, EQE_SIZE},
+    ident::DMA_LKEY,
+    status::AdminStatus,
+    wqe::{Sge, BLOCK_SIZE},
+};
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// log2 of the stride of receive queues.
+pub const RECV_STRIDE: u8 = 6;
+
+/// A node's driver.
+pub struct Host {
+    pub id: u16,
+    pub machine: Machine,
+    brk: u64,
+    slot: u16,
+    pub pd: u32,
+}
+
+pub struct Cq {
+    pub cqn: u32,
+    pub ring: CompletionRing<RingView, SlotView>,
+}
+
+pub struct Eq {
+    pub eqn: u32,
+    pub ring: EventRing<RingView, SlotView>,
+}
+
+pub struct Qp {
+    pub qpn: u32,
+    /// Doorbell slots of send and receive queue, on page 0.
+    pub slots: (u16, u16),
+    pub send: SendRing<RingView, SlotView>,
+    pub recv: RecvRing<RingView, SlotView>,
+}
+
+/// A registered region and its memory.
+#[derive(Clone, Copy)]
+pub struct Mr {
+    pub key: u32,
+    pub addr: u64,
+    pub iova: u64,
+}
+
+impl Mr {
+    pub fn sge(&self, offset: u64, len: u32) -> Sge {
+        sge(self.iova + offset, len, self.key)
+    }
+}
+
+pub fn sge(addr: u64, len: u32, key: u32) -> Sge {
+    Sge {
+        addr: U64::new(addr),
+        len: U32::new(len),
+        lkey: U32::new(key),
+    }
+}
+
+impl Host {
+    pub fn new(id: u16, machine: Machine) -> Self {
+        Self {
+            id,
+            machine,
+            brk: BASE,
+            slot: 0,
+            pd: 0,
+        }
+    }
+
+    /// Memory that was not used before, zeroed.
+    pub fn alloc(&mut self, len: u64) -> u64 {
+        let addr = self.brk.next_multiple_of(4096);
+        self.brk = addr + len;
+        assert!(self.brk <= self.machine.end(), "out of memory");
+        addr
+    }
+
+    /// Privileged entry over memory at a DMA address.
+    pub fn dma(&self, addr: u64, len: u32) -> Sge {
+        sge(addr, len, DMA_LKEY)
+    }
+
+    pub fn write(&self, addr: u64, bytes: &[u8]) {
+        self.machine.ram().write(addr, bytes).expect("is memory");
+    }
+
+    pub fn read(&self, addr: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.machine
+            .ram()
+            .read(addr, &mut bytes)
+            .expect("is memory");
+        bytes
+    }
+
+    fn slot(&mut self) -> u16 {
+        self.slot += 1;
+        self.slot - 1
+    }
+
+    fn direct(&mut self, len: u64) -> PageList {
+        PageList {
+            addr: U64::new(self.alloc(len)),
+            ..PageList::default()
+        }
+    }
+
+    /// An event queue and a protection domain: what every driver starts with.
+    pub fn start(&mut self, world: &mut World) -> Eq {
+        let (node, _) = world.nodes.node_mut(self.id).expect("node exists");
+        self.pd = node.alloc_pd().expect("domain");
+        self.eq(world, 0, 6)
+    }
+
+    pub fn eq(&mut self, world: &mut World, vector: u16, log: u8) -> Eq {
+        let (ring, slot) = (self.direct((EQE_SIZE as u64) << log), self.slot());
+        let body = CreateEq {
+            ring,
+            doorbell_slot: U16::new(slot),
+            vector: U16::new(vector),
+            log_entries: log,
+            ..CreateEq::default()
+        };
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        let eqn = node.create_eq(machine, &body).expect("event queue");
+        let memory = self.machine.ring(ring.addr.get());
+        Eq {
+            eqn,
+            ring: EventRing::new(memory, self.machine.doorbell(0, slot), log),
+        }
+    }
+
+    pub fn cq(&mut self, world: &mut World, eqn: u32, log: u8) -> Cq {
+        let (ring, slot) = (self.direct((CQE_SIZE as u64) << log), self.slot());
+        let body = CreateCq {
+            ring,
+            doorbell_slot: U16::new(slot),
+            log_entries: log,
+            eqn: U32::new(eqn),
+            ..CreateCq::default()
+        };
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        let cqn = node.create_cq(machine, &body).expect("completion queue");
+        let memory = self.machine.ring(ring.addr.get());
+        Cq {
+            cqn,
+            ring: CompletionRing::new(memory, self.machine.doorbell(0, slot), log),
+        }
+    }
+
+    /// A queue pair in the reset state, both sides on one completion queue.
+    pub fn qp(&mut self, world: &mut World, kind: QpType, cq: &Cq, log: u8) -> Qp {
+        let sq = self.direct((BLOCK_SIZE as u64) << log);
+        let rq = self.direct(1 << RECV_STRIDE << log);
+        let slots = (self.slot(), self.slot());
+        let body = CreateQp {
+            sq,
+            rq,
+            qp_type: kind.to_wire(),
+            flags: if kind == QpType::Raw {
+                QP_FLAG_PRIVILEGED
+            } else {
+                0
+            },
+            log_sq: log,
+            log_rq: log,
+            log_rq_stride: RECV_STRIDE,
+            pd: U32::new(self.pd),
+            send_cqn: U32::new(cq.cqn),
+            recv_cqn: U32::new(cq.cqn),
+            sq_slot: U16::new(slots.0),
+            rq_slot: U16::new(slots.1),
+            ..CreateQp::default()
+        };
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        let qpn = node.create_qp(machine, &body).expect("queue pair");
+        let machine = &self.machine;
+        let (send, recv) = (machine.doorbell(0, slots.0), machine.doorbell(0, slots.1));
+        let (sq, rq) = (machine.ring(sq.addr.get()), machine.ring(rq.addr.get()));
+        Qp {
+            qpn,
+            slots,
+            send: SendRing::new(sq, send, log),
+            recv: RecvRing::new(rq, recv, log, RECV_STRIDE),
+        }
+    }
+
+    /// Registers `len` new bytes for everything. `paged`: in pages that lie in reverse order.
+    pub fn mr(&mut self, world: &mut World, len: u64, paged: bool) -> Mr {
+        let count = len.div_ceil(4096);
+        let addr = self.alloc(count * 4096);
+        let iova = 0x7000_0000_0000;
+        let mut pages = PageList {
+            addr: U64::new(addr),
+            ..PageList::default()
+        };
+        if paged {
+            let list = self.alloc(count * 8);
+            for page in 0..count {
+                let at = addr + (count - 1 - page) * 4096;
+                self.write(list + page * 8, &at.to_le_bytes());
+            }
+            pages.addr = U64::new(list);
+            (pages.pages, pages.page_shift) = (U32::new(count as u32), 12);
+        }
+        let body = CreateMr {
+            pages,
+            iova: U64::new(iova),
+            len: U64::new(len),
+            pd: U32::new(self.pd),
+            access: U32::new(ACCESS_ALL),
+        };
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        let key = node.create_mr(machine, &body).expect("region");
+        Mr { key, addr, iova }
+    }
+
+    pub fn modify(&self, world: &mut World, qpn: u32, body: ModifyQp) -> Result<(), AdminStatus> {
+        world.engine.modify_qp(
+            &mut world.nodes,
+            self.id,
+            &ModifyQp {
+                qpn: U32::new(qpn),
+                ..body
+            },
+        )
+    }
+
+    pub fn set_state(
+        &self,
+        world: &mut World,
+        qpn: u32,
+        state: QpStateCode,
+    ) -> Result<(), AdminStatus> {
+        let body = ModifyQp {
+            mask: U32::new(QP_MASK_STATE),
+            state: state.to_wire(),
+            ..ModifyQp::default()
+        };
+        self.modify(world, qpn, body)
+    }
+
+    /// Brings a queue pair to RTS; RC is connected to `peer` (node, queue pair, epoch).
+    pub fn ready(&self, world: &mut World, qp: &Qp, peer: Option<(u16, u32, u32)>) {
+        self.set_state(world, qp.qpn, QpStateCode::Init)
+            .expect("init");
+        let (node, qpn, epoch) = peer.unwrap_or_default();
+        let remote = if peer.is_some() { QP_MASK_REMOTE } else { 0 };
+        let body = ModifyQp {
+            mask: U32::new(QP_MASK_STATE | QP_MASK_ACCESS | QP_MASK_RNR | remote),
+            state: QpStateCode::Rtr.to_wire(),
+            remote_node: U16::new(node),
+            remote_qpn: U32::new(qpn),
+            remote_epoch: U32::new(epoch),
+            access: U32::new(ACCESS_ALL),
+            rnr_timeout_us: U32::new(1000),
+            ..ModifyQp::default()
+        };
+        self.modify(world, qp.qpn, body).expect("ready to receive");
+        self.set_state(world, qp.qpn, QpStateCode::Rts)
+            .expect("ready to send");
+    }
+
+    /// Takes frames for `addresses` and broadcasts into these queue pairs.
+    pub fn receive_frames(&mut self, world: &mut World, addresses: &[[u8; 6]], qpns: &[u32]) {
+        let list = self.alloc(4096);
+        self.write(list, addresses.as_flattened());
+        let filter = SetRxFilter {
+            addresses: U64::new(list),
+            count: U32::new(addresses.len() as u32),
+            flags: U32::new(RX_BROADCAST),
+        };
+        let table = self.alloc(4096);
+        for (at, qpn) in (table..).step_by(4).zip(qpns) {
+            self.write(at, &qpn.to_le_bytes());
+        }
+        let count = U32::new(qpns.len() as u32);
+        let rss = SetRss {
+            table: U64::new(table),
+            count,
+            reserved: U32::new(0),
+        };
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        node.set_rx_filter(machine, &filter).expect("filter");
+        node.set_rss(machine, &rss).expect("spreading table");
+    }
+}
+
+impl Cq {
+    /// All completions that are there.
+    pub fn drain(&mut self) -> Vec<Cqe> {
+        std::iter::from_fn(|| self.ring.poll()).collect()
+    }
+}
+
+impl Eq {
+    /// Types and objects of all events that are there.
+    pub fn drain(&mut self) -> Vec<(u8, u16, u32)> {
+        let event = |event: Eqe| (event.event_type, event.node.get(), event.object.get());
+        std::iter::from_fn(|| self.ring.poll().map(event)).collect()
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A node's hardware: memory and doorbell pages that both sides hold.
+
+use nupa_engine::{
+    client::{Doorbell, QueueMemory},
+    hal::{AccessError, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    storage::{NoMemory, Storage, Table},
+};
+use nupa_proto::{doorbell::SLOTS, wqe::BLOCK_SIZE};
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    rc::Rc,
+};
+
+/// Doorbell page pairs of a node.
+pub const PAGES: u32 = 4;
+/// First DMA address that is memory.
+pub const BASE: u64 = 0x1000_0000;
+const SIZE: usize = 8 << 20;
+
+/// Containers over `Vec`.
+pub struct VecStorage;
+
+impl Storage for VecStorage {
+    type Pages = Vec<u64>;
+    type Table<T> = VecTable<T>;
+
+    fn pages(len: usize) -> Result<Vec<u64>, NoMemory> {
+        Ok(vec![0; len])
+    }
+}
+
+pub struct VecTable<T>(Vec<Option<T>>);
+
+impl<T> Default for VecTable<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Table<T> for VecTable<T> {
+    fn slots(&self) -> &[Option<T>] {
+        &self.0
+    }
+
+    fn slots_mut(&mut self) -> &mut [Option<T>] {
+        &mut self.0
+    }
+
+    fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
+        self.0.resize_with(len, || None);
+        Ok(())
+    }
+}
+
+/// A write to a trapped page.
+#[derive(Clone, Copy, Debug)]
+pub struct Kick {
+    pub node: u16,
+    pub page: u32,
+    pub slot: u16,
+    pub pushed: Option<u32>,
+}
+
+/// Memory from [`BASE`] on.
+pub struct Ram {
+    bytes: Vec<Cell<u8>>,
+}
+
+impl Ram {
+    fn range(&self, addr: u64, len: usize) -> Result<&[Cell<u8>], AccessError> {
+        let start = usize::try_from(addr.checked_sub(BASE).ok_or(AccessError)?);
+        let start = start.map_err(|_| AccessError)?;
+        let end = start.checked_add(len).ok_or(AccessError)?;
+        self.bytes.get(Range { start, end }).ok_or(AccessError)
+    }
+}
+
+impl Memory for Ram {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
+        let bytes = self.range(addr, buf.len())?;
+        for (to, from) in buf.iter_mut().zip(bytes) {
+            *to = from.get();
+        }
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        for (to, from) in self.range(addr, bytes.len())?.iter().zip(bytes) {
+            to.set(*from);
+        }
+        Ok(())
+    }
+
+    fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError> {
+        if addr % 4 != 0 {
+            return Err(AccessError);
+        }
+        self.write(addr, &value.to_le_bytes())
+    }
+
+    fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
+        let (from, to) = (self.range(from, len)?, target.range(to, len)?);
+        for (to, from) in to.iter().zip(from) {
+            to.set(from.get());
+        }
+        Ok(())
+    }
+}
+
+struct Inner {
+    id: u16,
+    ram: Ram,
+    words: Vec<Cell<u32>>,
+    push: RefCell<HashMap<(u32, u16), [u8; BLOCK_SIZE]>>,
+    raised: RefCell<Vec<u16>>,
+    now: Rc<Cell<u64>>,
+    seed: Cell<u32>,
+    kicks: Rc<RefCell<VecDeque<Kick>>>,
+}
+
+/// A node's hardware. Clones are the same hardware.
+#[derive(Clone)]
+pub struct Machine {
+    inner: Rc<Inner>,
+}
+
+impl Machine {
+    pub fn new(id: u16, now: Rc<Cell<u64>>, kicks: Rc<RefCell<VecDeque<Kick>>>) -> Self {
+        let inner = Inner {
+            id,
+            ram: Ram {
+                bytes: vec![Cell::new(0); SIZE],
+            },
+            words: vec![Cell::new(0); PAGES as usize * usize::from(SLOTS) * 4],
+            push: RefCell::default(),
+            raised: RefCell::default(),
+            now,
+            seed: Cell::new(u32::from(id) + 1),
+            kicks,
+        };
+        Self {
+            inner: Rc::new(inner),
+        }
+    }
+
+    pub fn ram(&self) -> &Ram {
+        &self.inner.ram
+    }
+
+    /// End of memory.
+    pub fn end(&self) -> u64 {
+        BASE + SIZE as u64
+    }
+
+    /// Vectors raised since the last call.
+    pub fn take_raised(&self) -> Vec<u16> {
+        self.inner.raised.take()
+    }
+
+    fn word(&self, page: u32, slot: u16, word: SlotWord) -> Option<&Cell<u32>> {
+        let at = (page as usize * usize::from(SLOTS) + usize::from(slot)) * 4 + word.offset() / 4;
+        self.inner.words.get(at)
+    }
+
+    /// The owner's view of a slot.
+    pub fn doorbell(&self, page: u32, slot: u16) -> SlotView {
+        SlotView {
+            machine: self.clone(),
+            page,
+            slot,
+        }
+    }
+
+    /// The owner's view of ring memory.
+    pub fn ring(&self, addr: u64) -> RingView {
+        RingView {
+            machine: self.clone(),
+            addr,
+        }
+    }
+}
+
+impl Doorbells for Machine {
+    fn pages(&self) -> u32 {
+        PAGES
+    }
+
+    fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
+        self.word(page, slot, word).map_or(0, Cell::get)
+    }
+
+    fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32) {
+        if let Some(cell) = self.word(page, slot, word) {
+            cell.set(value);
+        }
+    }
+
+    fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
+        let push = self.inner.push.borrow();
+        push.get(&(page, slot)).is_some_and(|pushed| {
+            *block = *pushed;
+            true
+        })
+    }
+
+    fn fence(&self) {}
+}
+
+impl Interrupts for Machine {
+    fn vectors(&self) -> u16 {
+        4
+    }
+
+    fn raise(&self, vector: u16) {
+        self.inner.raised.borrow_mut().push(vector);
+    }
+}
+
+impl Clock for Machine {
+    fn now_us(&self) -> u64 {
+        self.inner.now.get()
+    }
+
+    fn random(&self) -> u32 {
+        let next = self
+            .inner
+            .seed
+            .get()
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        self.inner.seed.set(next);
+        next
+    }
+}
+
+impl Platform for Machine {
+    type Memory = Ram;
+
+    fn memory(&self) -> &Ram {
+        self.ram()
+    }
+}
+
+/// One doorbell slot, as its owner has it.
+pub struct SlotView {
+    machine: Machine,
+    page: u32,
+    slot: u16,
+}
+
+impl SlotView {
+    fn send_kick(&self, pushed: Option<u32>) {
+        let kick = Kick {
+            node: self.machine.inner.id,
+            page: self.page,
+            slot: self.slot,
+            pushed,
+        };
+        self.machine.inner.kicks.borrow_mut().push_back(kick);
+    }
+}
+
+impl Doorbell for SlotView {
+    fn load(&self, word: SlotWord) -> u32 {
+        self.machine.load(self.page, self.slot, word)
+    }
+
+    fn store(&self, word: SlotWord, value: u32) {
+        self.machine.store(self.page, self.slot, word, value);
+    }
+
+    fn fence(&self) {}
+
+    fn kick(&self, _index: u32) {
+        self.send_kick(None);
+    }
+
+    fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
+        self.machine
+            .inner
+            .push
+            .borrow_mut()
+            .insert((self.page, self.slot), *block);
+        self.send_kick(Some(index));
+        true
+    }
+}
+
+/// Ring memory, as its owner has it.
+pub struct RingView {
+    machine: Machine,
+    addr: u64,
+}
+
+impl QueueMemory for RingView {
+    fn read(&self, offset: usize, buf: &mut [u8]) {
+        self.machine
+            .ram()
+            .read(self.addr + offset as u64, buf)
+            .expect("ring is memory");
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.machine
+            .ram()
+            .write(self.addr + offset as u64, bytes)
+            .expect("ring is memory");
+    }
+
+    fn load_acquire(&self, offset: usize) -> u32 {
+        let mut word = [0; 4];
+        self.read(offset, &mut word);
+        u32::from_le_bytes(word)
+    }
+}
