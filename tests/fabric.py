@@ -4,9 +4,9 @@
 import shutil
 import tempfile
 
-from nodes import INTERFACE, TOP, CommandFailed, Node, Switch
+from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, stop_all
 
-NETCHECK = "/nupa/build/bin/netcheck"
+NETCHECK = "/nupa/build/userspace/release/netcheck"
 
 # Leaves a node as `nupa-up` would on a fresh one, whatever a failed test left behind.
 TIDY = f"""
@@ -72,9 +72,8 @@ class Fabric:
         return {name: lines for name, lines in found.items() if lines}
 
     def close(self):
-        for node in self.running():
-            node.stop()
         self.switch.stop()
+        stop_all(self.run_dir)
         if self.keep_logs:
             self.keep_logs.mkdir(parents=True, exist_ok=True)
             for node in self.nodes.values():

@@ -101,8 +101,7 @@ class Node:
 
     def begin_start(self):
         """Starts QEMU; `finish_start` waits for the guest."""
-        script = VMS / "pcie" / f"node{min(self.number, 2)}.sh"
-        command = [str(script), "--background"]
+        command = [str(VMS / "start"), "--fabric", "pcie", "--background", str(self.number)]
         self._starter = subprocess.Popen(
             command, env=self._environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -130,13 +129,37 @@ class Node:
         os.kill(pid, signal.SIGKILL)
         wait_until(f"{self.name}'s QEMU to be gone", lambda: not process_alive(pid), timeout=10)
 
+    def qmp(self, command, **arguments):
+        """Runs one command of QEMU's machine protocol; returns what it returns."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(20)
+            connection.connect(str(self.run_dir / f"{self.name}.qmp"))
+            stream = connection.makefile("rw")
+            stream.readline()  # the greeting
+            for request in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                while "event" in (answer := json.loads(stream.readline())):
+                    pass
+        if "error" in answer:
+            raise CommandFailed(f"{self.name}: {command}: {answer['error']['desc']}")
+        return answer["return"]
+
+    def unplug(self):
+        """Takes the controller out of its slot."""
+        self.qmp("device_del", id="nupa")
+
+    def plug(self):
+        """Puts the controller (back) into its slot; QEMU connects to the switch anew."""
+        self.qmp("device_add", driver="vfio-user-pci", id="nupa", bus="fabric",
+                 socket={"path": str(self.run_dir / f"{self.name}.sock"), "type": "unix"})
+
     def stop(self):
         subprocess.run([str(VMS / "stop"), str(self.number)], env=self._environment(), timeout=60, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def _environment(self):
-        return dict(os.environ, NUPA_RUN=str(self.run_dir), NODE=str(self.number), CPUS=str(self.cpus),
-                    PEERNET=self.peernet)
+        return dict(os.environ, NUPA_RUN=str(self.run_dir), CPUS=str(self.cpus), PEERNET=self.peernet)
 
     # Commands.
 
@@ -203,6 +226,11 @@ class Node:
         return time.monotonic() - start
 
 
+def stop_all(run_dir):
+    """Ends every process that belongs to a run directory."""
+    subprocess.run([str(VMS / "stop"), "all"], env=dict(os.environ, NUPA_RUN=str(run_dir)), timeout=60, check=False)
+
+
 class Switch:
     """The emulated fabric: its process and its control socket."""
 
@@ -213,8 +241,8 @@ class Switch:
         self.process = None
 
     def start(self):
-        program = TOP / "build" / "bin" / "nupa-switch"
-        output = open(self.run_dir / "switch.log", "ab")  # noqa: SIM115 (the process keeps it)
+        program = TOP / "build" / "userspace" / "release" / "nupa-switch"
+        output = open(self.run_dir / "switch.log", "ab")
         self.process = subprocess.Popen(
             [str(program), "--dir", str(self.run_dir), "--nodes", str(self.nodes), *self.options],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,

@@ -3,6 +3,8 @@
 
 import json
 
+from waiting import wait_until
+
 NETCHECK = "netcheck"
 CORRUPT = 3
 
@@ -28,8 +30,11 @@ def udp(node, address, count=100, seed=1, largest=65507, timeout=90, prefix=""):
 
 
 def start(node, address, seconds, seed=1, timeout=10):
-    """Starts verified TCP traffic that ends after `seconds`."""
-    return node.spawn(f"{NETCHECK} tcp --to {endpoint(address)} --seconds {seconds} --seed {seed} --timeout {timeout}")
+    """Starts verified TCP traffic that ends after `seconds`; returns when it runs."""
+    load = node.spawn(f"{NETCHECK} tcp --to {endpoint(address)} --seconds {seconds} --seed {seed} --timeout {timeout}")
+    wait_until(f"traffic of {node.name} to {address}",
+               lambda: node.run(f"ss -Htn state established dst {address} dport = :5300").out.strip())
+    return load
 
 
 def survived(load, timeout=60):

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 
 import results
-from nodes import INTERFACE, Node, Switch
+from nodes import INTERFACE, Node, Switch, stop_all
 from profile import Profile
 from waiting import wait_until
 
@@ -143,7 +143,6 @@ def measure(mode, options):
                                        "budget", 1, higher_is_better=False))
         return found
     finally:
-        for node in nodes:
-            node.stop()
         switch.stop()
+        stop_all(run_dir)
         shutil.rmtree(run_dir, ignore_errors=True)
