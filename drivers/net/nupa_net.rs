@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Skeleton, replaced by the network device.
-use kernel::{auxiliary, device::Core, prelude::*, types::ForLt};
-use nupa_fabric::Port;
-struct Drv;
-kernel::auxiliary_device_table!(AUX, MODAUX, <Drv as auxiliary::Driver>::IdInfo, [(auxiliary::DeviceId::new(c"nupa_fabric", c"net"), ())]);
-impl auxiliary::Driver for Drv {
-    type IdInfo = ();
-    type Data<'b> = Self;
-    const ID_TABLE: auxiliary::IdTable<Self::IdInfo> = &AUX;
-    fn probe<'b>(adev: &'b auxiliary::Device<Core<'_>>, _i: &'b Self::IdInfo) -> impl PinInit<Self, Error> + 'b {
-        let port = adev.registration_data::<ForLt!(Port)>()?;
-        dev_info!(adev, "port {}\n", port.id());
-        Ok(Drv)
-    }
+//! The network device on a NUPA fabric: Ethernet frames of up to 64 KiB between the nodes, over the port of
+//! `nupa_fabric`.
+//!
+//! - `driver`: binds to the auxiliary device, registers `nupanet%d`.
+//! - `nic`: the device's state and what the network core asks of it; `ethtool`, `filter`, `stats` are parts of that.
+//! - `channel`: a transmit and a receive queue with their interrupt; `tx` and `rx` are its two halves, `poll`
+//!   what drives both, `frame` the
+//!   translation between packets and what the fabric carries.
+//! - `events`: link, reset and loss of the port.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod driver;
+mod ethtool;
+mod events;
+mod filter;
+mod frame;
+mod nic;
+mod poll;
+mod rx;
+mod settings;
+mod stats;
+mod tx;
+
+kernel::module_auxiliary_driver! {
+    type: driver::Driver,
+    name: "nupa_net",
+    authors: ["The NUPA developers"],
+    description: "Network device on a NUPA fabric",
+    license: "GPL v2",
 }
-kernel::module_auxiliary_driver! { type: Drv, name: "nupa_net", authors: ["NUPA"], description: "NUPA network device", license: "GPL v2", }

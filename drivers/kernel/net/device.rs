@@ -95,7 +95,7 @@ impl<T: Operations> Device<T> {
         let slot = self.private().get_ref().tx.get(index)?;
         // SAFETY: `_tx` is an array of at least `tx.len()` queues (`Registration` allocated both with one count), set
         // up before the device was registered and freed with it.
-        Some(unsafe { TxQueueRef::new((*self.as_raw())._tx.add(index), slot) })
+        Some(unsafe { TxQueueRef::new((*self.as_raw())._tx.add(index), slot, index) })
     }
 
     /// Transmit queues that were allocated.

@@ -87,7 +87,7 @@ impl<T: Operations> VTable<T> {
         let txq = unsafe { (*dev)._tx.add(index) };
         // SAFETY: Both are of queue `index`, whose transmit lock the core holds (the device does not ask for lockless
         // transmit).
-        let Some(queue) = (unsafe { TxQueue::from_xmit(txq, slot) }) else {
+        let Some(queue) = (unsafe { TxQueue::locked(txq, slot, index) }) else {
             return bindings::netdev_tx_NETDEV_TX_OK;
         };
         // SAFETY: Softirqs are off, so this CPU's flag is ours.

@@ -28,15 +28,20 @@ impl<Q> TxSlot<Q> {
 pub struct TxQueueRef<'a, T: Operations> {
     txq: *mut bindings::netdev_queue,
     slot: &'a TxSlot<T::TxQueue>,
+    index: usize,
 }
 
 impl<'a, T: Operations> TxQueueRef<'a, T> {
     /// # Safety
     ///
-    /// `txq` is the queue of a device that lives for `'a`, and `slot` is the slot of that same queue.
+    /// `txq` is queue `index` of a device that lives for `'a`, and `slot` is the slot of that same queue.
     #[inline]
-    pub(super) unsafe fn new(txq: *mut bindings::netdev_queue, slot: &'a TxSlot<T::TxQueue>) -> Self {
-        Self { txq, slot }
+    pub(super) unsafe fn new(
+        txq: *mut bindings::netdev_queue,
+        slot: &'a TxSlot<T::TxQueue>,
+        index: usize,
+    ) -> Self {
+        Self { txq, slot, index }
     }
 
     /// Takes the transmit lock. From process or softirq context; not from within a transmit on any queue.
@@ -68,9 +73,9 @@ impl<'a, T: Operations> TxQueueGuard<'a, T> {
     /// The queue with the driver's data, if there is any.
     #[inline]
     pub fn queue(&mut self) -> Option<TxQueue<'_, T>> {
-        let txq = self.queue.txq;
-        // SAFETY: The transmit lock is held for as long as the borrow of the guard lasts.
-        self.slot().as_mut().map(|data| unsafe { TxQueue::new(txq, data) })
+        let (txq, index) = (self.queue.txq, self.queue.index);
+        // SAFETY: The transmit lock is held for as long as the borrow of the guard lasts, so the slot is ours.
+        unsafe { TxQueue::locked(txq, self.queue.slot, index) }
     }
 
     /// Forgets what byte queue limits know of the queue, whose packets are all gone.
@@ -92,31 +97,31 @@ impl<T: Operations> Drop for TxQueueGuard<'_, T> {
 pub struct TxQueue<'a, T: Operations> {
     txq: *mut bindings::netdev_queue,
     data: &'a mut T::TxQueue,
+    index: usize,
 }
 
 impl<'a, T: Operations> TxQueue<'a, T> {
-    /// # Safety
-    ///
-    /// `txq` is alive and its transmit lock held for `'a`; `data` is what the lock protects.
-    #[inline]
-    unsafe fn new(txq: *mut bindings::netdev_queue, data: &'a mut T::TxQueue) -> Self {
-        Self { txq, data }
-    }
-
-    /// The queue for a call of `start_xmit`, `None` if no data is in place.
+    /// The queue, `None` if no data is in place.
     ///
     /// # Safety
     ///
-    /// `txq` and `slot` belong together, and the core holds the transmit lock for `'a`.
+    /// `txq` is queue `index` of a live device and `slot` its slot; its transmit lock is held for `'a`, in which nobody
+    /// else borrows the slot.
     #[inline]
-    pub(super) unsafe fn from_xmit(
+    pub(super) unsafe fn locked(
         txq: *mut bindings::netdev_queue,
         slot: &'a TxSlot<T::TxQueue>,
+        index: usize,
     ) -> Option<Self> {
-        // SAFETY: The lock protects the slot, and the core holds it.
+        // SAFETY: The lock protects the slot, and it is held.
         let data = unsafe { &mut *slot.0.get() }.as_mut()?;
-        // SAFETY: By this function's requirements.
-        Some(unsafe { Self::new(txq, data) })
+        Some(Self { txq, data, index })
+    }
+
+    /// Number of the queue.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.index
     }
 
     /// Tells byte queue limits that `bytes` were queued, `more` packets being about to follow at once

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A channel: a transmit and a receive queue that share an interrupt vector and a poll function.
+
+use crate::{
+    nic::Nic,
+    poll::{Moderator, Poller, Wake},
+    rx::Rx,
+    settings::Settings,
+    tx::Tx,
+};
+use kernel::{
+    prelude::*,
+    sync::{aref::ARef, Arc},
+};
+use nk::net::{dim, Device, Napi, PagePool, RxPage, TxFifo};
+use nupa_fabric::{Cq, Port, QpConfig, QpControl};
+
+/// Longest wait of a frame for receive buffers at its target. Long enough for a busy target to be scheduled and to
+/// refill its ring, short enough that a dead one does not hold up frames for others for long.
+const RNR_TIMEOUT_US: u32 = 20_000;
+
+/// A channel in operation. The order of its fields is that of its end.
+pub(crate) struct Channel {
+    /// The last part of the queue pair, which is destroyed with it.
+    qp: QpControl,
+    /// What the controller may read and write until then, kept while the channel is being dropped.
+    memory: Option<Memory>,
+    napi: Arc<Napi<Poller>>,
+    index: usize,
+    dev: ARef<Device<Nic>>,
+}
+
+/// Packets being sent, receive buffers and where those came from.
+type Memory = (Option<TxFifo>, Option<(KVVec<Option<RxPage>>, PagePool)>);
+
+/// log2 of the entries of a completion queue for so much outstanding work, a power of two.
+fn log_cq(work: u32) -> Result<u8> {
+    Ok(u8::try_from(work.saturating_add(Cq::SLACK).checked_next_power_of_two().ok_or(EINVAL)?.ilog2())?)
+}
+
+impl Channel {
+    /// Creates channel `index`, which runs at once but is sent no frames before it is in the port's spreading table.
+    /// With the RTNL held.
+    pub(crate) fn open(dev: &ARef<Device<Nic>>, port: &Port, settings: &Settings, index: usize) -> Result<Self> {
+        let info = port.info();
+        let number = u16::try_from(index)?;
+        let vector = u32::from(number).checked_rem(info.vectors).ok_or(EINVAL)?;
+        let napi = Napi::new(dev)?;
+        let wake = Arc::new(Wake(napi.clone()), GFP_KERNEL)?;
+        let send_cq = port.create_cq(log_cq(settings.tx)?, vector, wake.clone())?;
+        let recv_cq = port.create_cq(log_cq(settings.rx)?, vector, wake)?;
+        let qp = port.create_qp(&QpConfig {
+            send_cq: send_cq.control(),
+            recv_cq: recv_cq.control(),
+            log_send_blocks: u8::try_from(settings.log_send_blocks())?,
+            log_recv_entries: u8::try_from(settings.rx.ilog2())?,
+            rnr_timeout_us: RNR_TIMEOUT_US,
+        })?;
+        let moderation = moderate(settings, &send_cq, &recv_cq)?;
+        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, 0)?;
+        let hash = settings.channels > 1;
+        let tx = Tx::new(port.dma_device(), qp.send, qp.reclaim, send_cq, settings.tx, info.max_nodes, hash)?;
+        let rx = Rx::new(number, qp.recv, recv_cq, pool, settings.rx)?;
+        let this = Self { qp: qp.control, memory: None, napi, index, dev: dev.clone() };
+        this.napi.enable(Poller { rx, index, dev: dev.clone(), moderation })?;
+        dev.tx_queue(index).ok_or(EINVAL)?.lock().replace(Some(tx));
+        // The first poll arms the completion queues.
+        this.napi.schedule();
+        Ok(this)
+    }
+
+    /// Number of the queue pair, for the port's spreading table.
+    pub(crate) fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// Has the channel polled, whatever its interrupts say. Softirq or process context.
+    pub(crate) fn poke(&self) {
+        self.napi.schedule();
+    }
+}
+
+/// Sets up the moderation that the user asked for.
+fn moderate(settings: &Settings, send: &Cq, recv: &Cq) -> Result<Option<dim::Sampler<Moderator>>> {
+    let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+    let wanted = settings.coalesce;
+    send.control().set_moderation(clamp(wanted.tx_usecs), clamp(wanted.tx_frames))?;
+    if wanted.adaptive_rx {
+        return dim::Sampler::new(Moderator(recv.control().clone())).map(Some);
+    }
+    recv.control().set_moderation(clamp(wanted.rx_usecs), clamp(wanted.rx_frames))?;
+    Ok(None)
+}
+
+impl Drop for Channel {
+    /// Takes the channel down. The queue must be stopped, and the channel out of the port's spreading table.
+    fn drop(&mut self) {
+        let poller = self.napi.disable();
+        let tx = self.dev.tx_queue(self.index).and_then(|queue| {
+            let mut queue = queue.lock();
+            queue.reset_limits();
+            queue.replace(None)
+        });
+        self.memory = Some((tx.map(Tx::into_packets), poller.map(|poller| poller.rx.into_buffers())));
+    }
+}

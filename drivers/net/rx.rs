@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receive half of a channel. All of it is in the channel's poll function.
+//!
+//! Receive buffers are single pages of a page pool. A frame fills as many as it needs; they become fragments of its
+//! packet as they are. Frames that are small are copied, so that their page can be posted again at once and a socket
+//! is not charged a page for a few bytes.
+
+use crate::{
+    frame::{self, Wanted},
+    nic::Nic,
+    stats::RxStats,
+};
+use kernel::prelude::*;
+use nk::net::{Device, Features, NapiContext, PagePool, RxPage, RxSkb};
+use nupa_fabric::{Cq, RecvQueue};
+use nupa_proto::{cqe::Cqe, status::WcStatus};
+
+/// Frames up to this size are copied.
+const COPY_LIMIT: u32 = 256;
+/// Buffers that are posted at once.
+const REFILL_BATCH: u32 = 32;
+/// Room for the headers, or for a small frame.
+const LINEAR: u32 = if COPY_LIMIT > frame::MAX_HEADERS { COPY_LIMIT } else { frame::MAX_HEADERS };
+
+/// Receive queue of a channel.
+pub(crate) struct Rx {
+    ring: RecvQueue,
+    cq: Cq,
+    /// Number of the channel.
+    index: u16,
+    /// Posted buffers by their number modulo the size, a power of two.
+    pages: KVVec<Option<RxPage>>,
+    /// Number of the next buffer to post; free-running.
+    head: u32,
+    /// Number of the oldest posted buffer.
+    tail: u32,
+    /// Pages to post again before the pool is asked.
+    spares: KVVec<RxPage>,
+    pool: PagePool,
+}
+
+impl Rx {
+    /// A queue of `entries` buffers (a power of two), all posted.
+    pub(crate) fn new(index: u16, ring: RecvQueue, cq: Cq, pool: PagePool, entries: u32) -> Result<Self> {
+        let mut pages = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
+        for _ in 0..entries {
+            pages.push(None, GFP_KERNEL)?;
+        }
+        let spares = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
+        let mut rx = Self { ring, cq, index, pages, head: 0, tail: 0, spares, pool };
+        rx.refill();
+        if rx.is_starved() {
+            return Err(ENOMEM);
+        }
+        Ok(rx)
+    }
+
+    /// Gives up the queue's part of the controller's objects; the buffers, which these may still write, are left.
+    pub(crate) fn into_buffers(self) -> (KVVec<Option<RxPage>>, PagePool) {
+        (self.pages, self.pool)
+    }
+
+    /// Asks for an event at the next frame. Returns whether there are frames already.
+    #[inline]
+    pub(crate) fn arm(&mut self) -> bool {
+        self.cq.arm(false)
+    }
+
+    /// Whether no buffer is posted, so that no event will come.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.head == self.tail
+    }
+
+    #[inline]
+    fn slot(&mut self, number: u32) -> Option<&mut Option<RxPage>> {
+        let mask = self.pages.len().wrapping_sub(1);
+        self.pages.get_mut(number as usize & mask)
+    }
+
+    /// Posts buffers if a batch of them is missing. Returns whether there was memory for them.
+    #[inline]
+    pub(crate) fn refill(&mut self) -> bool {
+        let free = self.ring.free_entries();
+        if free < REFILL_BATCH && !self.is_starved() {
+            return true;
+        }
+        let mut enough = true;
+        for _ in 0..free {
+            let Some(page) = self.spares.pop().or_else(|| self.pool.alloc()) else {
+                enough = false;
+                break;
+            };
+            let number = self.head;
+            if self.ring.post(number.into(), page.dma_address(), page.size()).is_err() {
+                break;
+            }
+            if let Some(slot) = self.slot(number) {
+                *slot = Some(page);
+            }
+            self.head = number.wrapping_add(1);
+        }
+        self.ring.ring();
+        enough
+    }
+
+    /// Takes the oldest posted buffer.
+    fn take(&mut self) -> Option<RxPage> {
+        let number = self.tail;
+        self.tail = number.wrapping_add(1);
+        self.slot(number)?.take()
+    }
+
+    /// Handles one completion. `EIO` if it makes no sense.
+    fn complete(&mut self, to: &Destination<'_>, cqe: &Cqe) -> Result {
+        let first = self.tail;
+        let buffers = self.ring.completed(cqe.queue_index.get())?;
+        let plausible = buffers != 0
+            && buffers == u32::from(cqe.buffers.get())
+            && cqe.wr_id.get() == u64::from(first)
+            && cqe.status == WcStatus::Success.to_wire();
+        let packet = if plausible { self.collect(to.context, cqe, buffers) } else { Err(EIO) };
+        // Whatever became of the frame, its buffers are used up.
+        while self.tail != first.wrapping_add(buffers) {
+            drop(self.take());
+        }
+        match packet {
+            Ok(packet) => self.deliver(to, cqe, packet),
+            Err(e) if e == ENOMEM => {
+                to.stats.dropped.add(1);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Makes a packet of the buffers of a frame.
+    #[inline]
+    fn collect(&mut self, context: &NapiContext<'_>, cqe: &Cqe, buffers: u32) -> Result<RxSkb> {
+        let len = cqe.byte_len.get();
+        let mut packet = context.alloc(LINEAR).ok_or(ENOMEM)?;
+        let first = self.take().ok_or(EIO)?;
+        first.sync_for_cpu(len);
+        if len <= COPY_LIMIT {
+            packet.copy_from(&first, 0, len)?;
+            // There is room for every page that can be out; were there none, the page would go to the pool.
+            let _ = self.spares.push_within_capacity(first);
+            return Ok(packet);
+        }
+        let linear = frame::linear_len(&cqe.frame, len);
+        packet.copy_from(&first, 0, linear)?;
+        let here = len.min(first.size());
+        if here > linear {
+            packet.add_page(first, linear, here.wrapping_sub(linear))?;
+        }
+        let mut rest = len.wrapping_sub(here);
+        for _ in 1..buffers {
+            let page = self.take().ok_or(EIO)?;
+            let here = rest.min(page.size());
+            if here == 0 {
+                return Err(EIO);
+            }
+            page.sync_for_cpu(here);
+            packet.add_page(page, 0, here)?;
+            rest = rest.wrapping_sub(here);
+        }
+        if rest != 0 {
+            return Err(EIO);
+        }
+        Ok(packet)
+    }
+
+    /// Hands a packet to the stack.
+    #[inline]
+    fn deliver(&self, to: &Destination<'_>, cqe: &Cqe, mut packet: RxSkb) -> Result {
+        frame::decode(&cqe.frame, &mut packet, to.wanted)?;
+        packet.set_queue(self.index);
+        let multicast = packet.linear().first().is_some_and(|first| first & 1 != 0);
+        let len = packet.len();
+        to.context.receive(to.dev, packet)?;
+        to.stats.received.packets.add(1);
+        to.stats.received.bytes.add(len.into());
+        to.stats.multicast.add(multicast.into());
+        to.stats.gso.add((cqe.frame.gso_type != 0).into());
+        Ok(())
+    }
+
+    /// Receives up to `budget` frames and returns how many.
+    #[inline]
+    pub(crate) fn receive(&mut self, to: &Destination<'_>, budget: u32) -> u32 {
+        let mut work = 0u32;
+        while work < budget {
+            let Some(cqe) = self.cq.poll() else { break };
+            work = work.wrapping_add(1);
+            if self.complete(to, &cqe).is_err() {
+                to.stats.errors.add(1);
+            }
+        }
+        work
+    }
+}
+
+/// Where received packets go.
+pub(crate) struct Destination<'a> {
+    context: &'a NapiContext<'a>,
+    dev: &'a Device<Nic>,
+    stats: &'a RxStats,
+    wanted: Wanted,
+}
+
+impl<'a> Destination<'a> {
+    pub(crate) fn new(context: &'a NapiContext<'a>, dev: &'a Device<Nic>, stats: &'a RxStats) -> Self {
+        let features = dev.features();
+        let wanted =
+            Wanted { checksum: features.contains(Features::RXCSUM), hash: features.contains(Features::RXHASH) };
+        Self { context, dev, stats, wanted }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a user can set, and its limits.
+
+use nk::net::ethtool::Coalesce;
+use nupa_fabric::PortInfo;
+
+/// Receive buffers of a queue at most; one is a page.
+pub(crate) const MAX_RX: u32 = 8192;
+/// Packets in flight of a queue at most.
+pub(crate) const MAX_TX: u32 = 4096;
+/// Fewest of both: one frame of the largest size must fit several times.
+pub(crate) const MIN_RING: u32 = 64;
+/// log2 of the send ring's blocks per packet slot: a full-size TCP super-frame takes six blocks, an average one two.
+const LOG_BLOCKS_PER_PACKET: u32 = 1;
+
+/// Smallest MTU (RFC 791).
+pub(crate) const MIN_MTU: u32 = 68;
+/// Largest MTU: what an IP header can say.
+pub(crate) const MAX_MTU: u32 = 65535;
+/// MTU to start with.
+///
+/// TCP and UDP with segmentation offload travel in frames of up to 64 KiB whatever it is; for the rest 9000 is what
+/// other networks take that the packets may be bridged or routed to, and it fills most of three receive buffers.
+pub(crate) const DEFAULT_MTU: u32 = 9000;
+
+/// Settings that survive a restart of the queues.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// Channels in use.
+    pub(crate) channels: u32,
+    /// Receive buffers per channel, a power of two.
+    pub(crate) rx: u32,
+    /// Packets in flight per channel, a power of two.
+    pub(crate) tx: u32,
+    /// Interrupt moderation.
+    pub(crate) coalesce: Coalesce,
+}
+
+impl Settings {
+    /// What a port starts with: one channel per vector.
+    pub(crate) fn new(info: &PortInfo) -> Self {
+        Self {
+            channels: info.vectors,
+            rx: max_rx(info).min(1024),
+            tx: max_tx(info).min(512),
+            coalesce: Coalesce { rx_usecs: 0, rx_frames: 0, adaptive_rx: true, tx_usecs: 0, tx_frames: 0 },
+        }
+    }
+
+    /// log2 of the send ring's blocks.
+    pub(crate) fn log_send_blocks(&self) -> u32 {
+        self.tx.ilog2().saturating_add(LOG_BLOCKS_PER_PACKET)
+    }
+}
+
+/// Receive buffers per channel that the port allows.
+pub(crate) fn max_rx(info: &PortInfo) -> u32 {
+    let log_cq = u32::from(info.limits.max_log_cq).saturating_sub(1);
+    power(u32::from(info.limits.max_log_rq).min(log_cq), MAX_RX)
+}
+
+/// Packets in flight per channel that the port allows.
+pub(crate) fn max_tx(info: &PortInfo) -> u32 {
+    let log_cq = u32::from(info.limits.max_log_cq).saturating_sub(1);
+    let log_sq = u32::from(info.limits.max_log_sq).saturating_sub(LOG_BLOCKS_PER_PACKET);
+    power(log_sq.min(log_cq), MAX_TX)
+}
+
+fn power(log: u32, most: u32) -> u32 {
+    1u32.checked_shl(log).unwrap_or(most).min(most)
+}

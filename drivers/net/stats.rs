@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Counters of a channel.
+
+use nk::counter::Counter;
+
+/// Counters of one direction that both have.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    /// Packets, super-frames counting as one.
+    pub(crate) packets: Counter,
+    /// Bytes of frames.
+    pub(crate) bytes: Counter,
+}
+
+/// Counters of a transmit queue; written under its transmit lock.
+#[derive(Default)]
+pub(crate) struct TxStats {
+    /// Packets that went to the fabric.
+    pub(crate) sent: Traffic,
+    /// Packets that were dropped before.
+    pub(crate) dropped: Counter,
+    /// Frames that completed with an error: node down, no receive buffer in time.
+    pub(crate) errors: Counter,
+    /// Frames whose target had no receive buffer in time; part of the errors.
+    pub(crate) no_receiver: Counter,
+    /// Times that the queue was full and stopped.
+    pub(crate) stopped: Counter,
+    /// Doorbells that went to the controller as a kick.
+    pub(crate) kicks: Counter,
+}
+
+/// Counters of a receive queue; written by its poll function.
+#[derive(Default)]
+pub(crate) struct RxStats {
+    /// Packets that went to the stack.
+    pub(crate) received: Traffic,
+    /// Of those, with a multicast or broadcast destination.
+    pub(crate) multicast: Counter,
+    /// Of those, super-frames.
+    pub(crate) gso: Counter,
+    /// Packets that were dropped for want of memory.
+    pub(crate) dropped: Counter,
+    /// Frames that were malformed.
+    pub(crate) errors: Counter,
+    /// Times that a receive buffer could not be allocated.
+    pub(crate) alloc_failed: Counter,
+}
+
+/// Counters of a channel. They survive a restart of the queues.
+#[derive(Default)]
+pub(crate) struct ChannelStats {
+    pub(crate) tx: TxStats,
+    pub(crate) rx: RxStats,
+}
+
+/// Finds a counter.
+type Getter = fn(&ChannelStats) -> &Counter;
+
+/// Name and place of each counter that `ethtool -S` shows per channel.
+pub(crate) const NAMED: &[(&str, Getter)] = &[
+    ("tx_packets", |s| &s.tx.sent.packets),
+    ("tx_bytes", |s| &s.tx.sent.bytes),
+    ("tx_dropped", |s| &s.tx.dropped),
+    ("tx_errors", |s| &s.tx.errors),
+    ("tx_no_receiver", |s| &s.tx.no_receiver),
+    ("tx_stopped", |s| &s.tx.stopped),
+    ("tx_kicks", |s| &s.tx.kicks),
+    ("rx_packets", |s| &s.rx.received.packets),
+    ("rx_bytes", |s| &s.rx.received.bytes),
+    ("rx_multicast", |s| &s.rx.multicast),
+    ("rx_gso", |s| &s.rx.gso),
+    ("rx_dropped", |s| &s.rx.dropped),
+    ("rx_errors", |s| &s.rx.errors),
+    ("rx_alloc_failed", |s| &s.rx.alloc_failed),
+];

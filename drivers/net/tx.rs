@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Transmit half of a channel. All of it is under the transmit lock of its queue.
+//!
+//! The controller usually runs inside the kick, so completions are reaped right after ringing; an interrupt is asked
+//! for only if frames are left then, for example because their target has no receive buffers.
+
+use crate::{frame, nic::Nic, stats::TxStats};
+use kernel::{device, prelude::*};
+use nk::net::{SkBuff, Transmit, TxFifo, TxQueue, MAX_SEGMENTS};
+use nupa_fabric::{dma_sge, Cq, SendQueue, SendReclaim};
+use nupa_proto::{
+    cqe::Cqe,
+    status::WcStatus,
+    wqe::{Sge, MAX_SEND_SGE},
+};
+
+const _: () = assert!(MAX_SEGMENTS == MAX_SEND_SGE);
+
+/// Blocks of the largest frame.
+const MAX_BLOCKS: u32 = SendQueue::blocks_for(MAX_SEND_SGE);
+
+/// Transmit queue of a channel.
+pub(crate) struct Tx {
+    ring: SendQueue,
+    reclaim: SendReclaim,
+    cq: Cq,
+    fifo: TxFifo,
+    /// Blocks that must be free before a stopped queue is woken.
+    wake_blocks: u32,
+    /// An event was asked for and has not come yet.
+    armed: bool,
+    max_nodes: u16,
+    /// Frames get a flow hash even if it has to be computed, for targets with several queues.
+    hash: bool,
+}
+
+impl Tx {
+    /// A queue of up to `packets` packets.
+    pub(crate) fn new(
+        device: &device::Device,
+        ring: SendQueue,
+        reclaim: SendReclaim,
+        cq: Cq,
+        packets: u32,
+        max_nodes: u16,
+        hash: bool,
+    ) -> Result<Self> {
+        let fifo = TxFifo::new(device, packets)?;
+        Ok(Self { ring, reclaim, cq, fifo, wake_blocks: packets.max(MAX_BLOCKS), armed: false, max_nodes, hash })
+    }
+
+    /// Gives up the queue's part of the controller's objects; the packets, which these may still read, are left.
+    pub(crate) fn into_packets(self) -> TxFifo {
+        self.fifo
+    }
+
+    fn has_room(&mut self) -> bool {
+        !self.fifo.is_full() && self.ring.free_blocks() >= MAX_BLOCKS
+    }
+
+    /// Maps a packet and writes its descriptor. On failure the packet is dropped.
+    #[inline]
+    fn post(&mut self, mut skb: SkBuff) -> Result<u32> {
+        let node = frame::target(&skb, self.max_nodes).ok_or(EINVAL)?;
+        let meta = frame::encode(&mut skb, self.hash)?;
+        skb.tx_timestamp();
+        let len = skb.len();
+        let number = u64::from(self.fifo.next_number());
+        let mut pieces = [Sge::default(); MAX_SEND_SGE];
+        let segments = self.fifo.push(skb).map_err(|(_, e)| e)?;
+        for (piece, segment) in pieces.iter_mut().zip(segments) {
+            *piece = dma_sge(segment.addr, segment.len);
+        }
+        let pieces = pieces.get(..segments.len()).unwrap_or_default();
+        if let Err(e) = self.ring.post_frame(node, &meta, pieces, true, number) {
+            drop(self.fifo.pop_newest());
+            return Err(e);
+        }
+        Ok(len)
+    }
+
+    /// The packets that a completion is about, as a count; 0 if it makes no sense.
+    #[inline]
+    fn done(&mut self, cqe: &Cqe) -> u32 {
+        if self.reclaim.completed(cqe.queue_index.get()).is_err() {
+            return 0;
+        }
+        // Completions come in order and each covers everything before it.
+        let number = cqe.wr_id.get() as u32;
+        let count = number.wrapping_sub(self.fifo.oldest_number()).wrapping_add(1);
+        if count > self.fifo.len() {
+            return 0;
+        }
+        count
+    }
+}
+
+/// Sends one packet.
+#[inline]
+pub(crate) fn xmit(queue: &mut TxQueue<'_, Nic>, stats: &TxStats, skb: SkBuff, more: bool) -> Transmit {
+    if !queue.has_room() {
+        stop(queue, stats);
+        reap(queue, stats);
+        if queue.is_stopped() {
+            return Transmit::Busy(skb);
+        }
+    }
+    match queue.post(skb) {
+        Ok(bytes) => {
+            stats.sent.packets.add(1);
+            stats.sent.bytes.add(bytes.into());
+            if !queue.has_room() {
+                stop(queue, stats);
+            }
+            if queue.sent(bytes, more) || queue.is_stopped() {
+                ring(queue, stats);
+            }
+        }
+        Err(_) => {
+            stats.dropped.add(1);
+            if !more {
+                // Those before it were told that more would follow.
+                ring(queue, stats);
+            }
+        }
+    }
+    Transmit::Taken
+}
+
+fn stop(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
+    queue.stop();
+    stats.stopped.add(1);
+}
+
+/// Hands everything to the controller and takes back what it is done with already.
+#[inline]
+fn ring(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
+    if queue.ring.ring() {
+        stats.kicks.add(1);
+    }
+    reap(queue, stats);
+}
+
+/// An event came in: the next one has to be asked for.
+pub(crate) fn event(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
+    queue.armed = false;
+    reap(queue, stats);
+}
+
+/// Frees what was sent, wakes the queue if that makes enough room, and asks for an event if something is left.
+pub(crate) fn reap(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
+    loop {
+        reap_once(queue, stats);
+        if queue.fifo.is_empty() || queue.armed {
+            break;
+        }
+        queue.armed = true;
+        if !queue.cq.arm(false) {
+            break;
+        }
+        // Completions came in meanwhile, the event may not come.
+        queue.armed = false;
+    }
+    let wake = queue.wake_blocks;
+    if queue.is_stopped() && !queue.fifo.is_full() && queue.ring.free_blocks() >= wake {
+        queue.wake();
+    }
+}
+
+#[inline]
+fn reap_once(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
+    let (mut packets, mut bytes) = (0u32, 0u32);
+    while let Some(cqe) = queue.cq.poll() {
+        let count = queue.done(&cqe);
+        if cqe.status != WcStatus::Success.to_wire() {
+            stats.errors.add(1);
+            if cqe.status == WcStatus::RnrRetryExceeded.to_wire() {
+                stats.no_receiver.add(1);
+            }
+        }
+        for _ in 0..count {
+            let Some(skb) = queue.fifo.pop() else { break };
+            packets = packets.wrapping_add(1);
+            bytes = bytes.wrapping_add(skb.len());
+            skb.consume();
+        }
+    }
+    if packets != 0 {
+        queue.completed(packets, bytes);
+    }
+}
