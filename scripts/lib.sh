@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 #
 # Paths, messages and cache keys that the scripts share. To be sourced, never run.
+# shellcheck disable=SC2034 # what is set here is used there
 
 set -euo pipefail
 

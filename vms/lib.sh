@@ -15,7 +15,7 @@ fi
 
 # check_node N: a node number, which is also the controller's place in the switch.
 check_node() {
-	[[ ${1:-} =~ ^[1-9][0-9]?$ ]] && (($1 <= 64)) || die "a node is a number from 1 to 64, not '${1:-}'"
+	[[ ${1:-} =~ ^([1-9]|[1-5][0-9]|6[0-4])$ ]] || die "a node is a number from 1 to 64, not '${1:-}'"
 }
 
 # running NAME: whether the process of NAME.pid in the run directory lives. A number that the

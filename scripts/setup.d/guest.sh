@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
+# shellcheck disable=SC2154 # paths and pins come from scripts/lib.sh
 #
 # What a node boots: initramfs, read-only root image, and the key that opens it. Sourced by
 # scripts/setup; each function works in the current directory.

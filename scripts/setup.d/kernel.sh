@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
+# shellcheck disable=SC2154 # paths and pins come from scripts/lib.sh
 #
 # The pinned kernel: image and modules as the distribution ships them, and its source prepared so
 # that Rust modules built against it load into that image. Sourced by scripts/setup.

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
+# shellcheck disable=SC2154 # paths and pins come from scripts/lib.sh
 #
 # The build root: a Debian of the pinned suite with every tool, so that the host's own compilers
 # and QEMU do not matter. Sourced by scripts/setup.

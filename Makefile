@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+#
+# What a person does with this tree. Kbuild, beside this file, is what the kernel's build reads.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+help: ## say what there is
+	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
+	@echo 'make test      everything that can fail: tests on the host and on nodes'
+	@echo 'make bench     against virtio-net and memcpy (BENCH=ip|engine|all MODE=pcie)'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Set-up is made by itself where it is missing, in $${NUPA_CACHE:-~/.cache/nupa}.'
+
+setup: ## make the build root, the kernel tree and the guest
+	@scripts/setup
+
+modules: setup ## build nupa_fabric.ko and nupa_net.ko into build/modules
+	@scripts/build modules
+
+userspace: setup ## build the fabric switch and the tools into build/bin
+	@scripts/build userspace
+
+demo: modules userspace ## boot two nodes, show what works and how fast
+	@scripts/in-root scripts/demo
+
+test-host: setup ## tests that need no node
+	@scripts/host-tests
+
+test-nodes: modules userspace ## tests on two and three nodes (TESTS='-k name' picks some)
+	@scripts/in-root tests/run $(TESTS)
+
+test: modules userspace ## all tests
+	@scripts/host-tests; host=$$?; \
+	scripts/in-root tests/run --host-log build/test-logs/host.log $(TESTS) && exit $$host
+
+bench: modules userspace ## measure; results in build/bench
+	@scripts/in-root scripts/bench
+
+lint: setup ## formatting, clippy, rustdoc and shellcheck, warnings fatal
+	@scripts/lint
+
+fmt: setup ## format all Rust sources
+	@scripts/lint --fix-format
+
+vm-up: modules userspace ## start nodes 1 and 2 and leave them up
+	@vms/pcie/node1.sh & vms/pcie/node2.sh && wait $$!
+
+vm-down: ## stop all nodes and the switch
+	@vms/stop all
+
+vm-status: ## say which nodes run and how to log in
+	@vms/status
+
+prune: ## remove from the cache what the current pins no longer use
+	@scripts/setup --prune
+
+clean: vm-down ## remove build/ (not the cache)
+	rm -rf build
+
+.PHONY: help setup modules userspace demo test-host test-nodes test bench lint fmt vm-up vm-down \
+	vm-status prune clean
