@@ -6,7 +6,9 @@ use kernel::device;
 
 /// The C object of a device (`Device::as_raw()`, which is private to the `kernel` crate).
 #[inline]
-pub(crate) fn device<C: device::DeviceContext>(device: &device::Device<C>) -> *mut bindings::device {
+pub(crate) fn device<C: device::DeviceContext>(
+    device: &device::Device<C>,
+) -> *mut bindings::device {
     // `Device` is `#[repr(transparent)]` around the C structure.
     core::ptr::from_ref(device).cast_mut().cast()
 }

@@ -35,13 +35,23 @@ type Memory = (Option<TxFifo>, Option<(KVVec<Option<RxPage>>, PagePool)>);
 
 /// log2 of the entries of a completion queue for so much outstanding work, a power of two.
 fn log_cq(work: u32) -> Result<u8> {
-    Ok(u8::try_from(work.saturating_add(Cq::SLACK).checked_next_power_of_two().ok_or(EINVAL)?.ilog2())?)
+    Ok(u8::try_from(
+        work.saturating_add(Cq::SLACK)
+            .checked_next_power_of_two()
+            .ok_or(EINVAL)?
+            .ilog2(),
+    )?)
 }
 
 impl Channel {
     /// Creates channel `index`, which runs at once but is sent no frames before it is in the port's spreading table.
     /// With the RTNL held.
-    pub(crate) fn open(dev: &ARef<Device<Nic>>, port: &Port, settings: &Settings, index: usize) -> Result<Self> {
+    pub(crate) fn open(
+        dev: &ARef<Device<Nic>>,
+        port: &Port,
+        settings: &Settings,
+        index: usize,
+    ) -> Result<Self> {
         let info = port.info();
         let number = u16::try_from(index)?;
         let vector = u32::from(number).checked_rem(info.vectors).ok_or(EINVAL)?;
@@ -59,10 +69,29 @@ impl Channel {
         let moderation = moderate(settings, &send_cq, &recv_cq)?;
         let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, 0)?;
         let hash = settings.channels > 1;
-        let tx = Tx::new(port.dma_device(), qp.send, qp.reclaim, send_cq, settings.tx, info.max_nodes, hash)?;
+        let tx = Tx::new(
+            port.dma_device(),
+            qp.send,
+            qp.reclaim,
+            send_cq,
+            settings.tx,
+            info.max_nodes,
+            hash,
+        )?;
         let rx = Rx::new(number, qp.recv, recv_cq, pool, settings.rx)?;
-        let this = Self { qp: qp.control, memory: None, napi, index, dev: dev.clone() };
-        this.napi.enable(Poller { rx, index, dev: dev.clone(), moderation })?;
+        let this = Self {
+            qp: qp.control,
+            memory: None,
+            napi,
+            index,
+            dev: dev.clone(),
+        };
+        this.napi.enable(Poller {
+            rx,
+            index,
+            dev: dev.clone(),
+            moderation,
+        })?;
         dev.tx_queue(index).ok_or(EINVAL)?.lock().replace(Some(tx));
         // The first poll arms the completion queues.
         this.napi.schedule();
@@ -84,11 +113,13 @@ impl Channel {
 fn moderate(settings: &Settings, send: &Cq, recv: &Cq) -> Result<Option<dim::Sampler<Moderator>>> {
     let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
     let wanted = settings.coalesce;
-    send.control().set_moderation(clamp(wanted.tx_usecs), clamp(wanted.tx_frames))?;
+    send.control()
+        .set_moderation(clamp(wanted.tx_usecs), clamp(wanted.tx_frames))?;
     if wanted.adaptive_rx {
         return dim::Sampler::new(Moderator(recv.control().clone())).map(Some);
     }
-    recv.control().set_moderation(clamp(wanted.rx_usecs), clamp(wanted.rx_frames))?;
+    recv.control()
+        .set_moderation(clamp(wanted.rx_usecs), clamp(wanted.rx_frames))?;
     Ok(None)
 }
 
@@ -101,6 +132,9 @@ impl Drop for Channel {
             queue.reset_limits();
             queue.replace(None)
         });
-        self.memory = Some((tx.map(Tx::into_packets), poller.map(|poller| poller.rx.into_buffers())));
+        self.memory = Some((
+            tx.map(Tx::into_packets),
+            poller.map(|poller| poller.rx.into_buffers()),
+        ));
     }
 }

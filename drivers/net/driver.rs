@@ -39,6 +39,9 @@ impl auxiliary::Driver for Driver {
         listener.catch_up();
         let node = port.info().node;
         dev_info!(adev, "{}: node {}\n", netdev.device().name(), node);
-        Ok(Bound { _events: events, _netdev: netdev })
+        Ok(Bound {
+            _events: events,
+            _netdev: netdev,
+        })
     }
 }

@@ -19,13 +19,17 @@ fn ring_size(wanted: u32, most: u32) -> Result<u32> {
     if wanted > most {
         return Err(EINVAL);
     }
-    wanted.max(MIN_RING).checked_next_power_of_two().ok_or(EINVAL)
+    wanted
+        .max(MIN_RING)
+        .checked_next_power_of_two()
+        .ok_or(EINVAL)
 }
 
 /// The port's counters in the order of their names; zeroes if the controller does not answer.
 fn port_counters(dev: &Device<Nic>) -> impl Iterator<Item = u64> {
     let counters = dev.data().port().counters().unwrap_or_default();
-    let values = <[U64; size_of::<PortCounters>() / size_of::<U64>()]>::read_from_bytes(counters.as_bytes());
+    let values =
+        <[U64; size_of::<PortCounters>() / size_of::<U64>()]>::read_from_bytes(counters.as_bytes());
     values.unwrap_or_default().into_iter().map(U64::get)
 }
 
@@ -41,7 +45,9 @@ impl Operations for Nic {
 
     fn stat_count(dev: &Device<Self>) -> usize {
         let channels = dev.data().get_ref().stats().len();
-        channels.saturating_mul(NAMED.len()).saturating_add(PORT_COUNTER_NAMES.len())
+        channels
+            .saturating_mul(NAMED.len())
+            .saturating_add(PORT_COUNTER_NAMES.len())
     }
 
     fn stat_names(dev: &Device<Self>, names: &mut StringSet<'_>) {
@@ -57,8 +63,14 @@ impl Operations for Nic {
 
     fn stat_values(dev: &Device<Self>, values: &mut [u64]) {
         let nic = dev.data().get_ref();
-        let channels = nic.stats().iter().flat_map(|stats| NAMED.iter().map(move |(_, counter)| counter(stats).get()));
-        for (value, now) in values.iter_mut().zip(Iterator::chain(channels, port_counters(dev))) {
+        let channels = nic
+            .stats()
+            .iter()
+            .flat_map(|stats| NAMED.iter().map(move |(_, counter)| counter(stats).get()));
+        for (value, now) in values
+            .iter_mut()
+            .zip(Iterator::chain(channels, port_counters(dev)))
+        {
             *value = now;
         }
     }
@@ -66,7 +78,16 @@ impl Operations for Nic {
     fn rings(dev: &Device<Self>) -> (Rings, Rings) {
         let nic = dev.data();
         let (settings, info) = (nic.settings(), nic.port().info());
-        (Rings { rx: settings.rx, tx: settings.tx }, Rings { rx: max_rx(&info), tx: max_tx(&info) })
+        (
+            Rings {
+                rx: settings.rx,
+                tx: settings.tx,
+            },
+            Rings {
+                rx: max_rx(&info),
+                tx: max_tx(&info),
+            },
+        )
     }
 
     fn set_rings(dev: &Device<Self>, rings: Rings) -> Result {
@@ -74,7 +95,14 @@ impl Operations for Nic {
         let info = nic.port().info();
         let rx = ring_size(rings.rx, max_rx(&info))?;
         let tx = ring_size(rings.tx, max_tx(&info))?;
-        nic.change_settings(dev, Settings { rx, tx, ..nic.settings() })
+        nic.change_settings(
+            dev,
+            Settings {
+                rx,
+                tx,
+                ..nic.settings()
+            },
+        )
     }
 
     fn channels(dev: &Device<Self>) -> (u32, u32) {
@@ -84,7 +112,13 @@ impl Operations for Nic {
 
     fn set_channels(dev: &Device<Self>, count: u32) -> Result {
         let nic = dev.data();
-        nic.change_settings(dev, Settings { channels: count, ..nic.settings() })
+        nic.change_settings(
+            dev,
+            Settings {
+                channels: count,
+                ..nic.settings()
+            },
+        )
     }
 
     fn coalesce(dev: &Device<Self>) -> Coalesce {
@@ -98,6 +132,12 @@ impl Operations for Nic {
         fits(coalesce.tx_usecs)?;
         fits(coalesce.tx_frames)?;
         let nic = dev.data();
-        nic.change_settings(dev, Settings { coalesce, ..nic.settings() })
+        nic.change_settings(
+            dev,
+            Settings {
+                coalesce,
+                ..nic.settings()
+            },
+        )
     }
 }

@@ -42,7 +42,10 @@ impl Events {
         }
         if self.dev.is_running() {
             if let Err(e) = self.dev.data().open_channels(&self.dev) {
-                pr_err!("nupa_net: {}: cannot recover ({e:?}), set the link down and up to try again\n", self.dev.name());
+                pr_err!(
+                    "nupa_net: {}: cannot recover ({e:?}), set the link down and up to try again\n",
+                    self.dev.name()
+                );
             }
         }
         self.dev.attach(&rtnl);

@@ -26,11 +26,19 @@ fn copy(list: &AddressList<'_>) -> Result<KVec<MacAddress>> {
 impl Filter {
     /// Own address and broadcasts only.
     pub(crate) const fn new() -> Self {
-        Self { unicast: KVec::new(), multicast: KVec::new(), flags: RX_BROADCAST }
+        Self {
+            unicast: KVec::new(),
+            multicast: KVec::new(),
+            flags: RX_BROADCAST,
+        }
     }
 
     /// What the core asks for. With the RTNL held.
-    pub(crate) fn wanted(dev: &Device<Nic>, unicast: &AddressList<'_>, multicast: &AddressList<'_>) -> Result<Self> {
+    pub(crate) fn wanted(
+        dev: &Device<Nic>,
+        unicast: &AddressList<'_>,
+        multicast: &AddressList<'_>,
+    ) -> Result<Self> {
         let mut flags = RX_BROADCAST;
         if dev.is_promiscuous() {
             flags |= RX_PROMISC | RX_ALL_MULTICAST;
@@ -38,7 +46,11 @@ impl Filter {
         if dev.wants_all_multicast() {
             flags |= RX_ALL_MULTICAST;
         }
-        Ok(Self { unicast: copy(unicast)?, multicast: copy(multicast)?, flags })
+        Ok(Self {
+            unicast: copy(unicast)?,
+            multicast: copy(multicast)?,
+            flags,
+        })
     }
 
     /// Hands the filter to the port. What does not fit is received with its whole class; the stack sorts it out.

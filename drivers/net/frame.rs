@@ -5,8 +5,8 @@ use kernel::prelude::*;
 use nk::net::{Gso, GsoKind, RxSkb, SkBuff};
 use nupa_proto::{
     frame::{
-        FrameMeta, GsoType, FRAME_CSUM_VALID, FRAME_GSO_ECN, FRAME_L4_HASH, FRAME_NEEDS_CSUM, FRAME_VLAN, MAX_FRAME,
-        MIN_FRAME,
+        FrameMeta, GsoType, FRAME_CSUM_VALID, FRAME_GSO_ECN, FRAME_L4_HASH, FRAME_NEEDS_CSUM,
+        FRAME_VLAN, MAX_FRAME, MIN_FRAME,
     },
     ident::{mac_node, NODE_FLOOD},
 };
@@ -146,7 +146,11 @@ fn decode_gso(meta: &FrameMeta, packet: &mut RxSkb, kind: GsoKind) -> Result {
         return Err(EINVAL);
     }
     if packet.len().saturating_sub(headers) > u32::from(size) {
-        packet.set_gso(Gso { kind, size, ecn: meta.flags & FRAME_GSO_ECN != 0 });
+        packet.set_gso(Gso {
+            kind,
+            size,
+            ecn: meta.flags & FRAME_GSO_ECN != 0,
+        });
     }
     Ok(())
 }

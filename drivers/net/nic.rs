@@ -15,8 +15,8 @@ use kernel::{
     time,
 };
 use nk::net::{
-    AddressList, Config, Device, Features, LinkStats, Operations, Registration, SkBuff, Transmit, TxQueue,
-    Unregistered,
+    AddressList, Config, Device, Features, LinkStats, Operations, Registration, SkBuff, Transmit,
+    TxQueue, Unregistered,
 };
 use nupa_fabric::Port;
 
@@ -34,7 +34,9 @@ const FEATURES: Features = Features::SG
     .with(Features::RXCSUM)
     .with(Features::RXHASH);
 /// Features that cannot.
-const FIXED: Features = Features::HIGHDMA.with(Features::VLAN_CTAG_TX).with(Features::VLAN_CTAG_RX);
+const FIXED: Features = Features::HIGHDMA
+    .with(Features::VLAN_CTAG_TX)
+    .with(Features::VLAN_CTAG_RX);
 
 /// Private data of the network device.
 #[pin_data]
@@ -55,7 +57,10 @@ struct State {
 
 impl Nic {
     /// Registers the network device of `port`. May sleep.
-    pub(crate) fn register(parent: &device::Device<device::Bound>, port: Port) -> Result<Registration<Self>> {
+    pub(crate) fn register(
+        parent: &device::Device<device::Bound>,
+        port: Port,
+    ) -> Result<Registration<Self>> {
         let info = port.info();
         let settings = Settings::new(&info);
         let mut stats = KVec::with_capacity(info.vectors as usize, GFP_KERNEL)?;
@@ -122,7 +127,9 @@ impl Nic {
             return Ok(());
         }
         state.close(&self.port, dev);
-        let Err(e) = state.restart(&self.port, dev) else { return Ok(()) };
+        let Err(e) = state.restart(&self.port, dev) else {
+            return Ok(());
+        };
         state.settings = before;
         state.restart(&self.port, dev)?;
         Err(e)
@@ -184,14 +191,23 @@ impl Operations for Nic {
     }
 
     #[inline]
-    fn start_xmit(dev: &Device<Self>, mut queue: TxQueue<'_, Self>, skb: SkBuff, more: bool) -> Transmit {
+    fn start_xmit(
+        dev: &Device<Self>,
+        mut queue: TxQueue<'_, Self>,
+        skb: SkBuff,
+        more: bool,
+    ) -> Transmit {
         match dev.data().get_ref().channel_stats(queue.index()) {
             Some(stats) => tx::xmit(&mut queue, &stats.tx, skb, more),
             None => Transmit::Taken,
         }
     }
 
-    fn set_rx_mode(dev: &Device<Self>, unicast: &AddressList<'_>, multicast: &AddressList<'_>) -> Result {
+    fn set_rx_mode(
+        dev: &Device<Self>,
+        unicast: &AddressList<'_>,
+        multicast: &AddressList<'_>,
+    ) -> Result {
         let filter = Filter::wanted(dev, unicast, multicast)?;
         let nic = dev.data();
         let mut state = nic.state.lock();
@@ -208,7 +224,10 @@ impl Operations for Nic {
         let state = nic.state.lock();
         if !state.channels.is_empty() {
             if let Err(e) = state.filter.apply(&nic.port, dev.mac_address()) {
-                pr_warn!("nupa_net: {}: cannot receive for the new address ({e:?})\n", dev.name());
+                pr_warn!(
+                    "nupa_net: {}: cannot receive for the new address ({e:?})\n",
+                    dev.name()
+                );
             }
         }
     }
@@ -228,7 +247,10 @@ impl Operations for Nic {
     }
 
     fn tx_timeout(dev: &Device<Self>, queue: usize) {
-        pr_warn!("nupa_net: {}: queue {queue} is stuck, looking for lost completions\n", dev.name());
+        pr_warn!(
+            "nupa_net: {}: queue {queue} is stuck, looking for lost completions\n",
+            dev.name()
+        );
         // Softirq context: if someone else has the state, the channels are being changed anyway.
         if let Some(state) = dev.data().state.try_lock() {
             if let Some(channel) = state.channels.get(queue) {

@@ -21,7 +21,9 @@ pub(crate) struct Poller {
 
 impl Poll for Poller {
     fn poll(&mut self, context: &NapiContext<'_>, budget: u32) -> u32 {
-        let Some(stats) = self.dev.data().get_ref().channel_stats(self.index) else { return 0 };
+        let Some(stats) = self.dev.data().get_ref().channel_stats(self.index) else {
+            return 0;
+        };
         if let Some(queue) = self.dev.tx_queue(self.index) {
             if let Some(mut queue) = queue.lock().queue() {
                 tx::event(&mut queue, &stats.tx);
@@ -43,7 +45,10 @@ impl Poll for Poller {
             }
         }
         if let Some(moderation) = self.moderation.as_mut().filter(|_| work != 0) {
-            moderation.sample(stats.rx.received.packets.get(), stats.rx.received.bytes.get());
+            moderation.sample(
+                stats.rx.received.packets.get(),
+                stats.rx.received.bytes.get(),
+            );
         }
         work
     }

@@ -20,7 +20,11 @@ const COPY_LIMIT: u32 = 256;
 /// Buffers that are posted at once.
 const REFILL_BATCH: u32 = 32;
 /// Room for the headers, or for a small frame.
-const LINEAR: u32 = if COPY_LIMIT > frame::MAX_HEADERS { COPY_LIMIT } else { frame::MAX_HEADERS };
+const LINEAR: u32 = if COPY_LIMIT > frame::MAX_HEADERS {
+    COPY_LIMIT
+} else {
+    frame::MAX_HEADERS
+};
 
 /// Receive queue of a channel.
 pub(crate) struct Rx {
@@ -41,13 +45,28 @@ pub(crate) struct Rx {
 
 impl Rx {
     /// A queue of `entries` buffers (a power of two), all posted.
-    pub(crate) fn new(index: u16, ring: RecvQueue, cq: Cq, pool: PagePool, entries: u32) -> Result<Self> {
+    pub(crate) fn new(
+        index: u16,
+        ring: RecvQueue,
+        cq: Cq,
+        pool: PagePool,
+        entries: u32,
+    ) -> Result<Self> {
         let mut pages = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
         for _ in 0..entries {
             pages.push(None, GFP_KERNEL)?;
         }
         let spares = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
-        let mut rx = Self { ring, cq, index, pages, head: 0, tail: 0, spares, pool };
+        let mut rx = Self {
+            ring,
+            cq,
+            index,
+            pages,
+            head: 0,
+            tail: 0,
+            spares,
+            pool,
+        };
         rx.refill();
         if rx.is_starved() {
             return Err(ENOMEM);
@@ -91,7 +110,11 @@ impl Rx {
                 break;
             };
             let number = self.head;
-            if self.ring.post(number.into(), page.dma_address(), page.size()).is_err() {
+            if self
+                .ring
+                .post(number.into(), page.dma_address(), page.size())
+                .is_err()
+            {
                 break;
             }
             if let Some(slot) = self.slot(number) {
@@ -118,7 +141,11 @@ impl Rx {
             && buffers == u32::from(cqe.buffers.get())
             && cqe.wr_id.get() == u64::from(first)
             && cqe.status == WcStatus::Success.to_wire();
-        let packet = if plausible { self.collect(to.context, cqe, buffers) } else { Err(EIO) };
+        let packet = if plausible {
+            self.collect(to.context, cqe, buffers)
+        } else {
+            Err(EIO)
+        };
         // Whatever became of the frame, its buffers are used up.
         while self.tail != first.wrapping_add(buffers) {
             drop(self.take());
@@ -208,10 +235,21 @@ pub(crate) struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
-    pub(crate) fn new(context: &'a NapiContext<'a>, dev: &'a Device<Nic>, stats: &'a RxStats) -> Self {
+    pub(crate) fn new(
+        context: &'a NapiContext<'a>,
+        dev: &'a Device<Nic>,
+        stats: &'a RxStats,
+    ) -> Self {
         let features = dev.features();
-        let wanted =
-            Wanted { checksum: features.contains(Features::RXCSUM), hash: features.contains(Features::RXHASH) };
-        Self { context, dev, stats, wanted }
+        let wanted = Wanted {
+            checksum: features.contains(Features::RXCSUM),
+            hash: features.contains(Features::RXHASH),
+        };
+        Self {
+            context,
+            dev,
+            stats,
+            wanted,
+        }
     }
 }

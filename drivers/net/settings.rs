@@ -43,7 +43,13 @@ impl Settings {
             channels: info.vectors,
             rx: max_rx(info).min(1024),
             tx: max_tx(info).min(512),
-            coalesce: Coalesce { rx_usecs: 0, rx_frames: 0, adaptive_rx: true, tx_usecs: 0, tx_frames: 0 },
+            coalesce: Coalesce {
+                rx_usecs: 0,
+                rx_frames: 0,
+                adaptive_rx: true,
+                tx_usecs: 0,
+                tx_frames: 0,
+            },
         }
     }
 

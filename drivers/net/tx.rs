@@ -46,7 +46,16 @@ impl Tx {
         hash: bool,
     ) -> Result<Self> {
         let fifo = TxFifo::new(device, packets)?;
-        Ok(Self { ring, reclaim, cq, fifo, wake_blocks: packets.max(MAX_BLOCKS), armed: false, max_nodes, hash })
+        Ok(Self {
+            ring,
+            reclaim,
+            cq,
+            fifo,
+            wake_blocks: packets.max(MAX_BLOCKS),
+            armed: false,
+            max_nodes,
+            hash,
+        })
     }
 
     /// Gives up the queue's part of the controller's objects; the packets, which these may still read, are left.
@@ -87,7 +96,9 @@ impl Tx {
         }
         // Completions come in order and each covers everything before it.
         let number = cqe.wr_id.get() as u32;
-        let count = number.wrapping_sub(self.fifo.oldest_number()).wrapping_add(1);
+        let count = number
+            .wrapping_sub(self.fifo.oldest_number())
+            .wrapping_add(1);
         if count > self.fifo.len() {
             return 0;
         }
@@ -97,7 +108,12 @@ impl Tx {
 
 /// Sends one packet.
 #[inline]
-pub(crate) fn xmit(queue: &mut TxQueue<'_, Nic>, stats: &TxStats, skb: SkBuff, more: bool) -> Transmit {
+pub(crate) fn xmit(
+    queue: &mut TxQueue<'_, Nic>,
+    stats: &TxStats,
+    skb: SkBuff,
+    more: bool,
+) -> Transmit {
     if !queue.has_room() {
         stop(queue, stats);
         reap(queue, stats);

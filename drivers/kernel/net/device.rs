@@ -181,7 +181,9 @@ impl<T: Operations> Device<T> {
     #[inline]
     pub fn features(&self) -> super::Features {
         // SAFETY: The device is alive; aligned word reads do not tear.
-        super::Features::from_raw(unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).features) })
+        super::Features::from_raw(unsafe {
+            core::ptr::read_volatile(&raw const (*self.as_raw()).features)
+        })
     }
 
     /// Whether all frames are wanted. Any context; stable with the RTNL held.

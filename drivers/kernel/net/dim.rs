@@ -62,8 +62,14 @@ impl<A: Apply> Dim<A> {
         // is left by the last store.
         unsafe {
             let found = bindings::net_dim_get_rx_moderation((*dim).mode, (*dim).profile_ix.into());
-            this.target.apply(Moderation { usecs: found.usec, packets: found.pkts });
-            core::ptr::write_volatile(&raw mut (*dim).state, bindings::dim_state_DIM_START_MEASURE as u8);
+            this.target.apply(Moderation {
+                usecs: found.usec,
+                packets: found.pkts,
+            });
+            core::ptr::write_volatile(
+                &raw mut (*dim).state,
+                bindings::dim_state_DIM_START_MEASURE as u8,
+            );
         }
     }
 }
@@ -85,7 +91,10 @@ pub struct Sampler<A: Apply> {
 impl<A: Apply> Sampler<A> {
     /// Starts to moderate `target`. May sleep.
     pub fn new(target: A) -> Result<Self> {
-        Ok(Self { dim: Dim::new(target)?, events: 0 })
+        Ok(Self {
+            dim: Dim::new(target)?,
+            events: 0,
+        })
     }
 
     /// Notes one interrupt's work, given the totals of packets and bytes received so far. Softirq context.

@@ -141,9 +141,15 @@ impl<P: Poll> Napi<P> {
         let this = unsafe { &*container_of!(Opaque::cast_from(napi), Self, napi) };
         // SAFETY: The instance is enabled and the core polls it on one CPU at a time, so the target is ours.
         let target = unsafe { &mut *this.target.get() };
-        let context = NapiContext { napi, not_send: PhantomData };
+        let context = NapiContext {
+            napi,
+            not_send: PhantomData,
+        };
         let limit = u32::try_from(budget).unwrap_or(0);
-        let work = target.as_mut().map_or(0, |target| target.poll(&context, limit)).min(limit);
+        let work = target
+            .as_mut()
+            .map_or(0, |target| target.poll(&context, limit))
+            .min(limit);
         if work < limit {
             // SAFETY: We are its poll function and leave the target alone from here on.
             unsafe { bindings::napi_complete_done(napi, work as c_int) };

@@ -44,7 +44,11 @@ impl Gso {
         } else {
             return None;
         };
-        Some(Self { kind, size, ecn: gso_type & TCP_ECN != 0 })
+        Some(Self {
+            kind,
+            size,
+            ecn: gso_type & TCP_ECN != 0,
+        })
     }
 
     /// `gso_type` for a received packet: whoever segments it checks its headers first (`SKB_GSO_DODGY`).

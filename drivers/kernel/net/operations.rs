@@ -35,11 +35,20 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// Sends one packet; `more` are about to follow at once on this queue. Softirqs are off (netpoll: interrupts as
     /// well), the transmit lock is held: must not sleep. Not called while no data is in place for the queue.
-    fn start_xmit(dev: &Device<Self>, queue: TxQueue<'_, Self>, skb: SkBuff, more: bool) -> Transmit;
+    fn start_xmit(
+        dev: &Device<Self>,
+        queue: TxQueue<'_, Self>,
+        skb: SkBuff,
+        more: bool,
+    ) -> Transmit;
 
     /// Takes the addresses to receive for beside the device's own, and the flags ([`Device::is_promiscuous`] and its
     /// like). On failure the core tries again later.
-    fn set_rx_mode(dev: &Device<Self>, unicast: &AddressList<'_>, multicast: &AddressList<'_>) -> Result;
+    fn set_rx_mode(
+        dev: &Device<Self>,
+        unicast: &AddressList<'_>,
+        multicast: &AddressList<'_>,
+    ) -> Result;
 
     /// The device's own address was changed.
     fn address_changed(_dev: &Device<Self>) {

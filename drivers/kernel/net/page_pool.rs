@@ -37,19 +37,25 @@ impl PagePool {
     /// Creates a pool of pages of `PAGE_SIZE << order` bytes for a queue of `entries` buffers, mapped for `device`.
     ///
     /// `napi` polls the queue: packets that it frees itself return their pages without a lock. May sleep.
-    pub fn new(device: &device::Device, napi: Arc<dyn NapiAnchor>, entries: u32, order: u32) -> Result<Self> {
+    pub fn new(
+        device: &device::Device,
+        napi: Arc<dyn NapiAnchor>,
+        entries: u32,
+        order: u32,
+    ) -> Result<Self> {
         let size = u32::try_from(PAGE_SIZE)?.checked_shl(order).ok_or(EINVAL)?;
         let mut params: bindings::page_pool_params = pin_init::zeroed();
-        params.__bindgen_anon_1.fast = bindings::page_pool_params__bindgen_ty_1_page_pool_params_fast {
-            order,
-            pool_size: entries,
-            nid: bindings::NUMA_NO_NODE,
-            dev: raw::device(device),
-            napi: napi.as_napi(),
-            dma_dir: bindings::dma_data_direction_DMA_FROM_DEVICE,
-            max_len: size,
-            offset: 0,
-        };
+        params.__bindgen_anon_1.fast =
+            bindings::page_pool_params__bindgen_ty_1_page_pool_params_fast {
+                order,
+                pool_size: entries,
+                nid: bindings::NUMA_NO_NODE,
+                dev: raw::device(device),
+                napi: napi.as_napi(),
+                dma_dir: bindings::dma_data_direction_DMA_FROM_DEVICE,
+                max_len: size,
+                offset: 0,
+            };
         params.__bindgen_anon_2.slow.netdev = napi.as_netdev();
         params.__bindgen_anon_2.slow.flags =
             bindings::nk_const_NK_PP_FLAG_DMA_MAP | bindings::nk_const_NK_PP_FLAG_DMA_SYNC_DEV;
@@ -69,7 +75,10 @@ impl PagePool {
     pub fn alloc(&mut self) -> Option<RxPage> {
         // SAFETY: The pool is ours, and `&mut` excludes other allocators.
         let page = unsafe { bindings::page_pool_alloc_pages(self.pool.as_ptr(), GFP_RX) };
-        NonNull::new(page).map(|page| RxPage { page, size: self.size })
+        NonNull::new(page).map(|page| RxPage {
+            page,
+            size: self.size,
+        })
     }
 }
 
@@ -126,7 +135,10 @@ impl RxPage {
         match offset.checked_add(len) {
             // SAFETY: By the type invariants; low memory is always mapped, and the offset lies within the page.
             Some(end) if end <= self.size => Ok(unsafe {
-                bindings::nk_page_address(self.page.as_ptr()).cast::<u8>().cast_const().add(offset as usize)
+                bindings::nk_page_address(self.page.as_ptr())
+                    .cast::<u8>()
+                    .cast_const()
+                    .add(offset as usize)
             }),
             _ => Err(EINVAL),
         }
@@ -142,6 +154,11 @@ impl RxPage {
 impl Drop for RxPage {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants; the pool outlives its pages.
-        unsafe { bindings::nk_page_pool_put(bindings::nk_page_pool_of(self.page.as_ptr()), self.page.as_ptr()) };
+        unsafe {
+            bindings::nk_page_pool_put(
+                bindings::nk_page_pool_of(self.page.as_ptr()),
+                self.page.as_ptr(),
+            )
+        };
     }
 }

@@ -113,7 +113,10 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
         // SAFETY: Completely set up.
         to_result(unsafe { bindings::register_netdev(self.0.as_ptr()) })?;
         // INVARIANT: Registered above.
-        Ok(Registration(core::mem::ManuallyDrop::new(self).0, PhantomData))
+        Ok(Registration(
+            core::mem::ManuallyDrop::new(self).0,
+            PhantomData,
+        ))
     }
 }
 

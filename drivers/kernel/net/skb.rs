@@ -56,7 +56,12 @@ impl SkBuff {
     fn shared_info(&self) -> *mut bindings::skb_shared_info {
         // SAFETY: `end` is the offset of the shared info from `head` on 64-bit machines
         // (NET_SKBUFF_DATA_USES_OFFSET), and every skb has one.
-        unsafe { (*self.as_raw()).head.add((*self.as_raw()).end as usize).cast() }
+        unsafe {
+            (*self.as_raw())
+                .head
+                .add((*self.as_raw()).end as usize)
+                .cast()
+        }
     }
 
     /// Bytes between the start of the buffer and the packet.
@@ -99,7 +104,12 @@ impl SkBuff {
     #[inline]
     pub(super) fn frag_len(&self, index: usize) -> u32 {
         // SAFETY: By the type invariants; the shared info is initialised up to `nr_frags`.
-        unsafe { (*self.shared_info()).frags.get(index).map_or(0, |frag| frag.len) }
+        unsafe {
+            (*self.shared_info())
+                .frags
+                .get(index)
+                .map_or(0, |frag| frag.len)
+        }
     }
 
     /// Sets the protocol that the Ethernet header names.
@@ -136,7 +146,10 @@ impl SkBuff {
                 return None;
             }
             let csum = &headers!(self.as_raw()).__bindgen_anon_1.__bindgen_anon_1;
-            Some((usize::from(csum.csum_start).wrapping_sub(self.headroom()) as u16, csum.csum_offset))
+            Some((
+                usize::from(csum.csum_start).wrapping_sub(self.headroom()) as u16,
+                csum.csum_offset,
+            ))
         }
     }
 
@@ -163,7 +176,12 @@ impl SkBuff {
     #[inline]
     pub fn known_hash(&self) -> (u32, bool) {
         // SAFETY: By the type invariants.
-        unsafe { (headers!(self.as_raw()).hash, headers!(self.as_raw()).l4_hash() != 0) }
+        unsafe {
+            (
+                headers!(self.as_raw()).hash,
+                headers!(self.as_raw()).l4_hash() != 0,
+            )
+        }
     }
 
     /// The packet's flow hash, computed from its headers if need be.
@@ -233,13 +251,16 @@ impl RxSkb {
         let source = page.bytes(offset, len)?;
         let skb = self.0.as_raw();
         // SAFETY: By the invariants of `SkBuff`; `end` is never below `tail`.
-        let (tailroom, fragmented) = unsafe { ((*skb).end.wrapping_sub((*skb).tail), (*skb).data_len != 0) };
+        let (tailroom, fragmented) =
+            unsafe { ((*skb).end.wrapping_sub((*skb).tail), (*skb).data_len != 0) };
         if len > tailroom || fragmented {
             return Err(ENOSPC);
         }
         // SAFETY: There are `len` bytes of tailroom, so `skb_put()` returns a pointer to as many that are ours alone;
         // `source` is as long, lies in another allocation, and may change underfoot, which a raw copy tolerates.
-        unsafe { core::ptr::copy_nonoverlapping(source, bindings::skb_put(skb, len).cast(), len as usize) };
+        unsafe {
+            core::ptr::copy_nonoverlapping(source, bindings::skb_put(skb, len).cast(), len as usize)
+        };
         Ok(())
     }
 
@@ -279,7 +300,9 @@ impl RxSkb {
     #[inline]
     pub fn set_checksum_valid(&mut self) {
         // SAFETY: By the invariants of `SkBuff`.
-        unsafe { headers!(mut self.0.as_raw()).set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8) };
+        unsafe {
+            headers!(mut self.0.as_raw()).set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8)
+        };
     }
 
     /// Says how the packet is segmented should it ever be sent on.

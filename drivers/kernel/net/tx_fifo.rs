@@ -53,7 +53,12 @@ impl TxFifo {
         for _ in 0..packets {
             slots.push(Slot::default(), GFP_KERNEL)?;
         }
-        Ok(Self { device: device.into(), slots, head: 0, tail: 0 })
+        Ok(Self {
+            device: device.into(),
+            slots,
+            head: 0,
+            tail: 0,
+        })
     }
 
     /// Number that the next packet gets; they are free-running.

@@ -49,7 +49,10 @@ impl<'a, T: Operations> TxQueueRef<'a, T> {
     pub fn lock(self) -> TxQueueGuard<'a, T> {
         // SAFETY: The queue is alive by the requirements of `new`.
         unsafe { bindings::nk_tx_lock_bh(self.txq) };
-        TxQueueGuard { queue: self, not_send: PhantomData }
+        TxQueueGuard {
+            queue: self,
+            not_send: PhantomData,
+        }
     }
 }
 

@@ -14,7 +14,10 @@ const SPEED_UNKNOWN: u32 = u32::MAX;
 pub(in crate::net) struct VTable<T>(PhantomData<T>);
 
 impl<T: Operations> VTable<T> {
-    extern "C" fn get_drvinfo(dev: *mut bindings::net_device, info: *mut bindings::ethtool_drvinfo) {
+    extern "C" fn get_drvinfo(
+        dev: *mut bindings::net_device,
+        info: *mut bindings::ethtool_drvinfo,
+    ) {
         // SAFETY: See the type.
         let (dev, info) = unsafe { (Device::<T>::from_raw(dev), &mut *info) };
         T::driver_info(dev, &mut DriverInfo(info));
@@ -28,7 +31,11 @@ impl<T: Operations> VTable<T> {
         let (dev, settings) = unsafe { (Device::<T>::from_raw(dev), &mut *settings) };
         let speed = T::link_speed(dev).filter(|_| dev.carrier_ok());
         settings.base.speed = speed.unwrap_or(SPEED_UNKNOWN);
-        settings.base.duplex = if speed.is_some() { bindings::DUPLEX_FULL } else { bindings::DUPLEX_UNKNOWN } as u8;
+        settings.base.duplex = if speed.is_some() {
+            bindings::DUPLEX_FULL
+        } else {
+            bindings::DUPLEX_UNKNOWN
+        } as u8;
         settings.base.port = bindings::PORT_OTHER as u8;
         settings.base.autoneg = bindings::AUTONEG_DISABLE as u8;
         0
@@ -88,10 +95,22 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         // SAFETY: See the type.
         let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &*ring) };
-        from_result(|| T::set_rings(dev, Rings { rx: ring.rx_pending, tx: ring.tx_pending }).map(|()| 0))
+        from_result(|| {
+            T::set_rings(
+                dev,
+                Rings {
+                    rx: ring.rx_pending,
+                    tx: ring.tx_pending,
+                },
+            )
+            .map(|()| 0)
+        })
     }
 
-    extern "C" fn get_channels(dev: *mut bindings::net_device, channels: *mut bindings::ethtool_channels) {
+    extern "C" fn get_channels(
+        dev: *mut bindings::net_device,
+        channels: *mut bindings::ethtool_channels,
+    ) {
         // SAFETY: See the type.
         let (dev, channels) = unsafe { (Device::<T>::from_raw(dev), &mut *channels) };
         let (now, max) = T::channels(dev);
@@ -99,7 +118,10 @@ impl<T: Operations> VTable<T> {
         channels.max_combined = max;
     }
 
-    extern "C" fn set_channels(dev: *mut bindings::net_device, channels: *mut bindings::ethtool_channels) -> c_int {
+    extern "C" fn set_channels(
+        dev: *mut bindings::net_device,
+        channels: *mut bindings::ethtool_channels,
+    ) -> c_int {
         // SAFETY: See the type.
         let (dev, channels) = unsafe { (Device::<T>::from_raw(dev), &*channels) };
         // The core has checked the counts against the maxima, which are 0 for all but combined channels.
