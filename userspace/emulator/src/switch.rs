@@ -116,11 +116,18 @@ impl Switch {
         }
     }
 
-    /// How long the loop may sleep; none: until something happens.
+    /// How long the loop may sleep; none: until something happens. Starts and ends polling.
     fn pace(&mut self, worked: bool, deadline: Option<u64>) -> Option<Duration> {
         let now = self.clock.now_us();
         let guests = self.ports.iter().filter(|port| port.is_connected()).count();
-        if self.pacing.round(worked, guests, now) {
+        let was_polling = self.pacing.is_polling();
+        let polling = self.pacing.round(worked, guests, now);
+        if polling != was_polling && self.fabric.set_polling(polling) {
+            // A doorbell was rung while polling was switched: that is work, not sleep.
+            self.fabric.poll_doorbells();
+            return Some(Duration::ZERO);
+        }
+        if polling {
             return Some(Duration::ZERO);
         }
         deadline.map(|at| Duration::from_micros(at.saturating_sub(now)))
