@@ -13,7 +13,7 @@ use kernel::{
     sync::Mutex,
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
-use nk::bound::BoundDevice;
+use nk::{bound::BoundDevice, pci::BusMaster};
 use nupa_engine::client::QueueMemory as _;
 use nupa_proto::{
     admin::{
@@ -116,6 +116,8 @@ struct Inner {
     /// Goes up with each stop.
     generation: u32,
     ring: Option<Ring>,
+    /// The present generation is not to be used any more.
+    broken: bool,
 }
 
 /// Rings of one generation.
@@ -129,7 +131,7 @@ pub(crate) struct Ring {
 impl AdminQueue {
     /// A queue that is not started.
     pub(crate) fn new() -> impl PinInit<Self> {
-        pin_init!(Self { inner <- new_mutex!(Inner { generation: 0, ring: None }) })
+        pin_init!(Self { inner <- new_mutex!(Inner { generation: 0, ring: None, broken: false }) })
     }
 
     /// Which generation of the function's objects is the present one. Waits for a command under way.
@@ -147,6 +149,7 @@ impl AdminQueue {
             LOG_ENTRIES,
         )?;
         inner.ring = Some(ring);
+        inner.broken = false;
         Ok(())
     }
 
@@ -158,6 +161,23 @@ impl AdminQueue {
         inner.ring.take()
     }
 
+    /// Gives the generation up: commands fail from now on, and the function reads and writes no memory any more.
+    /// Returns false, and has done nothing, if that generation is over already. Waits for a command under way.
+    pub(crate) fn abort(&self, generation: u32, bus: &BusMaster) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.generation != generation {
+            return false;
+        }
+        inner.broken = true;
+        bus.revoke();
+        true
+    }
+
+    /// Whether the present generation was given up.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.inner.lock().broken
+    }
+
     /// Executes a command about objects of `generation` and waits for the result. Sleeps, at most [`TIMEOUT`].
     pub(crate) fn execute<B: IntoBytes + Immutable>(
         &self,
@@ -167,15 +187,13 @@ impl AdminQueue {
         body: &B,
     ) -> Result<[u8; BODY_SIZE], Failure> {
         let mut inner = self.inner.lock();
-        if inner.generation != generation {
+        if inner.generation != generation || inner.broken {
             return Err(Failure::Stale);
         }
         let ring = inner.ring.as_mut().ok_or(Failure::Stale)?;
         let result = ring.execute(registers, opcode, body);
-        if result.is_err_and(Failure::is_fatal) {
-            // Whoever comes next need not wait as long. The ring stays until the function was stopped.
-            inner.generation = inner.generation.wrapping_add(1);
-        }
+        // Whoever comes next need not wait as long.
+        inner.broken = result.is_err_and(Failure::is_fatal);
         result
     }
 }

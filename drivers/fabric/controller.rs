@@ -7,11 +7,10 @@ use crate::{
     doorbell::Doorbells,
     lifecycle::Lifecycle,
     listeners::Listeners,
-    memory::QueueMemory,
     peers::Peers,
-    port::{Peer, PortInfo},
+    port::PortInfo,
     registers::Registers,
-    vector::{Found, Vector},
+    vector::Vector,
 };
 use kernel::{
     device, impl_has_delayed_work, impl_has_work, new_delayed_work, new_mutex, new_spinlock,
@@ -25,10 +24,7 @@ use kernel::{
     workqueue::{self, DelayedWork, Work, WorkItem},
 };
 use nk::{bound::BoundDevice, pci::BusMaster};
-use nupa_engine::client::QueueMemory as _;
-use nupa_proto::admin::{
-    AdminOpcode, BufferRef, ById, NodeInfo, PortCounters, SetRss, SetRxFilter,
-};
+use nupa_proto::admin::{AdminOpcode, ById, BODY_SIZE};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What the controller is fit for.
@@ -49,12 +45,10 @@ pub(crate) enum State {
 
 /// Reasons for [`Controller::attend`].
 pub(crate) mod attention {
-    /// There is news in a vector's backlog.
+    /// There is news in a vector's backlog, or the function does not work any more.
     pub(crate) const NEWS: u32 = 1 << 0;
-    /// The function does not work any more.
-    pub(crate) const BROKEN: u32 = 1 << 1;
     /// Time to see whether the function is still there.
-    pub(crate) const CHECK: u32 = 1 << 2;
+    pub(crate) const CHECK: u32 = 1 << 1;
 }
 
 /// Work item that attends to the controller.
@@ -78,6 +72,9 @@ pub(crate) struct Controller {
     peers: Peers,
     #[pin]
     info: SpinLock<PortInfo>,
+    /// Queue pairs that frames are spread over.
+    #[pin]
+    pub(crate) rss: Mutex<KVec<u32>>,
     #[pin]
     listeners: Listeners,
     #[pin]
@@ -137,6 +134,7 @@ impl Controller {
                 link_up: Atomic::new(false),
                 peers: Peers::new(),
                 info <- new_spinlock!(info),
+                rss <- new_mutex!(KVec::new()),
                 listeners <- Listeners::new(),
                 lifecycle <- new_mutex!(Lifecycle::new()),
                 attention: Atomic::new(0),
@@ -254,17 +252,10 @@ impl Controller {
             id: id.into(),
             reserved: 0.into(),
         };
-        match self.try_command(generation, opcode, &body) {
-            Ok(_) | Err(Failure::Stale) => {}
-            Err(Failure::Refused(status)) => {
-                dev_err!(
-                    self.device,
-                    "{opcode:?} {id} was refused ({status:?}): resetting the controller\n"
-                );
-                self.break_off();
-            }
-            // `try_command` has broken off.
-            Err(_) => {}
+        if let Err(Failure::Refused(status)) = self.try_command(generation, opcode, &body) {
+            let device = self.device();
+            dev_err!(device, "{opcode:?} {id} was refused ({status:?})\n");
+            self.break_off(generation);
         }
     }
 
@@ -273,29 +264,31 @@ impl Controller {
         generation: u32,
         opcode: AdminOpcode,
         body: &B,
-    ) -> Result<[u8; nupa_proto::admin::BODY_SIZE], Failure> {
+    ) -> Result<[u8; BODY_SIZE], Failure> {
         let result = self
             .admin
             .execute(&self.registers, generation, opcode, body);
-        if let Err(failure) = result {
-            match failure {
-                Failure::Refused(status) => {
-                    dev_dbg!(self.device, "{opcode:?} was refused: {status:?}\n")
-                }
-                Failure::Stale => {}
-                _ => dev_err!(self.device, "admin command {opcode:?} failed: {failure}\n"),
+        match result {
+            Err(Failure::Refused(status)) => {
+                dev_dbg!(
+                    self.device,
+                    "admin command {opcode:?} was refused: {status:?}\n"
+                );
             }
-            if failure.is_fatal() {
-                self.break_off();
+            Err(failure) if failure.is_fatal() => {
+                dev_err!(self.device, "admin command {opcode:?} failed: {failure}\n");
+                self.break_off(generation);
             }
+            _ => {}
         }
         result
     }
 
-    /// Keeps a function that does not behave from touching memory, and sees to it that it is reset.
-    pub(crate) fn break_off(self: &Arc<Self>) {
-        self.bus.revoke();
-        self.wake(attention::BROKEN);
+    /// Keeps a function that does not behave from touching memory, and sees to it that it is reset. Sleeps.
+    fn break_off(self: &Arc<Self>, generation: u32) {
+        if self.admin.abort(generation, &self.bus) {
+            self.wake(attention::NEWS);
+        }
     }
 
     /// Has [`Controller::attend`] run soon. Any context.
@@ -312,13 +305,6 @@ impl Controller {
         }
     }
 
-    /// Takes note of what an interrupt found. Any context.
-    pub(crate) fn found(self: &Arc<Self>, found: Found) {
-        let news = if found.news { attention::NEWS } else { 0 };
-        let broken = if found.garbage { attention::BROKEN } else { 0 };
-        self.wake(news | broken);
-    }
-
     /// Starts the watch; it goes on by itself.
     pub(crate) fn watch_later(self: &Arc<Self>) {
         let delay = kernel::time::msecs_to_jiffies(crate::lifecycle::WATCH_MS);
@@ -330,81 +316,5 @@ impl Controller {
     pub(crate) fn disable_work(self: &Arc<Self>) {
         nk::work::disable_delayed_sync::<Self, WATCH>(self);
         nk::work::disable_sync::<Self, ATTEND>(self);
-    }
-}
-
-/// What the port offers; documented there.
-impl Controller {
-    pub(crate) fn query_peer(self: &Arc<Self>, node: u16) -> Result<Peer> {
-        let body = ById {
-            id: u32::from(node).into(),
-            reserved: 0.into(),
-        };
-        let info: NodeInfo = self.command(self.running()?, AdminOpcode::QueryNode, &body)?;
-        if info.up.get() == 0 {
-            return Err(Failure::Refused(nupa_proto::status::AdminStatus::NodeDown).into());
-        }
-        Ok(Peer {
-            guid: info.guid.get(),
-            epoch: info.epoch.get(),
-        })
-    }
-
-    pub(crate) fn set_rx_filter(self: &Arc<Self>, addresses: &[[u8; 6]], flags: u32) -> Result {
-        if addresses.len() > usize::from(self.info().limits.max_rx_addresses.get()) {
-            return Err(ENOSPC);
-        }
-        let buffer = self.argument(addresses.as_bytes())?;
-        let body = SetRxFilter {
-            addresses: buffer.as_ref().map_or(0, QueueMemory::address).into(),
-            count: u32::try_from(addresses.len())?.into(),
-            flags: flags.into(),
-        };
-        self.order(self.running()?, AdminOpcode::SetRxFilter, &body)
-    }
-
-    pub(crate) fn set_rss(self: &Arc<Self>, table: &[u32]) -> Result {
-        if table.len() > usize::from(self.info().limits.rss_entries.get()) {
-            return Err(ENOSPC);
-        }
-        let mut bytes = KVec::with_capacity(size_of_val(table), GFP_KERNEL)?;
-        for entry in table {
-            bytes.extend_from_slice(&entry.to_le_bytes(), GFP_KERNEL)?;
-        }
-        let buffer = self.argument(&bytes)?;
-        let body = SetRss {
-            table: buffer.as_ref().map_or(0, QueueMemory::address).into(),
-            count: u32::try_from(table.len())?.into(),
-            reserved: 0.into(),
-        };
-        self.order(self.running()?, AdminOpcode::SetRss, &body)
-    }
-
-    pub(crate) fn counters(self: &Arc<Self>) -> Result<PortCounters> {
-        let mut bytes = [0; size_of::<PortCounters>()];
-        self.read_into(self.running()?, AdminOpcode::QueryCounters, &mut bytes)?;
-        PortCounters::read_from_bytes(&bytes).map_err(|_| EINVAL)
-    }
-
-    /// Executes a command that writes to a buffer, and copies that out.
-    pub(crate) fn read_into(
-        self: &Arc<Self>,
-        generation: u32,
-        opcode: AdminOpcode,
-        bytes: &mut [u8],
-    ) -> Result {
-        let memory = QueueMemory::new(&self.bound, bytes.len())?;
-        let body: BufferRef = memory.buffer(u32::try_from(bytes.len())?);
-        self.order(generation, opcode, &body)?;
-        memory.read(0, bytes);
-        Ok(())
-    }
-
-    /// Memory that holds the bytes of an argument; none if there are none.
-    fn argument(&self, bytes: &[u8]) -> Result<Option<QueueMemory>> {
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        QueueMemory::copy_of(&self.bound, bytes).map(Some)
     }
 }

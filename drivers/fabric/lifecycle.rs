@@ -99,16 +99,14 @@ impl Controller {
                     self.log_fault();
                 }
             })?;
+        self.rss.lock().clear();
         let generation = self.admin.generation();
         let limits: DeviceLimits =
             self.command(generation, AdminOpcode::QueryDevice, &ById::default())?;
         check_limits(&limits).map_err(|unfit| self.unfit(unfit))?;
         self.set_info(PortInfo::new(&identity, self.info().vectors).with_limits(limits));
         for vector in self.vectors() {
-            let found = vector.open(self, generation)?;
-            if found.garbage {
-                return Err(EIO);
-            }
+            vector.open(self, generation)?;
         }
         self.set_link(self.registers.status()?.link_up());
         self.read_peers(generation, |_| {})
@@ -134,7 +132,7 @@ impl Controller {
         if self.state() != State::Running {
             return;
         }
-        let mut broken = reasons & attention::BROKEN != 0;
+        let mut broken = self.admin.is_broken();
         if reasons & attention::CHECK != 0 {
             match self.registers.status() {
                 Ok(status) => broken |= self.check(status),
@@ -184,6 +182,13 @@ impl Controller {
     /// Handles what is in the backlogs; returns whether the function is broken.
     fn handle_news(self: &Arc<Self>) -> bool {
         for vector in self.vectors() {
+            if vector.is_broken() {
+                dev_err!(
+                    self.device(),
+                    "controller wrote garbage into an event queue\n"
+                );
+                return true;
+            }
             while let Some(news) = vector.next_news() {
                 if self.handle(news) {
                     return true;

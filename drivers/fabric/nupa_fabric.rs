@@ -21,6 +21,7 @@ mod patience;
 mod peers;
 mod port;
 mod registers;
+mod requests;
 mod slots;
 mod vector;
 

@@ -2,7 +2,7 @@
 //! Interrupt vectors: each has one event queue, whose events it hands out.
 
 use crate::{
-    controller::Controller,
+    controller::{attention, Controller},
     doorbell::Slot,
     event::{Backlog, Event, News, LOG_ENTRIES},
     memory::QueueMemory,
@@ -35,6 +35,8 @@ struct Inner {
     /// Handlers of the completion queues that report here.
     handlers: KVec<Entry>,
     backlog: Backlog,
+    /// The queue held what no working controller writes.
+    garbage: bool,
 }
 
 /// Who is told of the completions of a queue.
@@ -50,15 +52,6 @@ pub(crate) struct EventQueue {
     ring: EventRing<QueueMemory, Slot>,
 }
 
-/// What a run over the events found, apart from completions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// There is news in the backlog.
-    pub(crate) news: bool,
-    /// The queue holds what no working controller writes.
-    pub(crate) garbage: bool,
-}
-
 impl Vector {
     /// The vector of this index, with no event queue yet.
     pub(crate) fn new(index: u16) -> Result<Arc<Self>> {
@@ -69,6 +62,7 @@ impl Vector {
                     queue: None,
                     handlers: KVec::new(),
                     backlog: Backlog::new(),
+                    garbage: false,
                 }),
             }),
             GFP_KERNEL,
@@ -76,7 +70,7 @@ impl Vector {
     }
 
     /// Creates the event queue in a function that was just started, and arms it. Sleeps.
-    pub(crate) fn open(&self, controller: &Arc<Controller>, generation: u32) -> Result<Found> {
+    pub(crate) fn open(&self, controller: &Arc<Controller>, generation: u32) -> Result {
         let memory = QueueMemory::new(controller.bound(), EQE_SIZE << LOG_ENTRIES)?;
         let slot = Slot::new(controller.doorbells(), false)?;
         let command = CreateEq {
@@ -93,13 +87,15 @@ impl Vector {
             number: created.id.get(),
             ring,
         });
-        Ok(self.run())
+        self.run();
+        Ok(())
     }
 
     /// Takes the event queue out. It is to be dropped when the function does not use it any more.
     pub(crate) fn close(&self) -> Option<EventQueue> {
         let mut inner = self.inner.lock();
         inner.backlog = Backlog::new();
+        inner.garbage = false;
         inner.queue.take()
     }
 
@@ -134,40 +130,47 @@ impl Vector {
         drop(handler);
     }
 
-    /// Hands out the events that are there and asks for an interrupt when there are more. Any context.
-    pub(crate) fn run(&self) -> Found {
-        let mut found = Found::default();
+    /// Hands out the events that are there and asks for an interrupt when there are more. Returns whether there is
+    /// something for process context. Any context.
+    pub(crate) fn run(&self) -> bool {
         let mut inner = self.inner.lock();
         let Inner {
             queue: Some(queue),
             handlers,
             backlog,
+            garbage,
         } = &mut *inner
         else {
-            return found;
+            return false;
         };
-        let mut budget = BUDGET;
-        loop {
-            while let Some(eqe) = queue.ring.poll() {
-                match Event::try_from(&eqe) {
-                    Ok(Event::Completion(cqn)) => complete(handlers, cqn),
-                    Ok(Event::News(news)) => {
-                        backlog.push(news);
-                        found.news = true;
-                    }
-                    Ok(Event::Nothing) => {}
-                    Err(_) => found.garbage = true,
+        let mut news = false;
+        for _ in 0..BUDGET {
+            let Some(eqe) = queue.ring.poll() else {
+                if queue.ring.arm() {
+                    continue;
                 }
-                budget = budget.wrapping_sub(1);
-                if budget == 0 {
-                    found.garbage = true;
-                    return found;
+                return news;
+            };
+            match Event::try_from(&eqe) {
+                Ok(Event::Completion(cqn)) => complete(handlers, cqn),
+                Ok(Event::News(event)) => {
+                    backlog.push(event);
+                    news = true;
                 }
-            }
-            if !queue.ring.arm() {
-                return found;
+                Ok(Event::Nothing) => {}
+                Err(_) => {
+                    *garbage = true;
+                    news = true;
+                }
             }
         }
+        *garbage = true;
+        true
+    }
+
+    /// Whether the event queue held what no working controller writes.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.inner.lock().garbage
     }
 
     /// Next of the news.
@@ -197,9 +200,8 @@ pub(crate) struct VectorInterrupt {
 
 impl Handler for VectorInterrupt {
     fn handle(&self) {
-        let found = self.vector.run();
-        if found != Found::default() {
-            self.controller.found(found);
+        if self.vector.run() {
+            self.controller.wake(attention::NEWS);
         }
     }
 }

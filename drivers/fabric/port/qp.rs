@@ -127,6 +127,7 @@ impl Drop for ProtectionDomain {
 
 impl Drop for QpObject {
     fn drop(&mut self) {
+        self.controller.forget_rss(self.generation, self.number);
         self.controller
             .destroy(self.generation, AdminOpcode::DestroyQp, self.number);
     }
