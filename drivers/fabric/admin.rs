@@ -75,7 +75,7 @@ impl fmt::Display for Failure {
                 "no answer within {} ms, is the fabric switch alive and its DMA not blocked by an IOMMU?",
                 TIMEOUT.as_millis()
             ),
-            Self::Garbage(garbage) => write!(f, "the controller answered with garbage, {garbage:?}"),
+            Self::Garbage(garbage) => write!(f, "the controller answered with garbage ({garbage:?}), check the fabric switch"),
             Self::Invalid => f.write_str("bug in the driver"),
         }
     }

@@ -137,6 +137,7 @@ impl Controller {
             match self.registers.status() {
                 Ok(status) => broken |= self.check(status),
                 Err(_) => {
+                    self.stop(false);
                     self.lose("controller is gone (registers read as all ones): check the fabric switch, then rebind the driver");
                     return;
                 }
@@ -267,6 +268,7 @@ impl Controller {
     /// Resets the function and starts it again.
     fn recover(self: &Arc<Self>, life: &mut Lifecycle) {
         if !life.patience.try_again(life.born.elapsed().as_millis()) {
+            self.stop(true);
             self.lose("controller does not stay up, giving up: check the log of the fabric switch, then rebind the driver");
             return;
         }
@@ -300,11 +302,10 @@ impl Controller {
         self.listeners().tell(PortEvent::Ready);
     }
 
-    /// Gives the function up.
+    /// Gives up a function that was stopped.
     fn lose(&self, why: &str) {
         dev_err!(self.device(), "{why}\n");
         self.set_state(State::Lost);
-        self.stop(true);
         self.set_link(false);
         for node in 0..MAX_NODES {
             self.peers().set(node, false);
@@ -337,7 +338,10 @@ impl Controller {
         match self.start() {
             Ok(()) => self.go_on(),
             Err(_) => {
-                self.lose("controller does not start after a reset from outside: rebind the driver")
+                self.stop(true);
+                self.lose(
+                    "controller does not start after a reset from outside: rebind the driver",
+                );
             }
         }
     }
@@ -346,6 +350,7 @@ impl Controller {
     pub(crate) fn disconnect(&self) {
         let _life = self.lifecycle.lock();
         if self.state() != State::Lost {
+            self.stop(false);
             self.lose("controller was disconnected");
         }
     }
@@ -359,8 +364,9 @@ impl Controller {
     /// Stops the function, whatever becomes of the driver. Sleeps.
     pub(crate) fn shutdown(&self) {
         let _life = self.lifecycle.lock();
-        if self.state() != State::Removed {
-            self.set_state(State::Removed);
+        let stopped = matches!(self.state(), State::Paused | State::Lost | State::Removed);
+        self.set_state(State::Removed);
+        if !stopped {
             self.stop(true);
         }
     }
