@@ -6,7 +6,7 @@ import tempfile
 
 from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, stop_all
 
-NETCHECK = "/nupa/build/userspace/release/netcheck"
+NETCHECK = "/nupa/build/bin/netcheck"
 
 # Leaves a node as `nupa-up` would on a fresh one, whatever a failed test left behind.
 TIDY = f"""

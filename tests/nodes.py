@@ -241,7 +241,7 @@ class Switch:
         self.process = None
 
     def start(self):
-        program = TOP / "build" / "userspace" / "release" / "nupa-switch"
+        program = TOP / "build" / "bin" / "nupa-switch"
         output = open(self.run_dir / "switch.log", "ab")
         self.process = subprocess.Popen(
             [str(program), "--dir", str(self.run_dir), "--nodes", str(self.nodes), *self.options],

@@ -2,6 +2,7 @@
 """What a user tries first: ping, TCP, UDP, IPv6, every MTU."""
 
 import re
+import time
 
 import pytest
 
@@ -12,7 +13,7 @@ from nodes import INTERFACE
 def test_ping(pair, saw):
     one, two = pair
     for source, target in ((one, two.ip), (two, one.ip), (one, two.ip6), (two, one.ip6)):
-        for size in (0, 1, 56, 1472, 8000, 65000):
+        for size in (0, 56, 8000, 65000):
             got = source.pings(target, count=5, options=f"-s {size}")
             assert got == 5, f"{source.name} to {target}, {size} bytes: {got} of 5 answers"
     times = one.run(f"ping -q -c 50 -i 0.02 {two.ip}", timeout=30).out
@@ -62,10 +63,18 @@ def test_tcp_four_streams_both_ways(pair, saw):
         saw(f"{options}: {end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s")
 
 
-def test_udp_stream_loses_nothing_at_a_bearable_rate(pair, saw):
-    end = traffic.iperf3(*pair, "-u -b 20M -l 1400")["end"]["sum"]
-    assert end["packets"] > 1000 and end["lost_packets"] == 0, end
-    saw(f"{end['packets']} datagrams, none lost")
+def test_udp_stream_loses_nothing_on_the_fabric(pair, saw):
+    """Datagrams may be lost only where the receiving program is too slow to read them, and that is counted."""
+    one, two = pair
+
+    def full_sockets():
+        return int(two.run("nstat -asz UdpRcvbufErrors | tail -n 1").out.split()[1])
+
+    before = full_sockets()
+    end = traffic.iperf3(one, two, "-u -b 20M -l 1400")["end"]["sum"]
+    lost, full = end["lost_packets"], full_sockets() - before
+    assert end["packets"] > 1000 and lost <= full, f"{lost} lost, {full} of them at full sockets: {end}"
+    saw(f"{end['packets']} datagrams, {lost} lost at full sockets, none on the way")
 
 
 def test_udp_segmentation_offload(pair, saw):
@@ -101,6 +110,7 @@ MTUS = [(68, 2000), (576, 16000), (1280, 32000), (1500, 65507), (4321, 65507), (
 def test_mtu_sweep(pair, saw):
     one, two = pair
     for mtu, largest in MTUS:
+        start = time.monotonic()
         for node in pair:
             # Path MTUs that TCP learnt at a smaller MTU would still count, for minutes.
             # Below 1280 there is no IPv6, and its address is refused.
@@ -109,12 +119,11 @@ def test_mtu_sweep(pair, saw):
         assert one.pings(two.ip, 3, options=f"-M do -s {mtu - 28}") == 3, f"a packet of the MTU {mtu} does not arrive"
         if mtu < 65535:
             assert one.pings(two.ip, 1, options=f"-M do -s {mtu - 27}", deadline=1) == 0, f"MTU {mtu} is exceeded"
-        size = 1 << 20 if mtu < 1000 else 4 << 20
-        traffic.tcp(one, two.ip, size=size, seed=mtu)
-        traffic.udp(two, one.ip, count=60, seed=mtu, largest=largest)
+        traffic.tcp(one, two.ip, size=256 << 10 if mtu < 1000 else 2 << 20, seed=mtu)
+        traffic.udp(two, one.ip, count=30, seed=mtu, largest=largest)
         if mtu >= 1280:
-            traffic.tcp(two, one.ip6, size=2 << 20, seed=mtu + 1)
-    saw(f"MTU {', '.join(str(mtu) for mtu, _ in MTUS)}")
+            traffic.tcp(two, one.ip6, size=1 << 20, seed=mtu + 1)
+        saw(f"{mtu} ({time.monotonic() - start:.1f} s)")
 
 
 def test_mtu_limits(pair, saw):
