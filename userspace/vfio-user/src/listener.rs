@@ -62,11 +62,6 @@ impl Listener {
         })
     }
 
-    /// The path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Accepts a waiting VMM, if there is one.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         match self.socket.accept() {

@@ -7,10 +7,6 @@ pub const CONFIG_SIZE: usize = 4096;
 
 /// Initiate Function Level Reset, bit 15 of Device Control; here in its upper byte.
 const FLR_BIT: u8 = 0x80;
-/// Bus Master Enable, bit 2 of Command.
-const BUS_MASTER: u8 = 1 << 2;
-/// Offset of Command.
-pub(super) const COMMAND: usize = 0x04;
 
 /// What a write asked for, beyond the bits that it changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,12 +60,5 @@ impl ConfigSpace {
     /// Back to the state after reset.
     pub fn reset(&mut self) {
         self.bytes.copy_from_slice(self.initial.as_slice());
-    }
-
-    /// Whether the guest allows the function to access memory and to raise interrupts.
-    pub fn bus_master(&self) -> bool {
-        self.bytes
-            .get(COMMAND)
-            .is_some_and(|command| command & BUS_MASTER != 0)
     }
 }
