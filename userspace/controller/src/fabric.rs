@@ -145,7 +145,8 @@ impl Fabric {
     }
 
     /// Says whether the caller polls doorbells. While it does, guests need not kick; when it stops, they are asked to
-    /// again. `true` if a doorbell was rung just before: then poll once more.
+    /// again. `true` if a doorbell may have been rung just before: then poll once more, and no more than once, as a queue
+    /// that waits for something else looks like that too.
     pub fn set_polling(&mut self, on: bool) -> bool {
         self.polling = on;
         let mut rung = false;

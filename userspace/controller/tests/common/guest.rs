@@ -54,6 +54,8 @@ pub struct Guest {
     free: Cell<usize>,
     admin: Cell<Admin>,
     slots: Cell<u16>,
+    /// Commands that are not answered properly fail as `Internal`; else the test fails.
+    pub lenient: bool,
 }
 
 /// Admin rings as the driver sees them.
@@ -98,6 +100,7 @@ impl Guest {
             free: Cell::new(4096),
             admin: Cell::default(),
             slots: Cell::new(0),
+            lenient: false,
         }
     }
 
@@ -110,6 +113,18 @@ impl Guest {
 
     /// Sets admin rings up and enables the function.
     pub fn enable(&self) {
+        self.start();
+        assert_eq!(self.status() & regs::STATUS_READY, regs::STATUS_READY);
+    }
+
+    /// As [`enable`](Self::enable), whether or not it works. Memory and doorbell slots of an earlier life are free
+    /// again, from `first_free` on.
+    pub fn restart(&self, first_free: usize) {
+        self.free.set(first_free);
+        self.start();
+    }
+
+    fn start(&self) {
         let ring = 64usize << ADMIN_LOG;
         let admin = Admin {
             commands: self.alloc(ring),
@@ -123,10 +138,9 @@ impl Guest {
         self.write64(regs::REG_ADMIN_CQ, iova(admin.completions));
         self.write32(regs::REG_ADMIN_SIZE, ADMIN_LOG);
         self.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE);
-        assert_eq!(self.status() & regs::STATUS_READY, regs::STATUS_READY);
     }
 
-    /// Zeroed, page-aligned memory; its offset in `ram`.
+    /// Page-aligned memory, zeroed the first time; its offset in `ram`.
     pub fn alloc(&self, len: usize) -> usize {
         let at = self.free.get();
         let end = at + len.next_multiple_of(4096);
@@ -225,13 +239,20 @@ impl Guest {
     /// Executes a command whose body may be anything.
     pub fn raw_command(&self, opcode: u16, body: &[u8]) -> Result<[u8; BODY_SIZE], AdminStatus> {
         self.submit(opcode, body);
-        let completion = self.completion().expect("command completes at once");
+        let Some(completion) = self.completion() else {
+            assert!(self.lenient, "command {opcode} does not complete at once");
+            return Err(AdminStatus::Internal);
+        };
         let id = self.admin.get().index.wrapping_sub(1) as u16;
+        let status = AdminStatus::try_from(completion.status.get());
+        if self.lenient && (status.is_err() || completion.command_id.get() != id) {
+            return Err(AdminStatus::Internal);
+        }
         assert_eq!(completion.command_id.get(), id);
-        match AdminStatus::try_from(completion.status.get()).unwrap() {
+        match status.unwrap() {
             AdminStatus::Success => Ok(completion.body),
             status => {
-                assert_eq!(completion.body, [0; BODY_SIZE]);
+                assert!(self.lenient || completion.body == [0; BODY_SIZE]);
                 Err(status)
             }
         }
@@ -245,7 +266,7 @@ impl Guest {
     ) -> Result<R, AdminStatus> {
         let result = self.raw_command(opcode.to_wire(), body.as_bytes())?;
         let (value, rest) = R::read_from_prefix(&result).unwrap();
-        assert!(rest.iter().all(|&byte| byte == 0));
+        assert!(self.lenient || rest.iter().all(|&byte| byte == 0));
         Ok(value)
     }
 

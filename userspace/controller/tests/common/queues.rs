@@ -47,6 +47,9 @@ pub struct Qp {
     pub send: Sends,
     pub recv: Recvs,
     pub cq: Cq,
+    /// Where its rings lie in memory.
+    pub sq_base: usize,
+    pub rq_base: usize,
 }
 
 impl Guest {
@@ -135,6 +138,8 @@ impl Guest {
             send: SendRing::new(self.ring(sq), sq_bell, LOG_SQ),
             recv: RecvRing::new(self.ring(rq), rq_bell, LOG_RQ, LOG_STRIDE),
             cq,
+            sq_base: sq,
+            rq_base: rq,
         })
     }
 
@@ -156,7 +161,7 @@ impl Guest {
     /// A raw queue pair that is ready, gives up after 20 ms without buffers, and takes all frames of this node.
     pub fn raw(&self, eqn: u32) -> Qp {
         let qp = self.raw_quiet(eqn);
-        self.spread(&[qp.qpn]);
+        self.spread(&[qp.qpn]).unwrap();
         self.filter(&[node_mac(self.node)], nupa_proto::admin::RX_BROADCAST)
             .unwrap();
         qp
@@ -181,14 +186,14 @@ impl Guest {
     }
 
     /// Sets the spreading table.
-    pub fn spread(&self, table: &[u32]) {
+    pub fn spread(&self, table: &[u32]) -> Result<(), AdminStatus> {
         let command = SetRss {
             table: self.put(table.as_bytes()).into(),
             count: (table.len() as u32).into(),
             ..SetRss::default()
         };
         let set: Result<[u8; 0], _> = self.command(AdminOpcode::SetRss, &command);
-        set.unwrap();
+        set.map(|_| ())
     }
 
     /// Sets the receive filter.

@@ -191,7 +191,7 @@ fn a_completion_queue_that_overflows_dies_with_its_queue_pairs() {
     assert!(kinds.contains(&(EventType::CqError.to_wire(), stage.b_qp.cq.cqn)));
     assert!(kinds.contains(&(EventType::QpFatal.to_wire(), stage.b_qp.qpn)));
     // A queue that frames are spread to is in use.
-    stage.b.spread(&[]);
+    stage.b.spread(&[]).unwrap();
     let destroyed = stage.b.by_id(AdminOpcode::DestroyQp, stage.b_qp.qpn);
     assert_eq!(destroyed, Ok(()));
 }

@@ -221,7 +221,7 @@ fn the_hash_picks_the_queue() {
         unreachable!()
     };
     let mut second = b.raw_quiet(0);
-    b.spread(&[first.qpn, second.qpn]);
+    b.spread(&[first.qpn, second.qpn]).unwrap();
     for hash in 0..8u32 {
         b.post_buffer(first, 512);
         b.post_buffer(&mut second, 512);

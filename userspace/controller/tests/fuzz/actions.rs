@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a hostile guest can think of.
+
+use nupa_controller::Fault;
+use nupa_proto::admin::AdminOpcode;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// One thing that a hostile guest does. Numbers are raw; whoever performs it brings them near to what exists.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Writes a register, at any width.
+    Register { offset: u64, data: Vec<u8> },
+    /// Reads a BAR.
+    Read { bar: u8, offset: u64, len: usize },
+    /// Sets rings up properly and enables the function.
+    Enable,
+    /// Issues a command: a good one with some words changed.
+    Command {
+        opcode: AdminOpcode,
+        changes: Vec<(usize, u32)>,
+    },
+    /// Issues a command of nonsense.
+    Nonsense { opcode: u16, body: Vec<u8> },
+    /// Posts a good request (a frame to a node, or to all), in part overwritten.
+    Post {
+        queue: usize,
+        to: u16,
+        changes: Vec<(usize, u32)>,
+    },
+    /// Posts a receive entry, in part overwritten.
+    Receive {
+        queue: usize,
+        changes: Vec<(usize, u32)>,
+    },
+    /// Overwrites memory.
+    Poke { offset: usize, bytes: Vec<u8> },
+    /// Stores to a doorbell slot or push slot.
+    Doorbell { offset: u64, value: u32 },
+    /// Writes a trapped page.
+    Kick { offset: u64, data: Vec<u8> },
+    /// Shows more memory, or takes some away.
+    Map { page: u64, pages: u64, unmap: bool },
+    /// Is reset from outside.
+    Reset,
+    /// Has its link or its controller tampered with.
+    Tamper { link: bool, fault: Fault },
+    /// Waits.
+    Wait { us: u64 },
+    /// Is polled.
+    Poll { on: bool },
+}
+
+/// Numbers around which mistakes live.
+fn word() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        4 => 0u32..12,
+        2 => (0u32..64).prop_map(|page| page * 4096),
+        1 => (0u32..32).prop_map(|bit| 1 << bit),
+        1 => (0u32..4).prop_map(|n| u32::MAX - n),
+        1 => any::<u32>(),
+    ]
+}
+
+fn changes() -> impl Strategy<Value = Vec<(usize, u32)>> {
+    vec((0usize..16, word()), 0..3)
+}
+
+/// Any action. What breaks everything at once is rare, or nothing would get far.
+pub fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        20 => work(),
+        5 => commands(),
+        5 => accesses(),
+        1 => upheavals(),
+        2 => (0u64..30_000).prop_map(|us| Action::Wait { us }),
+    ]
+}
+
+/// Requests, most of them good.
+fn work() -> impl Strategy<Value = Action> {
+    let spoiled = || prop_oneof![4 => Just(Vec::new()), 1 => changes()];
+    prop_oneof![
+        2 => (0usize..3, 0u16..4, spoiled())
+            .prop_map(|(queue, to, changes)| Action::Post { queue, to, changes }),
+        1 => (0usize..3, spoiled()).prop_map(|(queue, changes)| Action::Receive { queue, changes }),
+    ]
+}
+
+fn commands() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (select(AdminOpcode::ALL), changes())
+            .prop_map(|(opcode, changes)| Action::Command { opcode, changes }),
+        1 => (0u16..30, bytes(57)).prop_map(|(opcode, body)| Action::Nonsense { opcode, body }),
+    ]
+}
+
+fn accesses() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        1 => (0u64..0x70, bytes(9)).prop_map(|(offset, data)| Action::Register { offset, data }),
+        1 => (0u8..6, any::<u64>(), 0usize..16).prop_map(|(bar, offset, len)| Action::Read {
+            bar,
+            offset: offset >> (offset % 64),
+            len
+        }),
+        1 => (0usize..64 * 4096, bytes(200))
+            .prop_map(|(offset, bytes)| Action::Poke { offset, bytes }),
+        2 => (0u64..0x1000, word()).prop_map(|(offset, value)| Action::Doorbell { offset, value }),
+        4 => (0x1000u64..0x1100, bytes(5)).prop_map(|(offset, data)| Action::Kick { offset, data }),
+        2 => (0u64..0x4010, bytes(9)).prop_map(|(offset, data)| Action::Kick { offset, data }),
+        1 => (0u64..80, 1u64..8, any::<bool>())
+            .prop_map(|(page, pages, unmap)| Action::Map { page, pages, unmap }),
+        1 => any::<bool>().prop_map(|on| Action::Poll { on }),
+    ]
+}
+
+fn upheavals() -> impl Strategy<Value = Action> {
+    let fault = select(&FAULTS[..]);
+    prop_oneof![
+        4 => Just(Action::Enable),
+        1 => Just(Action::Reset),
+        1 => any::<bool>().prop_map(|link| Action::Tamper { link, fault: Fault::None }),
+        1 => fault.prop_map(|fault| Action::Tamper { link: true, fault }),
+    ]
+}
+
+fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..max)
+}
+
+/// Faults that come and go while a driver runs.
+const FAULTS: [Fault; 5] = [
+    Fault::Garbage,
+    Fault::Cqe,
+    Fault::Mute,
+    Fault::AllOnes,
+    Fault::BadStatus,
+];
