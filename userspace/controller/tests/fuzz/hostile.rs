@@ -4,10 +4,7 @@
 
 use guestmem::{MapRequest, Rights};
 use nupa_engine::client::{Data, Operation, SendRequest};
-use nupa_proto::admin::{
-    AdminOpcode, BufferRef, ById, CreateCq, CreateEq, CreateMr, CreateQp, ModifyCq, ModifyQp,
-    QpStateCode, QpType, SetRss, SetRxFilter, ACCESS_ALL, QP_FLAG_PRIVILEGED, RX_PROMISC,
-};
+use nupa_proto::admin::{AdminOpcode, QpStateCode, QpType, RX_PROMISC};
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::{node_mac, DMA_LKEY, NODE_FLOOD};
 use nupa_proto::regs;
@@ -16,7 +13,8 @@ use nupa_proto::wqe::{WQE_SIGNALED, WQE_SOLICITED};
 use zerocopy::IntoBytes;
 
 use crate::actions::Action;
-use crate::common::guest::{direct, iova, Guest, RAM_BASE, RAM_SIZE};
+use crate::commands;
+use crate::common::guest::{iova, Guest, RAM_BASE, RAM_SIZE};
 use crate::common::queues::{frame, sge, Eq, Qp};
 use crate::common::World;
 
@@ -186,7 +184,7 @@ impl Hostile {
     /// A good command with some words changed.
     fn command(&mut self, opcode: AdminOpcode, changes: &[(usize, u32)]) {
         let mut words = [0u32; 14];
-        let body = self.good_body(opcode, changes);
+        let body = commands::good_body(&self.guest, opcode, self.first_qpn(), changes);
         words.as_mut_bytes()[..body.len()].copy_from_slice(&body);
         for (at, value) in changes {
             if let Some(word) = words.get_mut(*at) {
@@ -196,110 +194,9 @@ impl Hostile {
         self.guest.submit(opcode.to_wire(), words.as_bytes());
     }
 
-    fn good_body(&self, opcode: AdminOpcode, changes: &[(usize, u32)]) -> Vec<u8> {
-        let at = changes.len() * 4096 + 32 * 4096;
-        let qpn = self.queues.first().map_or(2, |qp| qp.qpn);
-        let bytes: &[u8] = match opcode {
-            AdminOpcode::CreateEq => &CreateEq {
-                ring: direct(at),
-                doorbell_slot: 30.into(),
-                log_entries: 4,
-                ..CreateEq::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::CreateCq => &CreateCq {
-                ring: direct(at),
-                doorbell_slot: 31.into(),
-                log_entries: 4,
-                ..CreateCq::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::ModifyCq => &ModifyCq {
-                usecs: 50.into(),
-                max_count: 8.into(),
-                ..ModifyCq::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::CreateMr => &CreateMr {
-                pages: direct(at),
-                iova: self.data.into(),
-                len: 4096.into(),
-                access: ACCESS_ALL.into(),
-                ..CreateMr::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::CreateQp => &self.good_qp(at, changes).as_bytes().to_vec(),
-            AdminOpcode::ModifyQp => &ModifyQp {
-                qpn: qpn.into(),
-                mask: 0x1f.into(),
-                state: 2,
-                remote_qpn: qpn.into(),
-                remote_epoch: 1.into(),
-                ..ModifyQp::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::ListNodes | AdminOpcode::QueryCounters => &BufferRef {
-                addr: iova(at).into(),
-                len: 4096.into(),
-                ..BufferRef::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::SetRxFilter => &SetRxFilter {
-                addresses: iova(at).into(),
-                count: 2.into(),
-                flags: RX_PROMISC.into(),
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::SetRss => &SetRss {
-                table: iova(at).into(),
-                count: 4.into(),
-                ..SetRss::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            AdminOpcode::QueryQp | AdminOpcode::DestroyQp => &ById {
-                id: qpn.into(),
-                ..ById::default()
-            }
-            .as_bytes()
-            .to_vec(),
-            _ => &[],
-        };
-        bytes.to_vec()
-    }
-
-    /// A command that creates a queue pair whose parameters, in memory, were changed.
-    fn good_qp(&self, at: usize, changes: &[(usize, u32)]) -> BufferRef {
-        let mut parameters = CreateQp {
-            sq: direct(at),
-            rq: direct(at + 4096),
-            qp_type: QpType::Raw.to_wire(),
-            flags: QP_FLAG_PRIVILEGED,
-            log_sq: 4,
-            log_rq: 4,
-            log_rq_stride: 5,
-            sq_slot: 40.into(),
-            rq_slot: 41.into(),
-            ..CreateQp::default()
-        };
-        for (word, value) in changes {
-            let bytes = parameters.as_mut_bytes();
-            bytes[word * 4..word * 4 + 4].copy_from_slice(&value.to_le_bytes());
-        }
-        let place = 48 * 4096;
-        self.guest.ram.write(place, parameters.as_bytes()).unwrap();
-        BufferRef {
-            addr: iova(place).into(),
-            len: 64.into(),
-            ..BufferRef::default()
-        }
+    /// A queue pair that exists, if one does.
+    fn first_qpn(&self) -> u32 {
+        self.queues.first().map_or(2, |qp| qp.qpn)
     }
 
     fn post(&mut self, queue: usize, to: u16, changes: &[(usize, u32)]) {

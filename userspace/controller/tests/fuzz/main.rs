@@ -18,6 +18,7 @@
 )]
 
 mod actions;
+mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Good admin commands, as a starting point for bad ones.
+
+use nupa_proto::admin::{
+    AdminOpcode, BufferRef, ById, CreateCq, CreateEq, CreateMr, CreateQp, ModifyCq, ModifyQp,
+    QpType, SetRss, SetRxFilter, ACCESS_ALL, QP_FLAG_PRIVILEGED, RX_PROMISC,
+};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::common::guest::{direct, iova, Guest};
+
+/// Memory for the objects that these commands make.
+const MEMORY: usize = 32 * 4096;
+/// Memory for parameters.
+const PARAMETERS: usize = 48 * 4096;
+
+/// The body of a command that could succeed. `changes` are made to parameters that lie in memory.
+pub fn good_body(
+    guest: &Guest,
+    opcode: AdminOpcode,
+    qpn: u32,
+    changes: &[(usize, u32)],
+) -> Vec<u8> {
+    match opcode {
+        AdminOpcode::CreateEq => bytes(CreateEq {
+            ring: direct(MEMORY),
+            doorbell_slot: 30.into(),
+            log_entries: 4,
+            ..CreateEq::default()
+        }),
+        AdminOpcode::CreateCq => bytes(CreateCq {
+            ring: direct(MEMORY + 4096),
+            doorbell_slot: 31.into(),
+            log_entries: 4,
+            ..CreateCq::default()
+        }),
+        AdminOpcode::CreateMr => bytes(CreateMr {
+            pages: direct(MEMORY),
+            iova: iova(MEMORY).into(),
+            len: 4096.into(),
+            access: ACCESS_ALL.into(),
+            ..CreateMr::default()
+        }),
+        AdminOpcode::CreateQp => bytes(good_qp(guest, changes)),
+        AdminOpcode::ModifyCq => bytes(ModifyCq {
+            usecs: 50.into(),
+            max_count: 8.into(),
+            ..ModifyCq::default()
+        }),
+        AdminOpcode::ModifyQp => bytes(ModifyQp {
+            qpn: qpn.into(),
+            mask: 0x1f.into(),
+            state: 2,
+            remote_qpn: qpn.into(),
+            remote_epoch: 1.into(),
+            ..ModifyQp::default()
+        }),
+        _ => good_port_command(opcode, qpn),
+    }
+}
+
+/// The body of a command that makes or changes no queue.
+fn good_port_command(opcode: AdminOpcode, qpn: u32) -> Vec<u8> {
+    match opcode {
+        AdminOpcode::ListNodes | AdminOpcode::QueryCounters => bytes(buffer(MEMORY, 4096)),
+        AdminOpcode::SetRxFilter => bytes(SetRxFilter {
+            addresses: iova(MEMORY).into(),
+            count: 2.into(),
+            flags: RX_PROMISC.into(),
+        }),
+        AdminOpcode::SetRss => bytes(SetRss {
+            table: iova(MEMORY).into(),
+            count: 4.into(),
+            ..SetRss::default()
+        }),
+        AdminOpcode::QueryQp | AdminOpcode::DestroyQp => bytes(ById {
+            id: qpn.into(),
+            ..ById::default()
+        }),
+        _ => Vec::new(),
+    }
+}
+
+/// Writes the parameters of a new queue pair, changed, to memory.
+fn good_qp(guest: &Guest, changes: &[(usize, u32)]) -> BufferRef {
+    let mut parameters = CreateQp {
+        sq: direct(MEMORY + 2 * 4096),
+        rq: direct(MEMORY + 3 * 4096),
+        qp_type: QpType::Raw.to_wire(),
+        flags: QP_FLAG_PRIVILEGED,
+        log_sq: 4,
+        log_rq: 4,
+        log_rq_stride: 5,
+        sq_slot: 40.into(),
+        rq_slot: 41.into(),
+        ..CreateQp::default()
+    };
+    for (word, value) in changes {
+        let bytes = parameters.as_mut_bytes();
+        bytes[word * 4..word * 4 + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    let written = guest.ram.write(PARAMETERS, parameters.as_bytes());
+    written.unwrap();
+    buffer(PARAMETERS, size_of::<CreateQp>() as u32)
+}
+
+fn buffer(at: usize, len: u32) -> BufferRef {
+    BufferRef {
+        addr: iova(at).into(),
+        len: len.into(),
+        ..BufferRef::default()
+    }
+}
+
+fn bytes<T: IntoBytes + Immutable>(value: T) -> Vec<u8> {
+    value.as_bytes().to_vec()
+}
