@@ -83,13 +83,9 @@ impl Engine {
         node.counters.kicks.add(1);
         match node.slots.owner(page, slot) {
             Some(Owner::Send(qpn)) => {
-                // A queue that waits for the target's buffers gains nothing from more requests behind.
-                let waits = |wait| matches!(wait, Wait::Buffers { .. });
-                if !node
-                    .pairs
-                    .get(qpn)
-                    .is_some_and(|pair| waits(pair.send.wait))
-                {
+                // If it waits for its turn, that comes; if for buffers, more requests behind change nothing.
+                let wait = node.pairs.get(qpn).map(|pair| pair.send.wait);
+                if wait == Some(Wait::No) {
                     self.serve(fabric, id, qpn, pushed);
                 }
             }
@@ -122,28 +118,11 @@ impl Engine {
         qpn: u32,
         pushed: Option<u32>,
     ) {
-        if let Some((node, _)) = fabric.node_mut(id) {
-            node.unpark(qpn);
-        }
         let mut budget = BUDGET;
         while budget > 0 {
             let Some((node, platform)) = fabric.node_mut(id) else {
                 return;
             };
-            let Some(pair) = node.pairs.get(qpn) else {
-                return;
-            };
-            if pair.send.ring.is_none() {
-                return;
-            }
-            match pair.state {
-                QpStateCode::Rts => {}
-                QpStateCode::Err => {
-                    node.flush(platform, qpn, &mut self.descriptor);
-                    return self.wake(fabric, id, qpn);
-                }
-                _ => return,
-            }
             let Self {
                 request,
                 descriptor,
@@ -153,6 +132,11 @@ impl Engine {
             let outcome = match fetched {
                 Fetched::Request => self.execute(fabric),
                 Fetched::Refused(refusal) => Outcome::Refused(refusal),
+                Fetched::Idle => return,
+                Fetched::Flush => {
+                    node.flush(platform, qpn, &mut self.descriptor);
+                    return self.wake(fabric, id, qpn);
+                }
                 Fetched::Doorbell => {
                     node.counters.bad_descriptors.add(1);
                     return node.fail(platform, qpn);
@@ -211,12 +195,6 @@ impl Engine {
     #[inline]
     fn execute_message<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         let target = self.request.target.node;
-        if !fabric
-            .node(self.request.source.node)
-            .is_some_and(|(node, _)| node.is_up())
-        {
-            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
-        }
         let Some((node, platform)) = fabric.node_mut(target) else {
             return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
         };
@@ -242,10 +220,7 @@ impl Engine {
     #[inline]
     fn frame_address<F: Fabric>(&self, fabric: &F) -> Result<[u8; 6], Refusal> {
         let down = Refusal::new(WcStatus::RetryExceeded, Check::Node);
-        let (node, side) = self.sender(fabric).ok_or(down)?;
-        if !node.is_up() {
-            return Err(down);
-        }
+        let side = self.sender(fabric).ok_or(down)?;
         let mut address = [0; 6];
         if self.request.inline {
             let inline = self.descriptor.inline(self.request.len);
@@ -302,24 +277,18 @@ impl Engine {
 
     /// The initiator's side of the request at hand.
     #[inline]
-    #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
     fn sender<'a, F: Fabric>(
         &'a self,
         fabric: &'a F,
-    ) -> Option<(
-        &'a Node<F::Storage>,
-        Side<'a, F::Storage, <F::Platform as Platform>::Memory>,
-    )> {
+    ) -> Option<Side<'a, F::Storage, <F::Platform as Platform>::Memory>> {
         let (node, platform) = fabric.node(self.request.source.node)?;
         let (regions, spans) = (&node.regions, &self.request.local);
-        Some((
-            node,
-            Side {
-                regions,
-                memory: platform.memory(),
-                spans,
-            },
-        ))
+        let memory = platform.memory();
+        Some(Side {
+            regions,
+            memory,
+            spans,
+        })
     }
 
     /// Moves the data of an accepted request and reports it at the target.
@@ -344,7 +313,7 @@ impl Engine {
     /// The one copy.
     #[inline]
     fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
-        let (_, here) = self.sender(fabric).ok_or(Fault::Source)?;
+        let here = self.sender(fabric).ok_or(Fault::Source)?;
         let (node, platform) = fabric.node(target).ok_or(Fault::Target)?;
         let (regions, spans) = (&node.regions, &self.landing);
         let there = Side {

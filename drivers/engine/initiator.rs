@@ -12,7 +12,7 @@ use crate::{
     storage::Storage,
 };
 use nupa_proto::{
-    admin::{QpType, QP_FLAG_SIGNAL_ALL},
+    admin::{QpStateCode, QpType, QP_FLAG_SIGNAL_ALL},
     cqe::{Cqe, CqeOpcode},
     doorbell::event_quiet,
     frame::{MAX_FRAME, MIN_FRAME},
@@ -26,12 +26,16 @@ use zerocopy::little_endian::{U32, U64};
 pub(crate) enum Fetched {
     /// Nothing.
     Nothing,
+    /// No send queue, or one that is not served in its state.
+    Idle,
     /// A request.
     Request,
     /// A request that fails here already.
     Refused(Refusal),
     /// The owner's producer index is out of bounds: there is nothing to complete.
     Doorbell,
+    /// The queue pair is in the error state.
+    Flush,
 }
 
 const fn malformed(check: Check) -> Refusal {
@@ -192,10 +196,17 @@ impl<S: Storage> Node<S> {
             qpn,
             epoch: self.epoch,
         };
+        let up = self.is_up();
         let Self { pairs, regions, .. } = self;
         let Some(pair) = pairs.get_mut(qpn) else {
-            return Fetched::Nothing;
+            return Fetched::Idle;
         };
+        match pair.state {
+            _ if pair.send.ring.is_none() => return Fetched::Idle,
+            QpStateCode::Rts => {}
+            QpStateCode::Err => return Fetched::Flush,
+            _ => return Fetched::Idle,
+        }
         match pair.has_work(platform) {
             Some(true) => {}
             Some(false) => return Fetched::Nothing,
@@ -241,6 +252,7 @@ impl<S: Storage> Node<S> {
         };
         match request.check_length() {
             _ if request.opcode == Opcode::Nop => Fetched::Request,
+            Ok(()) if !up => Fetched::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node)),
             Ok(()) => Fetched::Request,
             Err(refusal) => Fetched::Refused(refusal),
         }

@@ -45,6 +45,7 @@ impl Engine {
             while let Some((node, _)) = fabric.node_mut(id) {
                 let next = List::next(&node.pairs, qpn);
                 if node.pairs.get(qpn).is_some_and(|pair| pair.is_due(now)) {
+                    node.unpark(qpn);
                     self.serve(fabric, id, qpn, None);
                 }
                 // What is served may line up again, behind the one that was last.

@@ -3,7 +3,7 @@
 
 use super::{consumer::Consumer, Doorbell, QueueMemory};
 use nupa_proto::cqe::{Cqe, CQE_SIZE};
-use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
 
 /// Consumer of a completion queue.
 #[derive(Debug)]
@@ -26,8 +26,12 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
     /// Takes the next completion.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
-        let entry = self.ring.next()?;
-        Cqe::read_from_bytes(&entry).ok()
+        let mut entry = Cqe::default();
+        if self.ring.take(entry.as_mut_bytes()) {
+            Some(entry)
+        } else {
+            None
+        }
     }
 
     /// Tells the device at once what was taken, not only in batches. To be called where polling stops with entries left.

@@ -49,20 +49,19 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
         valid & CQE_PHASE == phase(self.index, u32::from(self.log_entries))
     }
 
-    /// Takes the next entry.
+    /// Copies the next entry to `entry` and takes it; false if there is none.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<[u8; ENTRY]> {
+    pub(super) fn take(&mut self, entry: &mut [u8]) -> bool {
         if !self.ready() {
             self.publish();
-            return None;
+            return false;
         }
-        let mut entry = [0; ENTRY];
-        self.memory.read(self.offset(), &mut entry);
+        self.memory.read(self.offset(), entry);
         self.index = self.index.wrapping_add(1);
         if self.index.wrapping_sub(self.published) >= BATCH.min(1 << self.log_entries >> 2) {
             self.publish();
         }
-        Some(entry)
+        true
     }
 
     #[inline]

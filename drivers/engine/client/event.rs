@@ -3,7 +3,7 @@
 
 use super::{consumer::Consumer, Doorbell, QueueMemory};
 use nupa_proto::eqe::{Eqe, EQE_SIZE};
-use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
 
 /// Consumer of an event queue.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl<M: QueueMemory, D: Doorbell> EventRing<M, D> {
     /// Takes the next event.
     #[inline]
     pub fn poll(&mut self) -> Option<Eqe> {
-        let entry = self.ring.next()?;
-        Eqe::read_from_bytes(&entry).ok()
+        let mut entry = Eqe::default();
+        self.ring.take(entry.as_mut_bytes()).then_some(entry)
     }
 
     /// Asks for one interrupt when the next event comes in.
