@@ -7,6 +7,7 @@ use crate::{
 use nupa_proto::{
     admin::{ModifyQp, QpStateCode},
     eqe::EventType,
+    regs::FAULT_NONE,
     status::AdminStatus,
 };
 
@@ -47,13 +48,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The node's driver has enabled it: it joins, and the others are told.
+    /// The node's driver has enabled it: it joins, and the others are told. Nothing happens to one that has failed.
     pub fn enable<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
         let Some((node, _)) = fabric.node_mut(id) else {
             return;
         };
         let was_up = node.is_up();
-        node.enabled = true;
+        node.enabled = node.fault == FAULT_NONE;
         self.joined(fabric, id, was_up);
     }
 
@@ -64,6 +65,22 @@ impl Engine {
         };
         let (was_up, epoch) = (node.is_up(), node.epoch());
         node.reset();
+        if was_up {
+            self.left(fabric, id, epoch);
+        }
+    }
+
+    /// The node's controller stops for a fault (`FAULT_*` of [`nupa_proto::regs`]): its driver and the others are told.
+    /// Only a reset brings it back; until then the host passes it no kicks.
+    pub fn fail<F: Fabric>(&mut self, fabric: &mut F, id: u16, fault: u32) {
+        let Some((node, platform)) = fabric.node_mut(id) else {
+            return;
+        };
+        let (was_up, epoch) = (node.is_up(), node.epoch());
+        node.enabled = false;
+        node.report(platform, EventType::Fatal, id, fault);
+        // Not what the attempt to report it made of it.
+        node.fault = fault;
         if was_up {
             self.left(fabric, id, epoch);
         }

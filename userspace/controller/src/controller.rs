@@ -28,8 +28,6 @@ pub(crate) struct Controller {
     pub(crate) registers: Registers,
     /// Admin rings while the function is enabled and works.
     pub(crate) admin: Option<AdminQueue>,
-    /// Why the controller itself stopped the function, a `FAULT_*`.
-    pub(crate) stopped: u32,
     /// How it misbehaves.
     pub(crate) fault: Fault,
     /// Rate limit of messages about this guest.
@@ -69,7 +67,6 @@ impl Controller {
             platform: NodePlatform::new(clock),
             registers,
             admin: None,
-            stopped: regs::FAULT_NONE,
             fault: Fault::None,
             log: LogLimit::default(),
         }
@@ -80,30 +77,26 @@ impl Controller {
         self.platform.attachment.is_some() && self.fault != Fault::AllOnes
     }
 
-    /// `REG_FAULT`: why the function stopped, if it did.
-    pub(crate) fn fault_code(&self) -> u32 {
-        match self.stopped {
-            regs::FAULT_NONE => self.node.fault(),
-            fault => fault,
-        }
+    /// Whether a fault has stopped the function.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.node.fault() != regs::FAULT_NONE
     }
 
     /// Brings the registers that follow the engine's state up to date.
     pub(crate) fn refresh(&mut self) {
-        let fault = self.fault_code();
-        let ready = self.admin.is_some() && fault == regs::FAULT_NONE;
+        let stopped = self.has_stopped();
+        let ready = self.admin.is_some() && !stopped;
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         self.registers.status = flag(ready, regs::STATUS_READY)
-            | flag(fault != regs::FAULT_NONE, regs::STATUS_FATAL)
+            | flag(stopped, regs::STATUS_FATAL)
             | flag(self.node.link(), regs::STATUS_LINK_UP);
-        self.registers.fault = fault;
+        self.registers.fault = self.node.fault();
         self.registers.epoch = self.node.epoch();
     }
 
     /// Sets registers back to what they are after a reset.
     pub(crate) fn clear(&mut self) {
         self.admin = None;
-        self.stopped = regs::FAULT_NONE;
         self.registers.enable = false;
         self.registers.admin_sq = 0;
         self.registers.admin_cq = 0;

@@ -141,6 +141,7 @@ impl Fabric {
     ///
     /// To be called after each batch of accesses, and when the time has come.
     pub fn run(&mut self) -> Option<u64> {
+        self.stop_faulty();
         self.engine.run(&mut self.nodes)
     }
 
@@ -154,6 +155,18 @@ impl Fabric {
             rung |= self.engine.set_polled(&mut self.nodes, id, on);
         }
         rung
+    }
+
+    /// Stops functions in which the engine found a fault.
+    fn stop_faulty(&mut self) {
+        for id in 0..self.nodes.max_nodes() {
+            let Some(controller) = self.nodes.get(id) else {
+                continue;
+            };
+            if controller.has_stopped() && controller.admin.is_some() {
+                self.fail(id, controller.node.fault());
+            }
+        }
     }
 
     /// Looks at the doorbells of all nodes once and does the work found; `true` if there was any.

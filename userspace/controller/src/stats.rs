@@ -83,10 +83,10 @@ impl NodeStats {
         Self {
             node: node.id(),
             connected: controller.platform.attachment.is_some(),
-            enabled: controller.admin.is_some() && controller.fault_code() == 0,
+            enabled: controller.admin.is_some() && !controller.has_stopped(),
             link: node.link(),
             epoch: node.epoch(),
-            fault_code: controller.fault_code(),
+            fault_code: node.fault(),
             fault: controller.fault.to_string(),
             dma_bytes_mapped: memory.mapped,
             dma_bytes_unreachable: memory.unreachable,

@@ -5,6 +5,7 @@
 use nupa_proto::regs;
 
 use super::Fabric;
+use crate::controller::Controller;
 use crate::doorbells::{self, Kick};
 use crate::registers::Effect;
 
@@ -90,6 +91,7 @@ impl Fabric {
             return guest.is_some_and(|guest| guest.doorbells.write(offset, data));
         }
         match doorbells::decode_kick(self.doorbell_pages, offset, data) {
+            Some(_) if self.nodes.get(node).is_none_or(Controller::has_stopped) => {}
             Some(Kick::Plain(page, slot)) => self.engine.kick(&mut self.nodes, node, page, slot),
             Some(Kick::Push(page, slot, index)) => {
                 self.engine

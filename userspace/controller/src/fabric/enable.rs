@@ -44,11 +44,10 @@ impl Fabric {
     }
 
     /// Stops a function for a fault that only a reset clears.
-    fn fail(&mut self, node: u16, fault: u32) {
-        self.engine.reset(&mut self.nodes, node);
+    pub(super) fn fail(&mut self, node: u16, fault: u32) {
+        self.engine.fail(&mut self.nodes, node, fault);
         if let Some(controller) = self.nodes.get_mut(node) {
             controller.admin = None;
-            controller.stopped = fault;
             controller.complain(format_args!("function stopped, fault {fault}"));
         }
     }
@@ -83,7 +82,7 @@ impl Fabric {
     /// Whether the engine has stopped the function.
     fn has_stopped(&self, node: u16) -> bool {
         let controller = self.nodes.get(node);
-        controller.is_none_or(|c| c.fault_code() != regs::FAULT_NONE)
+        controller.is_none_or(|c| c.has_stopped())
     }
 
     /// Executes one admin command. An error means that a ring cannot be reached any more.

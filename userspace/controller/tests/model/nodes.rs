@@ -208,6 +208,89 @@ fn a_sender_that_waits_for_a_dying_node_is_released() {
 }
 
 #[test]
+fn a_function_that_stops_tells_its_driver_and_its_peers() {
+    let world = World::new(2);
+    let watcher = Guest::up(&world, 0);
+    let mut watched = watcher.eq(0);
+    let mut watcher_qp = watcher.raw(watched.eqn);
+    let guest = Guest::up(&world, 1);
+    let mut async_eq = guest.eq(0);
+    let mut qp = guest.raw(async_eq.eqn);
+    guest.post_buffer(&mut qp, 128);
+    (events(&mut watched), events(&mut async_eq));
+    async_eq.ring.arm();
+    guest.irqs.take(0);
+
+    guest.write32(regs::REG_ADMIN_DOORBELL, u32::MAX);
+    assert_eq!(guest.status(), regs::STATUS_LINK_UP | regs::STATUS_FATAL);
+    let seen = events(&mut async_eq);
+    assert!(
+        is(&seen[0], EventType::Fatal, 1, regs::FAULT_ADMIN_INDEX),
+        "{seen:?}"
+    );
+    assert_eq!(guest.irqs.take(0), 1);
+    let seen = events(&mut watched);
+    assert!(
+        is(&seen[0], EventType::NodeDown, 1, guest.epoch()),
+        "{seen:?}"
+    );
+    let bytes = frame(node_mac(1), node_mac(0), 64, 0);
+    watcher.send_frame(&mut watcher_qp, 1, &bytes, FrameMeta::default());
+    assert_eq!(watcher_qp.poll().status, WcStatus::RetryExceeded.to_wire());
+    // It does nothing more, and enabling it is not enough.
+    guest.send_frame(&mut qp, 0, &bytes, FrameMeta::default());
+    qp.assert_idle();
+    guest.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE);
+    assert_eq!(guest.status() & regs::STATUS_READY, 0);
+    guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
+    guest.enable();
+    assert!(events(&mut watched).iter().any(|event| is(
+        event,
+        EventType::NodeUp,
+        1,
+        guest.epoch()
+    )));
+}
+
+#[test]
+fn polled_doorbells_need_no_kicks() {
+    let world = World::new(2);
+    let a = Guest::up(&world, 0);
+    let mut a_qp = a.raw(a.eq(0).eqn);
+    let b = Guest::up(&world, 1);
+    let mut b_qp = b.raw(b.eq(0).eqn);
+    b.post_buffer(&mut b_qp, 128);
+    b.post_buffer(&mut b_qp, 128);
+    assert!(!world.fabric.borrow_mut().set_polling(true));
+    let kicks = world.counter(0, "kicks");
+    let bytes = frame(node_mac(1), node_mac(0), 64, 0);
+    a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+    a_qp.assert_idle();
+    assert!(world.fabric.borrow_mut().poll_doorbells());
+    assert_eq!(a_qp.poll().status, WcStatus::Success.to_wire());
+    assert!(!world.fabric.borrow_mut().poll_doorbells());
+    // One that is rung while polling ends is not lost.
+    a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+    assert!(world.fabric.borrow_mut().set_polling(false));
+    assert!(world.fabric.borrow_mut().poll_doorbells());
+    assert_eq!(a_qp.poll().status, WcStatus::Success.to_wire());
+    assert_eq!(world.counter(0, "kicks"), kicks);
+    a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+    assert_eq!(world.counter(0, "kicks"), kicks + 1);
+    // A queue that is made while polling goes on is polled too, after a reset as well.
+    world.fabric.borrow_mut().set_polling(true);
+    world.fabric.borrow_mut().reset(0);
+    a.enable();
+    let mut a_qp = a.raw(a.eq(0).eqn);
+    b.post_buffer(&mut b_qp, 128);
+    let kicks = world.counter(0, "kicks");
+    a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+    world.fabric.borrow_mut().poll_doorbells();
+    assert_eq!(a_qp.poll().status, WcStatus::Success.to_wire());
+    assert!(world.counter(0, "kicks") <= kicks + 1);
+}
+
+#[test]
 fn reset_forgets_objects_and_the_next_driver_starts_clean() {
     let (world, a, b) = pair();
     for side in [&a, &b] {
