@@ -8,7 +8,7 @@ use crate::{
 };
 use kernel::prelude::*;
 use nk::net::{
-    ethtool::{Coalesce, DriverInfo, Operations, Rings, StringSet},
+    ethtool::{Coalesce, DriverInfo, Operations, Pause, Rings, StringSet},
     Device,
 };
 use nupa_proto::admin::{PortCounters, PORT_COUNTER_NAMES};
@@ -41,6 +41,11 @@ impl Operations for Nic {
 
     fn link_speed(dev: &Device<Self>) -> Option<u32> {
         Some(dev.data().port().info().link_speed_mbps).filter(|speed| *speed != 0)
+    }
+
+    fn pause(_dev: &Device<Self>) -> Pause {
+        // Frames wait for receive buffers, on both sides and always.
+        Pause { rx: true, tx: true }
     }
 
     fn stat_count(dev: &Device<Self>) -> usize {

@@ -48,6 +48,15 @@ pub struct Coalesce {
     pub tx_frames: u32,
 }
 
+/// Flow control of the link (`ethtool -a`). It is a property of the link, not a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The device honours requests to wait.
+    pub rx: bool,
+    /// The device makes senders wait.
+    pub tx: bool,
+}
+
 /// What a driver does for `ethtool`. The RTNL is held, the call may sleep.
 pub trait Operations: operations::Operations {
     /// Fills in what `ethtool -i` shows; the core knows the bus address.
@@ -55,6 +64,9 @@ pub trait Operations: operations::Operations {
 
     /// Link speed in Mb/s, `None` if unknown.
     fn link_speed(dev: &Device<Self>) -> Option<u32>;
+
+    /// Flow control of the link.
+    fn pause(dev: &Device<Self>) -> Pause;
 
     /// Statistics that [`stat_names`](Self::stat_names) and [`stat_values`](Self::stat_values) give; it does not change
     /// while the RTNL is held.

@@ -41,6 +41,18 @@ impl<T: Operations> VTable<T> {
         0
     }
 
+    extern "C" fn get_pauseparam(
+        dev: *mut bindings::net_device,
+        param: *mut bindings::ethtool_pauseparam,
+    ) {
+        // SAFETY: See the type.
+        let (dev, param) = unsafe { (Device::<T>::from_raw(dev), &mut *param) };
+        let pause = T::pause(dev);
+        param.autoneg = bindings::AUTONEG_DISABLE;
+        param.rx_pause = pause.rx.into();
+        param.tx_pause = pause.tx.into();
+    }
+
     extern "C" fn get_sset_count(dev: *mut bindings::net_device, set: c_int) -> c_int {
         if set as u32 != bindings::ethtool_stringset_ETH_SS_STATS {
             return -(bindings::EOPNOTSUPP as c_int);
@@ -176,6 +188,7 @@ impl<T: Operations> VTable<T> {
         get_drvinfo: Some(Self::get_drvinfo),
         get_link: Some(bindings::ethtool_op_get_link),
         get_link_ksettings: Some(Self::get_link_ksettings),
+        get_pauseparam: Some(Self::get_pauseparam),
         get_ts_info: Some(bindings::ethtool_op_get_ts_info),
         get_sset_count: Some(Self::get_sset_count),
         get_strings: Some(Self::get_strings),
