@@ -4,8 +4,8 @@
 
 use crate::error::FabricError;
 
-/// Most nodes that one process serves.
-pub const MAX_NODES: u16 = 64;
+/// Most node ids that one process serves: 64 nodes, also for a host that counts them from 1.
+pub const MAX_NODES: u16 = 65;
 /// Most doorbell page pairs of a controller.
 pub const MAX_DOORBELL_PAGES: u32 = 1024;
 

@@ -8,7 +8,7 @@ use guestmem::MapError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
     /// The fabric would have no node or more than a process serves.
-    #[error("{0} nodes are out of range, a fabric in one process has 2 to {max}", max = crate::config::MAX_NODES)]
+    #[error("{0} node ids are out of range, a fabric in one process has 2 to {max}", max = crate::config::MAX_NODES)]
     NodeCount(u16),
     /// A controller would have no doorbell page or more than it can.
     #[error("{0} doorbell page pairs are out of range, a controller has 1 to {max}", max = crate::config::MAX_DOORBELL_PAGES)]

@@ -191,7 +191,7 @@ fn the_owner_is_told_of_its_own_mistakes() {
     assert_eq!(nobody, Err(FabricError::NoSuchNode(2)));
     assert_eq!(fabric.set_link(9, true), Err(FabricError::NoSuchNode(9)));
     let clock: std::rc::Rc<dyn nupa_controller::Clock> = world.clock.clone();
-    for max_nodes in [0, 1, 65] {
+    for max_nodes in [0, 1, 66] {
         let config = FabricConfig {
             max_nodes,
             ..FabricConfig::default()
