@@ -81,6 +81,9 @@ impl Engine {
             return;
         };
         node.counters.kicks.add(1);
+        if !node.enabled {
+            return;
+        }
         match node.slots.owner(page, slot) {
             Some(Owner::Send(qpn)) => {
                 // If it waits for its turn, that comes; if for buffers, more requests behind change nothing.

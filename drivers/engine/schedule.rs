@@ -10,7 +10,7 @@ use crate::{
     qp::Wait,
     storage::Storage,
 };
-use nupa_proto::admin::QpStateCode;
+use nupa_proto::{admin::QpStateCode, regs::FAULT_NONE};
 
 impl Engine {
     /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
@@ -22,6 +22,13 @@ impl Engine {
         let mut next = None;
         for id in 0..fabric.max_nodes() {
             if let Some((node, platform)) = fabric.node_mut(id) {
+                if node.fault != FAULT_NONE && node.enabled {
+                    let fault = node.fault;
+                    self.fail(fabric, id, fault);
+                    // Queue pairs of others are to be flushed.
+                    next = Some(0);
+                    continue;
+                }
                 if node.is_idle() {
                     continue;
                 }

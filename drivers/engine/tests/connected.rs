@@ -2,7 +2,11 @@
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "as above")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "as above"
+)]
 
 mod rig;
 

@@ -2,7 +2,11 @@
 //! Arming, moderation, overflow, polling, budgets.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "as above")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "as above"
+)]
 
 mod rig;
 
@@ -176,6 +180,17 @@ fn event_queue_overflow_is_fatal() {
         n.nop(1);
     }
     assert_eq!(n.world.node(0).fault(), FAULT_EVENT_QUEUE);
+    // Nothing goes on until the reset.
+    assert!(!n.world.node(0).is_up());
+    n.cq.drain();
+    n.nop(1);
+    assert_eq!(n.cq.drain().len(), 0);
+    n.world.engine.enable(&mut n.world.nodes, 0);
+    assert!(!n.world.node(0).is_up());
+    n.world.engine.reset(&mut n.world.nodes, 0);
+    n.world.engine.enable(&mut n.world.nodes, 0);
+    assert!(n.world.node(0).is_up());
+    assert_eq!(n.world.node(0).fault(), FAULT_NONE);
 }
 
 #[test]

@@ -2,7 +2,11 @@
 //! Raw frames: filter, spreading, buffers, flooding, receivers that are not ready.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "as above")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "as above"
+)]
 
 mod rig;
 

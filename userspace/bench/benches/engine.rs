@@ -13,17 +13,15 @@
 
 use std::hint::black_box;
 
-use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
+use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use guestmem::GuestMemory;
-use nupa_bench::{Pair, BUFFERS};
+use nupa_bench::{Pair, BUFFERS, RECV_BUFFER};
 use nupa_engine::client::{Data, Operation, SendRequest};
 use nupa_proto::admin::QpType;
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::DMA_LKEY;
 use nupa_proto::wqe::{Sge, WQE_SIGNALED};
 use zerocopy::little_endian::{U32, U64};
-
-const SIZES: [u32; 4] = [8, 64, 4096, 65536];
 
 fn sge(len: u32, key: u32) -> Sge {
     Sge {
@@ -46,39 +44,67 @@ fn round(pair: &mut Pair, request: &SendRequest<'_>, push: bool) {
     assert_eq!(pair.round(black_box(request), push), Some(0));
 }
 
+/// One group per operation and size: the engine, and a copy of the same memory and nothing else.
+fn compare(
+    c: &mut Criterion,
+    name: &str,
+    size: u32,
+    pair: Pair,
+    mut engine: impl FnMut(&mut Pair),
+) {
+    let mut pair = pair;
+    let mut group = c.benchmark_group(format!("{name}_{size}"));
+    group.throughput(Throughput::Bytes(u64::from(size)));
+    group.bench_function("engine", |bench| bench.iter(|| engine(&mut pair)));
+    let [a, b] = &pair.ends;
+    let (from, to) = (a.machine.guest(), b.machine.guest());
+    group.bench_function("memcpy", |bench| {
+        bench.iter(|| {
+            let len = black_box(size as usize);
+            GuestMemory::copy(from, BUFFERS, to, BUFFERS, len).expect("mapped");
+        });
+    });
+    group.finish();
+}
+
 /// One operation at a time: post, ring, kick, poll.
 fn operations(c: &mut Criterion) {
-    let mut pair = Pair::new(QpType::Rc);
-    let [a, b] = &pair.ends;
-    let (local, remote) = (a.key, b.key);
-    let write = Operation::Write {
-        addr: BUFFERS,
-        rkey: remote,
-        imm: None,
-    };
-    let read = Operation::Read {
-        addr: BUFFERS,
-        rkey: remote,
-    };
-    for (name, operation) in [("write", write), ("read", read)] {
-        let mut group = c.benchmark_group(name);
-        for size in SIZES {
-            let sges = [sge(size, local)];
-            let request = request(operation, Data::Sges(&sges));
-            group.throughput(Throughput::Bytes(u64::from(size)));
-            group.bench_function(BenchmarkId::from_parameter(size), |bench| {
-                bench.iter(|| round(&mut pair, &request, false));
+    for size in [8, 64, 4096, 65536] {
+        let pair = Pair::new(QpType::Rc);
+        let [a, b] = &pair.ends;
+        let (sges, addr, rkey) = ([sge(size, a.key)], BUFFERS, b.key);
+        let imm = None;
+        let write = request(Operation::Write { addr, rkey, imm }, Data::Sges(&sges));
+        compare(c, "write", size, pair, |pair| round(pair, &write, false));
+        let pair = Pair::new(QpType::Rc);
+        let read = request(Operation::Read { addr, rkey }, Data::Sges(&sges));
+        compare(c, "read", size, pair, |pair| round(pair, &read, false));
+        let mut pair = Pair::new(QpType::Rc);
+        if size <= RECV_BUFFER {
+            pair.fill_receive();
+            let send = request(Operation::Send { imm }, Data::Sges(&sges));
+            compare(c, "send", size, pair, |pair| {
+                round(pair, &send, false);
+                pair.receive().expect("message");
             });
         }
-        group.finish();
     }
-    let inline = request(write, Data::Inline(&[7; 32]));
-    c.bench_function("write_inline/32", |bench| {
-        bench.iter(|| round(&mut pair, &inline, false));
+}
+
+/// Small data in the descriptor, fetched from the ring and taken from the push slot.
+fn inline(c: &mut Criterion) {
+    let mut pair = Pair::new(QpType::Rc);
+    let [_, b] = &pair.ends;
+    let (addr, rkey, imm) = (BUFFERS, b.key, None);
+    let write = request(Operation::Write { addr, rkey, imm }, Data::Inline(&[7; 32]));
+    let mut group = c.benchmark_group("write_inline_32");
+    group.bench_function("fetched", |bench| {
+        bench.iter(|| round(&mut pair, &write, false))
     });
-    c.bench_function("write_push/32", |bench| {
-        bench.iter(|| round(&mut pair, &inline, true));
+    group.bench_function("pushed", |bench| {
+        bench.iter(|| round(&mut pair, &write, true))
     });
+    group.finish();
 }
 
 /// Many requests to one doorbell: what is left of the cost per operation.
@@ -93,9 +119,9 @@ fn batches(c: &mut Criterion) {
         imm: None,
     };
     let request = request(operation, Data::Sges(&sges));
-    let mut group = c.benchmark_group("write_batch");
+    let mut group = c.benchmark_group("write_batch_64");
     group.throughput(Throughput::Elements(u64::from(BATCH)));
-    group.bench_function("64", |bench| {
+    group.bench_function("engine", |bench| {
         bench.iter(|| {
             let [a, _] = &mut pair.ends;
             for _ in 0..BATCH {
@@ -115,41 +141,18 @@ fn batches(c: &mut Criterion) {
 
 /// Frames into 4 KiB buffers, receive completions and new buffers included.
 fn frames(c: &mut Criterion) {
-    let mut pair = Pair::new(QpType::Raw);
-    pair.fill_receive();
-    let mut group = c.benchmark_group("frame");
     for size in [64, 1514, 65549] {
+        let mut pair = Pair::new(QpType::Raw);
+        pair.fill_receive();
         let sges = [sge(size, DMA_LKEY)];
         let meta = FrameMeta::default();
-        let request = request(Operation::Frame { node: 1, meta }, Data::Sges(&sges));
-        group.throughput(Throughput::Bytes(u64::from(size)));
-        group.bench_function(BenchmarkId::from_parameter(size), |bench| {
-            bench.iter(|| {
-                round(&mut pair, &request, false);
-                pair.receive().expect("frame")
-            });
+        let frame = request(Operation::Frame { node: 1, meta }, Data::Sges(&sges));
+        compare(c, "frame", size, pair, |pair| {
+            round(pair, &frame, false);
+            pair.receive().expect("frame");
         });
     }
-    group.finish();
 }
 
-/// The same memory, copied and nothing else.
-fn memcpy(c: &mut Criterion) {
-    let pair = Pair::new(QpType::Rc);
-    let [a, b] = &pair.ends;
-    let (from, to) = (a.machine.guest(), b.machine.guest());
-    let mut group = c.benchmark_group("memcpy");
-    for size in SIZES {
-        group.throughput(Throughput::Bytes(u64::from(size)));
-        group.bench_function(BenchmarkId::from_parameter(size), |bench| {
-            bench.iter(|| {
-                let len = black_box(size as usize);
-                GuestMemory::copy(from, BUFFERS, to, BUFFERS, len).expect("mapped");
-            });
-        });
-    }
-    group.finish();
-}
-
-criterion_group!(benches, operations, batches, frames, memcpy);
+criterion_group!(benches, operations, inline, batches, frames);
 criterion_main!(benches);
