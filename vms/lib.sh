@@ -47,8 +47,8 @@ stop_process() {
 node_ssh() {
 	local node=$1
 	shift
-	"$top/scripts/in-root" ssh -p "$(<"$run_dir/node$node.port")" -i "$guest_dir/id_ed25519" \
-		-o IdentitiesOnly=yes -o UserKnownHostsFile="$guest_dir/known_hosts" -o LogLevel=ERROR \
+	"$top/scripts/in-root" ssh -p "$(<"$run_dir/node$node.port")" -i "$run_dir/node$node.guest/id_ed25519" \
+		-o IdentitiesOnly=yes -o UserKnownHostsFile="$run_dir/node$node.guest/known_hosts" -o LogLevel=ERROR \
 		-o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -F none \
 		-o ControlPath="$run_dir/node$node.mux" -o ControlMaster=auto -o ControlPersist=yes \
 		root@127.0.0.1 "$@"
