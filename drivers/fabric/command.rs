@@ -97,6 +97,23 @@ mod tests {
         assert_eq!(decode(&completion(3, 0), 4), Err(Garbage::CommandId(3)));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_an_answer_or_garbage(
+            head in proptest::prelude::any::<[u8; 8]>(),
+            byte in proptest::prelude::any::<u8>(),
+            id in proptest::prelude::any::<u16>(),
+        ) {
+            let mut bytes = [byte; 64];
+            bytes[..8].copy_from_slice(&head);
+            let completion: Completion = zerocopy::transmute!(bytes);
+            if let Ok(Ok(body)) = decode(&completion, id) {
+                assert_eq!((completion.command_id.get(), completion.status.get()), (id, 0));
+                assert!(result::<Created>(&body).is_some());
+            }
+        }
+    }
+
     #[test]
     fn result_is_the_start_of_the_body() {
         let mut body = [0; BODY_SIZE];

@@ -3,6 +3,7 @@
 
 use crate::{
     controller::Controller,
+    debug::Files,
     doorbell::Doorbells,
     identity::Unfit,
     port::{Port, PortInfo},
@@ -26,10 +27,11 @@ use nupa_proto::{ident::PCI_DEVICE_ID, regs::MSIX_VECTORS};
 /// Driver of `PCI_VENDOR_ID`:`PCI_DEVICE_ID`.
 pub(crate) struct Driver;
 
-/// What belongs to a bound function. Fields are dropped in order: children first, then interrupts, then the function
-/// is stopped.
+/// What belongs to a bound function. Fields are dropped in order: children first, interrupts late, last of all the
+/// function is stopped.
 pub(crate) struct Function<'bound> {
     _net: auxiliary::Registration<'bound, ForLt!(Port)>,
+    _files: Files,
     _interrupts: KVec<Registration<VectorInterrupt>>,
     running: Running,
 }
@@ -82,12 +84,14 @@ impl<'bound> Function<'bound> {
         let interrupts = request_interrupts(&granted, controller)?;
         controller.start_first()?;
         announce(pdev, &controller.info());
+        let files = Files::new(controller)?;
         let port = Port {
             controller: controller.clone(),
         };
         let net = auxiliary::Registration::new(pdev.as_ref(), c"net", 0, c"nupa_fabric", port)?;
         Ok(Self {
             _net: net,
+            _files: files,
             _interrupts: interrupts,
             running,
         })
@@ -128,12 +132,15 @@ fn request_interrupts(
     controller: &Arc<Controller>,
 ) -> Result<KVec<Registration<VectorInterrupt>>> {
     let mut interrupts = KVec::with_capacity(controller.vectors().len(), GFP_KERNEL)?;
-    for (index, vector) in (0..).zip(controller.vectors()) {
+    for (index, vector) in (0u32..).zip(controller.vectors()) {
+        // Completion vector `i` is vector `i + 1`, and belongs to the `i`-th CPU, as queue `i` of a child does.
+        let cpu = index.saturating_sub(1);
         let handler = VectorInterrupt {
             vector: vector.clone(),
             controller: controller.clone(),
         };
-        interrupts.push(granted.request(index, c"nupa_fabric", handler)?, GFP_KERNEL)?;
+        let interrupt = granted.request(index, cpu, c"nupa_fabric", handler)?;
+        interrupts.push(interrupt, GFP_KERNEL)?;
     }
     Ok(interrupts)
 }

@@ -145,6 +145,15 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_an_event_or_an_error(bytes in proptest::prelude::any::<[u8; 16]>()) {
+            let eqe: Eqe = zerocopy::transmute!(bytes);
+            let parsed = Event::try_from(&eqe);
+            assert_eq!(parsed.is_ok(), EventType::try_from(bytes[0]).is_ok());
+        }
+    }
+
     #[test]
     fn backlog_keeps_order_and_tells_what_it_lost() {
         let mut backlog = Backlog::new();

@@ -162,6 +162,18 @@ mod tests {
         assert_eq!(check_node(0, 2, 1, 0), Err(Unfit::NoFrames(0)));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_the_registers_say_a_node_is_in_range(
+            words in proptest::prelude::any::<(u32, u32, u64, u64)>(),
+        ) {
+            let (id, max_nodes, guid, caps) = words;
+            if let Ok((node, nodes)) = check_node(id, max_nodes, guid, caps) {
+                assert!(node < nodes && nodes <= MAX_NODES && guid != 0);
+            }
+        }
+    }
+
     #[test]
     fn doorbells() {
         assert_eq!(check_doorbells(0), Err(Unfit::NoDoorbells));

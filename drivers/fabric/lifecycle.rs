@@ -78,7 +78,6 @@ impl Controller {
 
     /// Starts a function that is stopped.
     fn start(self: &Arc<Self>) -> Result {
-        self.bus.allow();
         let identity = self
             .registers
             .identify()?
@@ -88,6 +87,7 @@ impl Controller {
             // Left over from somebody who had no time to stop it.
             self.registers.reset()?;
         }
+        self.bus.allow();
         self.admin
             .start(self.bound(), &self.registers)
             .inspect_err(|error| {

@@ -10,6 +10,7 @@
 mod admin;
 mod command;
 mod controller;
+mod debug;
 mod doorbell;
 mod driver;
 mod event;

@@ -40,4 +40,9 @@ impl Peers {
         word.store(if up { old | bit } else { old & !bit }, Relaxed);
         (old & bit != 0) != up
     }
+
+    /// The nodes that are up, lowest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..MAX_NODES).filter(|&node| self.is_up(node))
+    }
 }

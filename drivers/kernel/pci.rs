@@ -23,7 +23,7 @@ fn as_raw(dev: &pci::Device) -> *mut bindings::pci_dev {
 }
 
 /// Makes a device ready for use in its driver's `probe`: memory BARs on (off again when the driver is unbound or
-/// `probe` fails), 64-bit DMA, bus mastering.
+/// `probe` fails), 64-bit DMA. Its use of the bus is up to [`BusMaster`].
 ///
 /// May sleep. To be called before anything is mapped or allocated for DMA.
 pub fn enable(dev: &pci::Device<Core<'_>>) -> Result {
@@ -31,9 +31,7 @@ pub fn enable(dev: &pci::Device<Core<'_>>) -> Result {
     to_result(unsafe { bindings::pcim_enable_device(as_raw(dev)) })?;
     // SAFETY: The mask is only consulted by allocations and mappings of this device, of which there are none yet: the
     // `Core` context is that of a bus callback, so no other driver code runs.
-    unsafe { dev.dma_set_mask_and_coherent(DmaMask::new::<64>())? };
-    dev.set_master();
-    Ok(())
+    unsafe { dev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }
 }
 
 /// Orders all accesses to memory and device registers before it before all those after it (`mb()`). Any context.
@@ -43,7 +41,7 @@ pub fn full_fence() {
     unsafe { bindings::nk_mb() }
 }
 
-/// The right to stop a device from reading and writing memory.
+/// The right to say whether a device may read and write memory.
 pub struct BusMaster {
     dev: ARef<pci::Device>,
 }
@@ -54,7 +52,7 @@ impl BusMaster {
         Self { dev: dev.into() }
     }
 
-    /// Lets the device use the bus again. May sleep.
+    /// Lets the device use the bus. May sleep.
     pub fn allow(&self) {
         // SAFETY: `dev` is a valid device.
         unsafe { bindings::pci_set_master(as_raw(&self.dev)) }

@@ -59,11 +59,12 @@ impl<'a> Vectors<'a> {
         self.count
     }
 
-    /// Calls `handler` when vector `index` is raised, on one CPU, where vectors spread over those near the device.
-    /// May sleep.
+    /// Calls `handler` when vector `index` is raised, on the `cpu`-th CPU counting from those near the device; the
+    /// administrator can move it. May sleep.
     pub fn request<H: Handler>(
         &self,
         index: u32,
+        cpu: u32,
         name: &'static CStr,
         handler: H,
     ) -> Result<Registration<H>> {
@@ -82,7 +83,7 @@ impl<'a> Vectors<'a> {
         })?;
         let action = Action { irq, handler };
         // SAFETY: `dev` is a valid device, `irq` one of its interrupts.
-        unsafe { bindings::nk_irq_spread(as_raw(self.dev), irq, index) };
+        unsafe { bindings::nk_irq_spread(as_raw(self.dev), irq, cpu) };
         Ok(Registration {
             _action: Devres::new(self.dev.as_ref(), action)?,
         })
