@@ -46,6 +46,8 @@ pub struct Qp {
     pub qpn: u32,
     /// Doorbell slots of send and receive queue, on page 0.
     pub slots: (u16, u16),
+    /// DMA address of the send ring.
+    pub send_addr: u64,
     pub send: SendRing<RingView, SlotView>,
     pub recv: RecvRing<RingView, SlotView>,
 }
@@ -192,10 +194,12 @@ impl Host {
         let qpn = node.create_qp(machine, &body).expect("queue pair");
         let machine = &self.machine;
         let (send, recv) = (machine.doorbell(0, slots.0), machine.doorbell(0, slots.1));
-        let (sq, rq) = (machine.ring(sq.addr.get()), machine.ring(rq.addr.get()));
+        let send_addr = sq.addr.get();
+        let (sq, rq) = (machine.ring(send_addr), machine.ring(rq.addr.get()));
         Qp {
             qpn,
             slots,
+            send_addr,
             send: SendRing::new(sq, send, log),
             recv: RecvRing::new(rq, recv, log, RECV_STRIDE),
         }

@@ -66,31 +66,30 @@ pub struct Kick {
 
 /// Memory from [`BASE`] on.
 pub struct Ram {
-    bytes: Vec<Cell<u8>>,
+    bytes: RefCell<Vec<u8>>,
 }
 
-impl Ram {
-    fn range(&self, addr: u64, len: usize) -> Result<&[Cell<u8>], AccessError> {
-        let start = usize::try_from(addr.checked_sub(BASE).ok_or(AccessError)?);
-        let start = start.map_err(|_| AccessError)?;
-        let end = start.checked_add(len).ok_or(AccessError)?;
-        self.bytes.get(Range { start, end }).ok_or(AccessError)
-    }
+/// Where in the vector `len` bytes at `addr` are.
+fn range(addr: u64, len: usize) -> Result<Range<usize>, AccessError> {
+    let start = addr
+        .checked_sub(BASE)
+        .and_then(|at| usize::try_from(at).ok())
+        .ok_or(AccessError)?;
+    let end = start
+        .checked_add(len)
+        .filter(|end| *end <= SIZE)
+        .ok_or(AccessError)?;
+    Ok(start..end)
 }
 
 impl Memory for Ram {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
-        let bytes = self.range(addr, buf.len())?;
-        for (to, from) in buf.iter_mut().zip(bytes) {
-            *to = from.get();
-        }
+        buf.copy_from_slice(&self.bytes.borrow()[range(addr, buf.len())?]);
         Ok(())
     }
 
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
-        for (to, from) in self.range(addr, bytes.len())?.iter().zip(bytes) {
-            to.set(*from);
-        }
+        self.bytes.borrow_mut()[range(addr, bytes.len())?].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -102,9 +101,11 @@ impl Memory for Ram {
     }
 
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
-        let (from, to) = (self.range(from, len)?, target.range(to, len)?);
-        for (to, from) in to.iter().zip(from) {
-            to.set(from.get());
+        let (from, to) = (range(from, len)?, range(to, len)?);
+        if std::ptr::eq(self, target) {
+            self.bytes.borrow_mut().copy_within(from, to.start);
+        } else {
+            target.bytes.borrow_mut()[to].copy_from_slice(&self.bytes.borrow()[from]);
         }
         Ok(())
     }
@@ -132,7 +133,7 @@ impl Machine {
         let inner = Inner {
             id,
             ram: Ram {
-                bytes: vec![Cell::new(0); SIZE],
+                bytes: RefCell::new(vec![0; SIZE]),
             },
             words: vec![Cell::new(0); PAGES as usize * usize::from(SLOTS) * 4],
             push: RefCell::default(),

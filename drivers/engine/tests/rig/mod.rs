@@ -11,7 +11,7 @@ mod host;
 mod machine;
 
 pub use host::{Cq, Eq, Host, Mr, Qp};
-pub use machine::{Kick, Machine, VecStorage};
+pub use machine::{Kick, Machine, VecStorage, BASE};
 
 use nupa_engine::{Engine, Fabric, Node, NodeConfig};
 use std::{cell::Cell, collections::VecDeque, rc::Rc};
