@@ -82,6 +82,11 @@ impl Controller {
         self.node.fault() != regs::FAULT_NONE
     }
 
+    /// Malformed descriptors so far.
+    pub(crate) fn malformed(&self) -> u64 {
+        self.node.counters().bad_descriptors.get()
+    }
+
     /// Brings the registers that follow the engine's state up to date.
     pub(crate) fn refresh(&mut self) {
         let stopped = self.has_stopped();

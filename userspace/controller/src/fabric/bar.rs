@@ -5,7 +5,6 @@
 use nupa_proto::regs;
 
 use super::Fabric;
-use crate::controller::Controller;
 use crate::doorbells::{self, Kick};
 use crate::registers::Effect;
 
@@ -90,15 +89,35 @@ impl Fabric {
             let guest = controller.and_then(|c| c.platform.attachment.as_ref());
             return guest.is_some_and(|guest| guest.doorbells.write(offset, data));
         }
-        match doorbells::decode_kick(self.doorbell_pages, offset, data) {
-            Some(_) if self.nodes.get(node).is_none_or(Controller::has_stopped) => {}
-            Some(Kick::Plain(page, slot)) => self.engine.kick(&mut self.nodes, node, page, slot),
-            Some(Kick::Push(page, slot, index)) => {
+        let Some(kick) = doorbells::decode_kick(self.doorbell_pages, offset, data) else {
+            return false;
+        };
+        self.kick(node, kick);
+        true
+    }
+
+    /// Serves a kick.
+    fn kick(&mut self, node: u16, kick: Kick) {
+        let Some(controller) = self.nodes.get(node).filter(|c| !c.has_stopped()) else {
+            return;
+        };
+        let malformed = controller.malformed();
+        let (page, slot) = match kick {
+            Kick::Plain(page, slot) => {
+                self.engine.kick(&mut self.nodes, node, page, slot);
+                (page, slot)
+            }
+            Kick::Push(page, slot, index) => {
                 self.engine
                     .push_kick(&mut self.nodes, node, page, slot, index);
+                (page, slot)
             }
-            None => return false,
+        };
+        let controller = self.nodes.get_mut(node);
+        if let Some(controller) = controller.filter(|c| c.malformed() != malformed) {
+            controller.complain(format_args!(
+                "malformed descriptor in the queue of doorbell page {page} slot {slot}"
+            ));
         }
-        true
     }
 }

@@ -220,12 +220,12 @@ impl Hostile {
             },
         };
         let position = (qp.send.index() & 63) as usize;
-        let entry = sge(self.data, 100, DMA_LKEY);
+        let entries = [sge(self.data, 100, DMA_LKEY)];
         let request = SendRequest {
             wr_id: 1,
             flags: WQE_SIGNALED | WQE_SOLICITED,
             operation,
-            data: Data::Sges(&[entry]),
+            data: Data::Sges(&entries),
         };
         if qp.send.post(&request).is_err() {
             return;

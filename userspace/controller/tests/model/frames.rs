@@ -330,7 +330,7 @@ fn a_malformed_frame_stops_its_queue_only() {
         unreachable!()
     };
     b.post_buffer(b_qp, 512);
-    let outside = sge(RAM_BASE - 4096, 60, DMA_LKEY);
+    let outside = [sge(RAM_BASE - 4096, 60, DMA_LKEY)];
     let request = SendRequest {
         wr_id: 5,
         flags: 0,
@@ -338,7 +338,7 @@ fn a_malformed_frame_stops_its_queue_only() {
             node: 1,
             meta: FrameMeta::default(),
         },
-        data: Data::Sges(&[outside]),
+        data: Data::Sges(&outside),
     };
     a_qp.send.post(&request).unwrap();
     a_qp.send.ring();
@@ -363,7 +363,7 @@ fn rings_wrap_many_times() {
         let entry = sge(RAM_BASE + target as u64, 4096, DMA_LKEY);
         b_qp.recv.post(u64::from(round), &[entry]).unwrap();
         b_qp.recv.ring();
-        let piece = sge(RAM_BASE + source as u64, 60, DMA_LKEY);
+        let piece = [sge(RAM_BASE + source as u64, 60, DMA_LKEY)];
         let request = SendRequest {
             wr_id: u64::from(round),
             flags: WQE_SIGNALED,
@@ -375,7 +375,7 @@ fn rings_wrap_many_times() {
             data: if round % 3 == 0 {
                 Data::Inline(&bytes)
             } else {
-                Data::Sges(&[piece])
+                Data::Sges(&piece)
             },
         };
         a_qp.send.post(&request).unwrap();

@@ -217,7 +217,8 @@ fn a_function_that_stops_tells_its_driver_and_its_peers() {
     let mut async_eq = guest.eq(0);
     let mut qp = guest.raw(async_eq.eqn);
     guest.post_buffer(&mut qp, 128);
-    (events(&mut watched), events(&mut async_eq));
+    events(&mut watched);
+    events(&mut async_eq);
     async_eq.ring.arm();
     guest.irqs.take(0);
 
