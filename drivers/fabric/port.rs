@@ -3,7 +3,8 @@
 //!
 //! `nupa_fabric` publishes one [`Port`] per controller as registration data of the auxiliary device
 //! `nupa_fabric.net`; a child driver gets it in `probe` with
-//! `adev.registration_data::<ForLt!(Port)>()?.get_ref()` and may clone it. Registers, BARs, vectors and coherent memory stay below.
+//! `adev.registration_data::<ForLt!(Port)>()?.get_ref()` and may clone it. Registers, BARs, vectors and coherent memory
+//! stay below.
 //!
 //! # Lifetime
 //!
@@ -16,7 +17,8 @@
 //! When the controller is reset or goes away, its objects are gone at once. All calls then fail fast (`EIO` during
 //! recovery, `ENODEV` for good), rings can still be written and rung without effect, queues complete nothing more.
 //! Listeners hear [`PortEvent::Resetting`]: they stop their queues and drop every queue object *before they return*;
-//! the destruction then costs no command. On [`PortEvent::Ready`] they create new ones. [`PortEvent::Gone`] ends it.
+//! the destruction then costs no command. On [`PortEvent::Ready`] they create new ones. [`PortEvent::Gone`] is for good,
+//! unless the PCI function is reset from outside.
 //!
 //! # Contexts and locks
 //!

@@ -19,7 +19,8 @@ pub enum PortEvent {
     Resetting,
     /// The controller works again, with fresh state; [`super::Port::info`] may have changed.
     Ready,
-    /// The controller is gone or does not recover. Drop all queue objects before returning.
+    /// The controller is gone or does not recover by itself. Drop all queue objects before returning. Only a reset of
+    /// the PCI function by somebody else can bring [`PortEvent::Ready`] after this.
     Gone,
 }
 
