@@ -17,8 +17,8 @@
 //! When the controller is reset or goes away, its objects are gone at once. All calls then fail fast (`EIO` during
 //! recovery, `ENODEV` for good), rings can still be written and rung without effect, queues complete nothing more.
 //! Listeners hear [`PortEvent::Resetting`]: they stop their queues and drop every queue object *before they return*;
-//! the destruction then costs no command. On [`PortEvent::Ready`] they create new ones. [`PortEvent::Gone`] is for good,
-//! unless the PCI function is reset from outside.
+//! the destruction then costs no command. On [`PortEvent::Ready`] they create new ones. [`PortEvent::Gone`] is for
+//! good, unless the PCI function is reset from outside.
 //!
 //! # Contexts and locks
 //!

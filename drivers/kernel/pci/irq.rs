@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! MSI-X vectors and their handlers, any number of them.
 //!
-//! C headers: `include/linux/pci.h`, `include/linux/interrupt.h`. The kernel crate allocates vectors as a range of which
-//! only the ends can be used.
+//! C headers: `include/linux/pci.h`, `include/linux/interrupt.h`. The kernel crate allocates vectors as a range of
+//! which only the ends can be used.
 
 use super::as_raw;
 use crate::bindings;
