@@ -109,6 +109,7 @@ impl<S: Storage> Node<S> {
             index: 0,
             posted: 0,
             wanted: false,
+            stalled: false,
         })
     }
 

@@ -8,7 +8,7 @@ use crate::{
     hal::{Clock, Platform},
     initiator::Fetched,
     node::Node,
-    qp::Wait,
+    qp::{QueuePair, Wait},
     request::{Landing, Outcome, Request},
     slots::Owner,
     span::{peek, scatter, transfer, Fault, Side, Spans},
@@ -105,6 +105,7 @@ impl Engine {
         let Some(pair) = node.pairs.get_mut(qpn) else {
             return;
         };
+        pair.recv.stalled = false;
         if pair.state == QpStateCode::Err {
             node.flush(platform, qpn, &mut self.descriptor);
         } else if core::mem::take(&mut pair.recv.wanted) {
@@ -167,22 +168,51 @@ impl Engine {
     /// Completes the request at hand, or lets it wait. Returns whether its send queue can be served further now.
     #[inline]
     fn settle<F: Fabric>(&mut self, fabric: &mut F, outcome: Outcome) -> bool {
-        let request = &self.request;
-        let Some((node, platform)) = fabric.node_mut(request.source.node) else {
-            return false;
-        };
         let result = match outcome {
             Outcome::Done => Ok(()),
             Outcome::Refused(refusal) => Err(refusal),
-            Outcome::NoBuffer { node: target, qpn } => {
-                let wait = Wait::Buffers { node: target, qpn };
-                if node.wait_for_buffers(platform, request.source.qpn, wait) {
+            Outcome::NoBuffer { node, qpn } => {
+                if self.waits_for_buffers(fabric, node, qpn) {
                     return false;
                 }
                 Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
         };
+        let request = &self.request;
+        let Some((node, platform)) = fabric.node_mut(request.source.node) else {
+            return false;
+        };
         node.finish_send(platform, request, result)
+    }
+
+    /// Lets the request at hand wait for receive buffers of a queue pair. False if it has waited for as long as it may.
+    ///
+    /// A frame that was given up marks the target as stalled until it posts buffers or takes a message again: were
+    /// each of the frames behind it to wait as long, a target that hangs would hold up those for everyone else.
+    #[cold]
+    fn waits_for_buffers<F: Fabric>(&self, fabric: &mut F, target: u16, qpn: u32) -> bool {
+        let frame = self.request.opcode == Opcode::Frame;
+        let stalled = |pair: &QueuePair<_>| frame && pair.recv.stalled;
+        if fabric
+            .node(target)
+            .and_then(|(node, _)| node.pairs.get(qpn))
+            .is_some_and(stalled)
+        {
+            return false;
+        }
+        let source = self.request.source;
+        let wait = Wait::Buffers { node: target, qpn };
+        if let Some((node, platform)) = fabric.node_mut(source.node) {
+            if node.wait_for_buffers(platform, source.qpn, wait) {
+                return true;
+            }
+        }
+        if let Some((node, _)) = fabric.node_mut(target).filter(|_| frame) {
+            if let Some(pair) = node.pairs.get_mut(qpn) {
+                pair.recv.stalled = true;
+            }
+        }
+        false
     }
 
     /// Carries the request at hand out.

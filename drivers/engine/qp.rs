@@ -57,6 +57,8 @@ pub(crate) struct RecvSide<P> {
     pub(crate) posted: u32,
     /// Someone's send queue waits for entries here.
     pub(crate) wanted: bool,
+    /// Frames were given up for want of entries, and none came in since: others do not wait for this queue.
+    pub(crate) stalled: bool,
 }
 
 /// The peer of a connected queue pair.
@@ -126,7 +128,8 @@ impl<P> QueuePair<P> {
     /// Forgets all work, as a change to the reset state does.
     pub(crate) fn clear(&mut self) {
         (self.send.index, self.send.posted, self.send.rnr_deadline) = (0, 0, None);
-        (self.recv.index, self.recv.posted, self.recv.wanted) = (0, 0, false);
+        (self.recv.index, self.recv.posted) = (0, 0);
+        (self.recv.wanted, self.recv.stalled) = (false, false);
         self.remote = None;
     }
 

@@ -170,6 +170,7 @@ impl<S: Storage> Node<S> {
             return;
         };
         pair.recv.index = pair.recv.index.wrapping_add(u32::from(received.entries));
+        pair.recv.stalled = false;
         let entry = Cqe {
             wr_id: U64::new(received.wr_id),
             qpn: U32::new(qpn),

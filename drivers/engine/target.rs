@@ -8,7 +8,7 @@ use crate::{
     qp::QueuePair,
     recv::{Fill, Unusable},
     request::{Landing, Received, Request},
-    span::{Fault, Spans},
+    span::{Fault, Spans, MAX_SPANS},
     storage::Storage,
 };
 use nupa_proto::{
@@ -44,6 +44,12 @@ pub(crate) enum Patience {
 const fn gone(check: Check) -> Declined {
     Declined::Refused(Refusal::new(WcStatus::RetryExceeded, check))
 }
+
+/// The receive queue's owner did something wrong.
+const BLAMED: Declined = Declined::Refused(Refusal::new(
+    WcStatus::RemoteOperation,
+    Check::BufferDescriptor,
+));
 
 impl<S: Storage> Node<S> {
     /// Checks a request of a connected queue pair and prepares the memory that it reads or writes here.
@@ -124,7 +130,7 @@ impl<S: Storage> Node<S> {
         })
     }
 
-    /// Prepares receive entries, once more if new ones were posted while the owner was asked for them.
+    /// Prepares receive entries. Only if the owner was asked for more, and has posted none meanwhile, there are none.
     #[inline]
     fn receive(
         &mut self,
@@ -135,22 +141,15 @@ impl<S: Storage> Node<S> {
         patience: Patience,
         spans: &mut Spans,
     ) -> Result<Received, Declined> {
-        let blamed = Declined::Refused(Refusal::new(
-            WcStatus::RemoteOperation,
-            Check::BufferDescriptor,
-        ));
-        // An owner that keeps posting too little could keep this going; the second time is the last.
-        for last in [false, true] {
+        // An honest owner has posted one more entry each time.
+        for _ in 0..=MAX_SPANS {
             match self.prepare_receive(platform, qpn, len, fill, spans) {
                 Ok(received) => return Ok(received),
                 Err(Unusable::Empty) => {}
-                Err(Unusable::Doorbell) => {
-                    self.fail(platform, qpn);
-                    return Err(blamed);
-                }
+                Err(Unusable::Doorbell) => break,
                 Err(Unusable::Entry { wr_id, refusal }) => {
                     self.fail_receive(platform, qpn, wr_id, refusal);
-                    return Err(blamed);
+                    return Err(BLAMED);
                 }
             }
             spans.clear();
@@ -158,11 +157,12 @@ impl<S: Storage> Node<S> {
             if pair.recv.ring.is_none() {
                 return Err(gone(Check::PeerState));
             }
-            if last || patience == Patience::None || !pair.want_entries(platform) {
-                break;
+            if patience == Patience::None || !pair.want_entries(platform) {
+                return Err(Declined::NoBuffer { qpn });
             }
         }
-        Err(Declined::NoBuffer { qpn })
+        self.fail(platform, qpn);
+        Err(BLAMED)
     }
 
     /// Checks access to the region that the request names.

@@ -273,6 +273,40 @@ fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
 }
 
 #[test]
+fn a_target_that_hangs_holds_up_others_only_once() {
+    let mut world = World::new(3);
+    let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
+    let mut c = netdev(&mut world, 2);
+    c.buffers(4, 2048);
+    let rnr = WcStatus::RnrRetryExceeded as u8;
+    let to = |node: u16| frame(node_mac(node), 0, 60);
+    a.send(1, &to(1), WQE_SIGNALED, 0);
+    a.send(2, &to(2), WQE_SIGNALED, 0);
+    world.pump();
+    assert_eq!(a.statuses(), []);
+    world.advance(1000);
+    assert_eq!(a.statuses(), [rnr, OK]);
+    // The next frames for it are given up at once, and what is behind them gets through.
+    a.send(1, &to(1), WQE_SIGNALED, 0);
+    a.send(1, &to(1), WQE_SIGNALED, 0);
+    a.send(2, &to(2), WQE_SIGNALED, 0);
+    world.pump();
+    assert_eq!(a.statuses(), [rnr, rnr, OK]);
+    assert_eq!(c.cq.drain().len(), 2);
+    // With new buffers it is served again, and waited for again.
+    b.buffers(1, 2048);
+    world.pump();
+    a.send(1, &to(1), WQE_SIGNALED, 0);
+    a.send(1, &to(1), WQE_SIGNALED, 0);
+    world.pump();
+    assert_eq!(a.statuses(), [OK]);
+    b.buffers(1, 2048);
+    world.pump();
+    assert_eq!(a.statuses(), [OK]);
+    assert_eq!(b.cq.drain().len(), 2);
+}
+
+#[test]
 fn flooding_waits_for_nobody() {
     let mut world = World::new(3);
     let mut all: Vec<Netdev> = (0..3).map(|id| netdev(&mut world, id)).collect();

@@ -15,16 +15,21 @@
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use nupa_engine::{
     client::{
-        CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, SendRequest, SendRing,
+        CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, RecvRing, SendRequest,
+        SendRing,
     },
     hal::{AccessError, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
     storage::{NoMemory, Storage, Table},
     Engine, Fabric, Node, NodeConfig,
 };
 use nupa_proto::{
-    admin::{CreateCq, CreateEq, CreateQp, ModifyQp, PageList, QpStateCode, QpType, QP_MASK_STATE},
-    doorbell::SLOT_NONE,
-    wqe::{BLOCK_SIZE, WQE_SIGNALED},
+    admin::{
+        CreateCq, CreateEq, CreateQp, ModifyQp, PageList, QpStateCode, QpType, SetRss, SetRxFilter,
+        QP_FLAG_PRIVILEGED, QP_MASK_STATE, RX_PROMISC,
+    },
+    frame::FrameMeta,
+    ident::DMA_LKEY,
+    wqe::{Sge, BLOCK_SIZE, WQE_SIGNALED},
 };
 use std::sync::{Arc, Mutex};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -35,10 +40,18 @@ const LOG: u8 = 2;
 const SEND: u64 = 0;
 const COMPLETION: u64 = 4096;
 const EVENT: u64 = 8192;
+const RECEIVE: u64 = 12288;
+/// Addresses of a frame, of the buffers for it, and of the spreading table.
+const FRAME: u64 = 16384;
+const BUFFERS: u64 = 16448;
+const TABLE: u64 = 16512;
 /// Doorbell slots of the queues.
 const SEND_SLOT: u16 = 0;
 const COMPLETION_SLOT: u16 = 1;
 const EVENT_SLOT: u16 = 2;
+const RECEIVE_SLOT: u16 = 3;
+/// Bytes of a frame: two buffers full.
+const FRAME_LEN: u32 = 16;
 
 struct VecStorage;
 
@@ -79,8 +92,9 @@ struct Shared {
     completion_valid: [AtomicU32; 1 << LOG],
     event_valid: [AtomicU32; 1 << LOG],
     request_id: [AtomicU64; 1 << LOG],
+    receive_id: [AtomicU64; 1 << LOG],
     completion_id: [AtomicU64; 1 << LOG],
-    slots: [[AtomicU32; 3]; 3],
+    slots: [[AtomicU32; 3]; 4],
     raised: AtomicU32,
     /// All other bytes.
     rest: Mutex<Vec<u8>>,
@@ -98,10 +112,11 @@ impl Machine {
             completion_valid: std::array::from_fn(word),
             event_valid: std::array::from_fn(word),
             request_id: std::array::from_fn(long),
+            receive_id: std::array::from_fn(long),
             completion_id: std::array::from_fn(long),
             slots: std::array::from_fn(|_| std::array::from_fn(word)),
             raised: AtomicU32::new(0),
-            rest: Mutex::new(vec![0; 12288]),
+            rest: Mutex::new(vec![0; 16640]),
         }))
     }
 
@@ -113,14 +128,19 @@ impl Machine {
         }
     }
 
-    /// The `wr_id` of the entry at an address, and its offset in the entry.
+    /// The `wr_id` of the entry that begins at an address, and its offset in the entry.
     fn id(&self, addr: u64) -> Option<(&AtomicU64, usize)> {
-        let entry = |base: u64| ((addr - base) / 64) as usize;
-        match addr {
-            EVENT.. => None,
-            COMPLETION.. => Some((&self.0.completion_id[entry(COMPLETION)], 0)),
-            _ => Some((&self.0.request_id[entry(SEND)], 8)),
-        }
+        let entry = |base: u64, size: u64| {
+            let offset = addr - base;
+            (offset % size == 0).then_some((offset / size) as usize)
+        };
+        Some(match addr {
+            FRAME.. => return None,
+            RECEIVE.. => (&self.0.receive_id[entry(RECEIVE, 32)?], 0),
+            EVENT.. => return None,
+            COMPLETION.. => (&self.0.completion_id[entry(COMPLETION, 64)?], 0),
+            _ => (&self.0.request_id[entry(SEND, 64)?], 8),
+        })
     }
 
     fn read_entry(&self, addr: u64, buf: &mut [u8]) {
@@ -162,8 +182,10 @@ impl Memory for Machine {
         Ok(())
     }
 
-    fn copy_to(&self, _: u64, _: &Self, _: u64, _: usize) -> Result<(), AccessError> {
-        Err(AccessError)
+    fn copy_to(&self, from: u64, _: &Self, to: u64, len: usize) -> Result<(), AccessError> {
+        let mut rest = self.0.rest.lock().expect("no panic");
+        rest.copy_within(from as usize..from as usize + len, to as usize);
+        Ok(())
     }
 }
 
@@ -278,9 +300,9 @@ impl Fabric for Device {
 }
 
 impl Device {
-    /// A kick on the send queue.
-    fn kick(&mut self) {
-        Engine::new().kick(self, 0, 0, SEND_SLOT);
+    /// A kick on a queue.
+    fn kick(&mut self, slot: u16) {
+        Engine::new().kick(self, 0, 0, slot);
     }
 }
 
@@ -288,6 +310,7 @@ impl Device {
 struct Owner {
     machine: Machine,
     send: SendRing<View, View>,
+    receive: RecvRing<View, View>,
     completions: CompletionRing<View, View>,
     events: EventRing<View, View>,
 }
@@ -306,9 +329,44 @@ impl Owner {
         self.send.ring()
     }
 
+    /// Sends a frame to itself. Returns whether a kick was asked for.
+    fn send_frame(&mut self, wr_id: u64) -> bool {
+        let operation = Operation::Frame {
+            node: 0,
+            meta: FrameMeta::default(),
+        };
+        let sges = [sge(FRAME, FRAME_LEN)];
+        let data = Data::Sges(&sges);
+        let request = SendRequest {
+            wr_id,
+            flags: WQE_SIGNALED,
+            operation,
+            data,
+        };
+        self.send.post(&request).expect("room");
+        self.send.ring()
+    }
+
+    /// Posts a buffer for half a frame. Returns whether a kick was asked for.
+    fn post_buffer(&mut self, wr_id: u64) -> bool {
+        let at = BUFFERS + wr_id * u64::from(FRAME_LEN / 2);
+        self.receive
+            .post(wr_id, &[sge(at, FRAME_LEN / 2)])
+            .expect("room");
+        self.receive.ring()
+    }
+
     /// Identities of all completions.
     fn drain(&mut self) -> Vec<u64> {
         std::iter::from_fn(|| self.completions.poll().map(|cqe| cqe.wr_id.get())).collect()
+    }
+}
+
+fn sge(addr: u64, len: u32) -> Sge {
+    Sge {
+        addr: U64::new(addr),
+        len: U32::new(len),
+        lkey: U32::new(DMA_LKEY),
     }
 }
 
@@ -351,7 +409,12 @@ fn set_up() -> (Device, Owner) {
         pd: U32::new(pd),
         send_cqn: U32::new(cqn),
         sq_slot: U16::new(SEND_SLOT),
-        rq_slot: U16::new(SLOT_NONE),
+        rq: direct(RECEIVE),
+        flags: QP_FLAG_PRIVILEGED,
+        log_rq: LOG,
+        log_rq_stride: 5,
+        recv_cqn: U32::new(cqn),
+        rq_slot: U16::new(RECEIVE_SLOT),
         ..CreateQp::default()
     };
     let qpn = node.create_qp(&machine, &qp).expect("queue pair");
@@ -365,10 +428,26 @@ fn set_up() -> (Device, Owner) {
         };
         engine.modify_qp(&mut device, 0, &body).expect("transition");
     }
+    machine.write_entry(TABLE, &qpn.to_le_bytes());
+    let filter = SetRxFilter {
+        flags: U32::new(RX_PROMISC),
+        ..SetRxFilter::default()
+    };
+    let rss = SetRss {
+        table: U64::new(TABLE),
+        count: U32::new(1),
+        ..SetRss::default()
+    };
+    device
+        .node
+        .set_rx_filter(&machine, &filter)
+        .expect("filter");
+    device.node.set_rss(&machine, &rss).expect("table");
     let view = |at: u64| View(machine.clone(), at);
     let owner = Owner {
         machine: machine.clone(),
         send: SendRing::new(view(SEND), view(SEND_SLOT.into()), LOG),
+        receive: RecvRing::new(view(RECEIVE), view(RECEIVE_SLOT.into()), LOG, 5),
         completions: CompletionRing::new(view(COMPLETION), view(COMPLETION_SLOT.into()), LOG),
         events: EventRing::new(view(EVENT), view(EVENT_SLOT.into()), LOG),
     };
@@ -389,13 +468,13 @@ fn a_request_that_asks_for_no_kick_is_served() {
         assert!(owner.post(1));
         // The kick of the first is being served while the others are posted.
         let serving = loom::thread::spawn(move || {
-            device.kick();
+            device.kick(SEND_SLOT);
             device
         });
         let asked = [owner.post(2), owner.post(3)];
         let mut device = serving.join().expect("no panic");
         if asked.contains(&true) {
-            device.kick();
+            device.kick(SEND_SLOT);
         }
         assert_eq!(owner.drain(), [1, 2, 3]);
     });
@@ -407,7 +486,7 @@ fn a_completion_that_arming_did_not_see_raises_an_event() {
     check(|| {
         let (mut device, mut owner) = set_up();
         owner.post(1);
-        let serving = loom::thread::spawn(move || device.kick());
+        let serving = loom::thread::spawn(move || device.kick(SEND_SLOT));
         let seen = owner.completions.arm(false);
         let event_seen = owner.events.arm();
         serving.join().expect("no panic");
@@ -430,10 +509,39 @@ fn polling_sees_whole_entries() {
         let (mut device, mut owner) = set_up();
         owner.post(1);
         owner.post(2);
-        let serving = loom::thread::spawn(move || device.kick());
+        let serving = loom::thread::spawn(move || device.kick(SEND_SLOT));
         let mut seen = owner.drain();
         serving.join().expect("no panic");
         seen.extend(owner.drain());
         assert_eq!(seen, [1, 2]);
+    });
+}
+
+/// A frame that has to wait for buffers is not forgotten: either it finds those that are posted meanwhile, or the owner
+/// is asked to kick.
+#[test]
+fn a_frame_that_waits_for_buffers_arrives() {
+    check(|| {
+        let (mut device, mut owner) = set_up();
+        // A first frame, so that the event index of the receive queue lies behind.
+        (
+            owner.post_buffer(0),
+            owner.post_buffer(1),
+            owner.send_frame(6),
+        );
+        device.kick(SEND_SLOT);
+        assert_eq!(owner.drain(), [0, 6]);
+        owner.receive.completed(2).expect("posted");
+        owner.send_frame(7);
+        let serving = loom::thread::spawn(move || {
+            device.kick(SEND_SLOT);
+            device
+        });
+        let asked = [owner.post_buffer(0), owner.post_buffer(1)];
+        let mut device = serving.join().expect("no panic");
+        if asked.contains(&true) {
+            device.kick(RECEIVE_SLOT);
+        }
+        assert_eq!(owner.drain(), [0, 7]);
     });
 }
