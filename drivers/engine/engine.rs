@@ -192,22 +192,19 @@ impl Engine {
     #[cold]
     fn waits_for_buffers<F: Fabric>(&self, fabric: &mut F, target: u16, qpn: u32) -> bool {
         let frame = self.request.opcode == Opcode::Frame;
-        let stalled = |pair: &QueuePair<_>| frame && pair.recv.stalled;
-        if fabric
+        let there = fabric
             .node(target)
-            .and_then(|(node, _)| node.pairs.get(qpn))
-            .is_some_and(stalled)
-        {
-            return false;
-        }
+            .and_then(|(node, _)| node.pairs.get(qpn));
+        let stalled = frame && there.is_some_and(|pair| pair.recv.stalled);
         let source = self.request.source;
         let wait = Wait::Buffers { node: target, qpn };
-        if let Some((node, platform)) = fabric.node_mut(source.node) {
+        if let Some((node, platform)) = fabric.node_mut(source.node).filter(|_| !stalled) {
             if node.wait_for_buffers(platform, source.qpn, wait) {
                 return true;
             }
         }
         if let Some((node, _)) = fabric.node_mut(target).filter(|_| frame) {
+            node.counters.rx_no_buffer.add(1);
             if let Some(pair) = node.pairs.get_mut(qpn) {
                 pair.recv.stalled = true;
             }

@@ -264,6 +264,8 @@ fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
     // The last one times out, the queue pair goes on.
     world.advance(1000);
     assert_eq!(a.statuses(), [WcStatus::RnrRetryExceeded as u8]);
+    assert_eq!(world.node(1).counters().rx_no_buffer.get(), 1);
+    assert_eq!(world.node(0).counters().tx_errors.get(), 1);
     b.buffers(1, 2048);
     a.send(1, &frame(node_mac(1), 0, 60), WQE_SIGNALED, 0);
     world.pump();

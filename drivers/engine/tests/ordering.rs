@@ -524,11 +524,9 @@ fn a_frame_that_waits_for_buffers_arrives() {
     check(|| {
         let (mut device, mut owner) = set_up();
         // A first frame, so that the event index of the receive queue lies behind.
-        (
-            owner.post_buffer(0),
-            owner.post_buffer(1),
-            owner.send_frame(6),
-        );
+        owner.post_buffer(0);
+        owner.post_buffer(1);
+        owner.send_frame(6);
         device.kick(SEND_SLOT);
         assert_eq!(owner.drain(), [0, 6]);
         owner.receive.completed(2).expect("posted");

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The specification (Documentation/controller.md) and the layouts in drivers/proto say the same.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "as above"
+)]
+
+use nupa_proto::{admin::*, cqe::*, doorbell::Slot, eqe::*, frame::*, regs, status::*, wqe::*};
+use std::mem::offset_of;
+
+const SPEC: &str = include_str!("../../../Documentation/controller.md");
+
+/// A field of a layout: name, offset, and bytes up to the next one.
+type Field = (&'static str, usize, usize);
+
+/// Offsets and sizes of all fields, in order; names that are missing would not compile.
+macro_rules! layout {
+    ($name:ident { $($field:ident),+ $(,)? }) => {{
+        let $name { $($field: _),+ } = <$name as zerocopy::FromZeros>::new_zeroed();
+        let starts = [$((stringify!($field), offset_of!($name, $field))),+];
+        let ends = starts.iter().skip(1).map(|(_, at)| *at).chain([size_of::<$name>()]);
+        let fields = starts.iter().zip(ends).map(|((name, at), end)| (*name, *at, end - at));
+        (stringify!($name), size_of::<$name>(), fields.collect::<Vec<Field>>())
+    }};
+}
+
+/// The cells of the table that follows a line.
+fn table(intro: &str) -> Vec<Vec<&'static str>> {
+    let at = SPEC
+        .find(intro)
+        .unwrap_or_else(|| panic!("no \"{intro}\" in the specification"));
+    let lines = SPEC[at..]
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .skip(2);
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
+        .collect()
+}
+
+#[test]
+fn layouts_are_those_of_the_specification() {
+    let layouts = [
+        layout!(FrameMeta {
+            gso_type,
+            flags,
+            gso_size,
+            header_len,
+            csum_start,
+            csum_offset,
+            vlan_tci,
+            hash
+        }),
+        layout!(Control {
+            opcode,
+            flags,
+            blocks,
+            data_count,
+            imm_or_key,
+            wr_id
+        }),
+        layout!(RemoteSegment {
+            addr,
+            rkey,
+            reserved
+        }),
+        layout!(DatagramSegment {
+            qpn,
+            qkey,
+            node,
+            reserved
+        }),
+        layout!(AtomicSegment { operand, compare }),
+        layout!(Sge { addr, len, lkey }),
+        layout!(FrameDescriptor { control, meta }),
+        layout!(RecvHeader {
+            wr_id,
+            sge_count,
+            reserved
+        }),
+        layout!(Cqe {
+            wr_id,
+            qpn,
+            byte_len,
+            opcode,
+            status,
+            flags,
+            vendor_error,
+            imm_or_key,
+            queue_index,
+            src_qpn,
+            src_node,
+            buffers,
+            reserved0,
+            frame,
+            reserved1,
+            valid
+        }),
+        layout!(Eqe {
+            event_type,
+            reserved0,
+            node,
+            object,
+            reserved1,
+            valid
+        }),
+        layout!(Slot {
+            index,
+            arm,
+            event,
+            reserved
+        }),
+        layout!(Command {
+            opcode,
+            command_id,
+            reserved,
+            body
+        }),
+        layout!(Completion {
+            command_id,
+            status,
+            valid,
+            body
+        }),
+        layout!(ById { id, reserved }),
+        layout!(BufferRef {
+            addr,
+            len,
+            reserved
+        }),
+        layout!(Created { id, reserved }),
+        layout!(PageList {
+            addr,
+            pages,
+            page_shift,
+            reserved
+        }),
+        layout!(DeviceLimits {
+            max_qp,
+            max_cq,
+            max_eq,
+            max_mr,
+            max_pd,
+            max_mr_size,
+            max_log_sq,
+            max_log_rq,
+            max_log_cq,
+            max_log_eq,
+            max_rx_addresses,
+            rss_entries,
+            max_rd_atomic,
+            reserved,
+            firmware,
+            reserved1
+        }),
+        layout!(NodeInfo { guid, epoch, up }),
+        layout!(CreateEq {
+            ring,
+            doorbell_page,
+            doorbell_slot,
+            vector,
+            log_entries,
+            reserved
+        }),
+        layout!(CreateCq {
+            ring,
+            doorbell_page,
+            doorbell_slot,
+            log_entries,
+            reserved,
+            eqn,
+            reserved1
+        }),
+        layout!(ModifyCq {
+            cqn,
+            usecs,
+            max_count
+        }),
+        layout!(CreateMr {
+            pages,
+            iova,
+            len,
+            pd,
+            access
+        }),
+        layout!(CreateQp {
+            sq,
+            rq,
+            qp_type,
+            flags,
+            log_sq,
+            log_rq,
+            log_rq_stride,
+            reserved,
+            pd,
+            send_cqn,
+            recv_cqn,
+            doorbell_page,
+            sq_slot,
+            rq_slot,
+            reserved1
+        }),
+        layout!(ModifyQp {
+            qpn,
+            mask,
+            state,
+            reserved,
+            remote_node,
+            remote_qpn,
+            remote_epoch,
+            access,
+            qkey,
+            rnr_timeout_us
+        }),
+        layout!(QpState {
+            state,
+            reserved,
+            sq_index,
+            rq_index,
+            reserved1
+        }),
+        layout!(SetRxFilter {
+            addresses,
+            count,
+            flags
+        }),
+        layout!(SetRss {
+            table,
+            count,
+            reserved
+        }),
+        layout!(PortCounters {
+            tx_frames,
+            tx_bytes,
+            rx_frames,
+            rx_bytes,
+            rx_no_buffer,
+            rx_filtered,
+            tx_rnr_waits,
+            tx_errors,
+            tx_messages,
+            tx_message_bytes,
+            rx_messages,
+            rx_message_bytes,
+            remote_access_errors,
+            bad_descriptors,
+            kicks,
+            interrupts
+        }),
+    ];
+    for (name, size, fields) in layouts {
+        let rows = table(&format!("\n`{name}`, {size} bytes:"));
+        let expected: Vec<[String; 3]> = fields
+            .iter()
+            .map(|(field, at, len)| [format!("0x{at:02x}"), len.to_string(), format!("`{field}`")])
+            .collect();
+        let found: Vec<[String; 3]> = rows
+            .iter()
+            .map(|row| [row[0], row[1], row[2]].map(String::from))
+            .collect();
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+/// Values and names of a table.
+fn values(intro: &str) -> Vec<(String, String)> {
+    table(intro)
+        .iter()
+        .map(|row| (row[0].into(), row[1].trim_matches('`').into()))
+        .collect()
+}
+
+#[test]
+fn enumerations_are_those_of_the_specification() {
+    macro_rules! check {
+        ($intro:expr, $name:ident) => {
+            let all = $name::ALL
+                .iter()
+                .map(|v| (v.to_wire().to_string(), format!("{v:?}")));
+            let hex = |(value, name): (String, String)| match value.strip_prefix("0x") {
+                None => (value, name),
+                Some(hex) => (
+                    u32::from_str_radix(hex, 16).expect("a number").to_string(),
+                    name,
+                ),
+            };
+            let found: Vec<_> = values($intro).into_iter().map(hex).collect();
+            assert_eq!(found, all.collect::<Vec<_>>());
+        };
+    }
+    check!("\n## Admin commands", AdminOpcode);
+    check!("\n| Value | Status |", AdminStatus);
+    check!("\n| Value | `QpType` |", QpType);
+    check!("\n## Queue pair states", QpStateCode);
+    check!("\n`status` of a completion", WcStatus);
+    check!("\n| Value | `EventType` |", EventType);
+    check!("\n| Value | `CqeOpcode` |", CqeOpcode);
+    check!("\n| Value | `Opcode` |", Opcode);
+    check!("\n| Value | `GsoType` |", GsoType);
+}
+
+#[test]
+fn registers_are_those_of_the_specification() {
+    let rows = table("\n## Registers");
+    let registers = [
+        (regs::REG_MAGIC, "REG_MAGIC"),
+        (regs::REG_VERSION, "REG_VERSION"),
+        (regs::REG_CAPS, "REG_CAPS"),
+        (regs::REG_STATUS, "REG_STATUS"),
+        (regs::REG_CONTROL, "REG_CONTROL"),
+        (regs::REG_NODE_ID, "REG_NODE_ID"),
+        (regs::REG_MAX_NODES, "REG_MAX_NODES"),
+        (regs::REG_NODE_GUID, "REG_NODE_GUID"),
+        (regs::REG_FABRIC_ID, "REG_FABRIC_ID"),
+        (regs::REG_LINK_SPEED, "REG_LINK_SPEED"),
+        (regs::REG_EPOCH, "REG_EPOCH"),
+        (regs::REG_DOORBELL_PAGES, "REG_DOORBELL_PAGES"),
+        (regs::REG_FAULT, "REG_FAULT"),
+        (regs::REG_ADMIN_SQ, "REG_ADMIN_SQ"),
+        (regs::REG_ADMIN_CQ, "REG_ADMIN_CQ"),
+        (regs::REG_ADMIN_SIZE, "REG_ADMIN_SIZE"),
+        (regs::REG_ADMIN_DOORBELL, "REG_ADMIN_DOORBELL"),
+    ];
+    let expected: Vec<_> = registers
+        .iter()
+        .map(|(at, name)| (format!("0x{at:02x}"), format!("`{name}`")))
+        .collect();
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (row[0].to_string(), row[2].to_string()))
+        .collect();
+    assert_eq!(found, expected);
+}
