@@ -8,7 +8,7 @@ use crate::{
     hal::{Clock, Platform},
     initiator::Fetched,
     node::Node,
-    qp::{QueuePair, Wait},
+    qp::Wait,
     request::{Landing, Outcome, Request},
     slots::Owner,
     span::{peek, scatter, transfer, Fault, Side, Spans},
