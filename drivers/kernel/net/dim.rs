@@ -6,19 +6,13 @@
 use crate::bindings;
 use kernel::{container_of, prelude::*, sync::Arc, types::Opaque};
 
-/// Moderation of a receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moderation {
-    /// Longest wait in microseconds.
-    pub usecs: u16,
-    /// Packets that end the wait.
-    pub packets: u16,
-}
+/// Number of levels: 0 stands for the least moderation, `LEVELS - 1` for the most.
+pub const LEVELS: usize = bindings::NET_DIM_PARAMS_NUM_PROFILES as usize;
 
 /// Takes over what was found.
 pub trait Apply: Send + Sync + 'static {
-    /// Sets the moderation. In a work queue, may sleep.
-    fn apply(&self, moderation: Moderation);
+    /// Sets the moderation of a level below [`LEVELS`]. In a work queue, may sleep.
+    fn apply(&self, level: usize);
 }
 
 /// Moderation of one receive queue. Dropping it waits for a running [`Apply::apply`].
@@ -61,11 +55,7 @@ impl<A: Apply> Dim<A> {
         // SAFETY: While this runs the state is "apply new profile", in which `net_dim()` leaves the structure alone; it
         // is left by the last store.
         unsafe {
-            let found = bindings::net_dim_get_rx_moderation((*dim).mode, (*dim).profile_ix.into());
-            this.target.apply(Moderation {
-                usecs: found.usec,
-                packets: found.pkts,
-            });
+            this.target.apply(usize::from((*dim).profile_ix));
             core::ptr::write_volatile(
                 &raw mut (*dim).state,
                 bindings::dim_state_DIM_START_MEASURE as u8,
