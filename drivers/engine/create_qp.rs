@@ -206,35 +206,9 @@ impl<S: Storage> Node<S> {
         body: &ModifyQp,
     ) -> Result<(), AdminStatus> {
         let (qpn, mask) = (body.qpn.get(), body.mask.get());
-        if mask & QP_MASK_QKEY != 0 {
-            return Err(AdminStatus::Unsupported);
-        }
-        if mask & !MASK != 0 || body.reserved != 0 || body.access.get() & !ACCESS_ALL != 0 {
-            return Err(AdminStatus::InvalidField);
-        }
+        let state = requested_state(body)?;
         let pair = self.pairs.get_mut(qpn).ok_or(AdminStatus::NoSuchObject)?;
-        if mask & QP_MASK_REMOTE != 0 {
-            if pair.kind != QpType::Rc {
-                return Err(AdminStatus::InvalidField);
-            }
-            if !matches!(pair.state, QpStateCode::Reset | QpStateCode::Init) {
-                return Err(AdminStatus::InvalidState);
-            }
-        }
-        let state = match mask & QP_MASK_STATE {
-            0 => None,
-            _ => {
-                let state = QpStateCode::try_from(body.state);
-                Some(state.map_err(|_| AdminStatus::InvalidField)?)
-            }
-        };
-        if let Some(state) = state {
-            let connects = state == QpStateCode::Rtr && pair.kind == QpType::Rc;
-            let unconnected = pair.remote.is_none() && mask & QP_MASK_REMOTE == 0;
-            if !pair.may_go_to(state) || (connects && unconnected) {
-                return Err(AdminStatus::InvalidState);
-            }
-        }
+        pair.check_change(mask, state)?;
         if mask & QP_MASK_REMOTE != 0 {
             pair.remote = Some(Remote {
                 node: body.remote_node.get(),
@@ -266,5 +240,41 @@ impl<S: Storage> Node<S> {
                 clear(platform, pair.page, slot);
             }
         }
+    }
+}
+
+/// Checks a modification by itself; returns the new state, if there is to be one.
+fn requested_state(body: &ModifyQp) -> Result<Option<QpStateCode>, AdminStatus> {
+    let mask = body.mask.get();
+    if mask & QP_MASK_QKEY != 0 {
+        return Err(AdminStatus::Unsupported);
+    }
+    if mask & !MASK != 0 || body.reserved != 0 || body.access.get() & !ACCESS_ALL != 0 {
+        return Err(AdminStatus::InvalidField);
+    }
+    if mask & QP_MASK_STATE == 0 {
+        return Ok(None);
+    }
+    let state = QpStateCode::try_from(body.state);
+    state.map(Some).map_err(|_| AdminStatus::InvalidField)
+}
+
+impl<P> QueuePair<P> {
+    /// Checks a modification against kind and state.
+    fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
+        let connects = mask & QP_MASK_REMOTE != 0;
+        if connects && self.kind != QpType::Rc {
+            return Err(AdminStatus::InvalidField);
+        }
+        if connects && !matches!(self.state, QpStateCode::Reset | QpStateCode::Init) {
+            return Err(AdminStatus::InvalidState);
+        }
+        let Some(state) = state else { return Ok(()) };
+        let needs_peer = state == QpStateCode::Rtr && self.kind == QpType::Rc;
+        let connected = connects || self.remote.is_some();
+        if !self.may_go_to(state) || (needs_peer && !connected) {
+            return Err(AdminStatus::InvalidState);
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     check::{Check, Refusal},
     descriptor::{Descriptor, Header},
     hal::{Memory, Platform, SlotWord},
-    node::Node,
+    node::{Node, Regions},
     qp::{QueuePair, Remote},
     request::Request,
     storage::Storage,
@@ -115,6 +115,50 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         Ok(header)
     }
 
+    /// Turns the descriptor at the head into a request.
+    #[inline]
+    fn compose<S: Storage<Pages = P>>(
+        &self,
+        platform: &impl Platform,
+        regions: &Regions<S>,
+        pushed: Option<u32>,
+        descriptor: &mut Descriptor,
+        request: &mut Request,
+    ) -> Result<(), Refusal> {
+        request.local.clear();
+        let header = match self.read_descriptor(platform, descriptor, pushed) {
+            Ok(header) => header,
+            Err(refusal) => {
+                // Where the next descriptor begins is unknown, so this one stands for all that are posted.
+                request.wr_id = descriptor.control().wr_id.get();
+                (request.opcode, request.behind) = (Opcode::Nop, self.send.posted);
+                return Err(refusal);
+            }
+        };
+        request.opcode = header.opcode;
+        request.wr_id = header.wr_id;
+        request.imm = header.imm_or_key;
+        request.behind = self.send.index.wrapping_add(u32::from(header.blocks));
+        request.signaled = header.has(WQE_SIGNALED) || self.flags & QP_FLAG_SIGNAL_ALL != 0;
+        request.solicited = header.has(WQE_SOLICITED);
+        request.inline = header.is_inline();
+        self.address(descriptor, &header, request)?;
+        let purpose = match header.opcode {
+            Opcode::Read => Purpose::Destination,
+            _ => Purpose::Source,
+        };
+        for sge in descriptor.sges(&header) {
+            let span = local::<S, _>(regions, self, &sge, purpose)?;
+            let pushed = request.local.push(span);
+            pushed.map_err(|_| Refusal::new(WcStatus::LocalLength, Check::Length))?;
+        }
+        request.len = match request.inline {
+            true => header.inline_len(),
+            false => request.local.total(),
+        };
+        Ok(())
+    }
+
     /// Fills in what goes to whom.
     #[inline]
     fn address(
@@ -153,9 +197,15 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
 }
 
 impl Request {
-    /// Whether the length is one that the operation may have.
+    /// Whether the length is one that the operation may have, and the node takes part in the fabric.
     #[inline]
-    fn check_length(&self) -> Result<(), Refusal> {
+    fn check(&self, up: bool) -> Result<(), Refusal> {
+        if self.opcode == Opcode::Nop {
+            return Ok(());
+        }
+        if !up {
+            return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        }
         let fits = match self.opcode {
             Opcode::Frame => (MIN_FRAME..=MAX_FRAME).contains(&self.len),
             _ => self.len <= MAX_MESSAGE,
@@ -213,46 +263,8 @@ impl<S: Storage> Node<S> {
             None => return Fetched::Doorbell,
         }
         request.source = source;
-        request.local.clear();
-        let header = match pair.read_descriptor(platform, descriptor, pushed) {
-            Ok(header) => header,
-            Err(refusal) => {
-                // Where the next descriptor begins is unknown, so this one stands for all that are posted.
-                request.wr_id = descriptor.control().wr_id.get();
-                (request.opcode, request.behind) = (Opcode::Nop, pair.send.posted);
-                return Fetched::Refused(refusal);
-            }
-        };
-        request.opcode = header.opcode;
-        request.wr_id = header.wr_id;
-        request.imm = header.imm_or_key;
-        request.behind = pair.send.index.wrapping_add(u32::from(header.blocks));
-        request.signaled = header.has(WQE_SIGNALED) || pair.flags & QP_FLAG_SIGNAL_ALL != 0;
-        request.solicited = header.has(WQE_SOLICITED);
-        request.inline = header.is_inline();
-        if let Err(refusal) = pair.address(descriptor, &header, request) {
-            return Fetched::Refused(refusal);
-        }
-        let purpose = match header.opcode {
-            Opcode::Read => Purpose::Destination,
-            _ => Purpose::Source,
-        };
-        for sge in descriptor.sges(&header) {
-            match local::<S, _>(regions, pair, &sge, purpose) {
-                Ok(span) if request.local.push(span).is_ok() => {}
-                Ok(_) => {
-                    return Fetched::Refused(Refusal::new(WcStatus::LocalLength, Check::Length))
-                }
-                Err(refusal) => return Fetched::Refused(refusal),
-            }
-        }
-        request.len = match request.inline {
-            true => header.inline_len(),
-            false => request.local.total(),
-        };
-        match request.check_length() {
-            _ if request.opcode == Opcode::Nop => Fetched::Request,
-            Ok(()) if !up => Fetched::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node)),
+        let composed = pair.compose::<S>(platform, regions, pushed, descriptor, request);
+        match composed.and_then(|()| request.check(up)) {
             Ok(()) => Fetched::Request,
             Err(refusal) => Fetched::Refused(refusal),
         }
