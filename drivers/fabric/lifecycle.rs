@@ -282,6 +282,10 @@ impl Controller {
                 Err(error) => {
                     dev_err!(self.device(), "attempt {attempt} of {ATTEMPTS} to start the controller failed: {error:?}\n");
                     self.stop(true);
+                    // One that is silent right after a reset will not find its voice: unbinding waits for this.
+                    if error == ETIMEDOUT {
+                        break;
+                    }
                 }
             }
             if attempt < ATTEMPTS {
