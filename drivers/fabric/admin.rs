@@ -140,13 +140,19 @@ impl AdminQueue {
     }
 
     /// Starts the function on new rings. Sleeps.
-    pub(crate) fn start(&self, device: &BoundDevice, registers: &Registers) -> Result {
+    pub(crate) fn start(
+        &self,
+        device: &BoundDevice,
+        registers: &Registers,
+        doorbells: Option<u64>,
+    ) -> Result {
         let ring = Ring::new(device)?;
         let mut inner = self.inner.lock();
         registers.start(
             ring.commands.address(),
             ring.completions.address(),
             LOG_ENTRIES,
+            doorbells,
         )?;
         inner.ring = Some(ring);
         inner.broken = false;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Doorbell pages, BAR 2, and the slots of queues in them.
+//! Doorbell pages, and the slots of queues in them.
+//!
+//! The shared pages are in memory of ours if the function can do that, and else in BAR 2: memory costs neither a bus
+//! access nor, in a guest, a trap. Kicks always go to BAR 2.
 
 use crate::{
     identity::{check_doorbells, Unfit},
@@ -13,11 +16,14 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk::pci::full_fence;
+use nk::{bound::BoundDevice, pci::full_fence, ring::RingMemory};
 use nupa_engine::{client, hal::SlotWord};
 use nupa_proto::{
-    doorbell::{kick_offset, push_offset, slot_offset, PAIR_SIZE, PUSH_SLOTS},
-    regs::BAR_DOORBELL,
+    doorbell::{
+        host_push_offset, host_slot_offset, kick_offset, push_offset, slot_offset, PAGE_SIZE,
+        PAIR_SIZE, PUSH_SLOTS,
+    },
+    regs::{BAR_DOORBELL, CAP_HOST_DOORBELLS},
     wqe::BLOCK_SIZE,
 };
 
@@ -25,13 +31,21 @@ use nupa_proto::{
 #[pin_data]
 pub(crate) struct Doorbells {
     bar: Devres<pci::Bar<'static>>,
+    /// The shared pages, if they are not in the BAR.
+    memory: Option<RingMemory>,
     #[pin]
     slots: Mutex<SlotMap>,
 }
 
 impl Doorbells {
     /// Maps the BAR, of which the function says that it has `pages` page pairs; the inner error says that it has none.
-    pub(crate) fn new(pdev: &pci::Device<Bound>, pages: u32) -> Result<Result<Arc<Self>, Unfit>> {
+    ///
+    /// `caps` are the function's capabilities. May sleep.
+    pub(crate) fn new(
+        pdev: &pci::Device<Bound>,
+        pages: u32,
+        caps: u64,
+    ) -> Result<Result<Arc<Self>, Unfit>> {
         let bar = pdev.iomap_region(u32::from(BAR_DOORBELL), c"nupa_fabric")?;
         let room =
             u32::try_from(bar.maxsize().checked_div(PAIR_SIZE).unwrap_or(0)).unwrap_or(u32::MAX);
@@ -39,12 +53,27 @@ impl Doorbells {
         if let Err(unfit) = check_doorbells(pages) {
             return Ok(Err(unfit));
         }
+        let memory = match caps & CAP_HOST_DOORBELLS {
+            0 => None,
+            _ => {
+                let bytes = usize::try_from(pages)?
+                    .checked_mul(PAGE_SIZE)
+                    .ok_or(EINVAL)?;
+                Some(RingMemory::new(&BoundDevice::new(pdev.as_ref())?, bytes)?)
+            }
+        };
         let bar = bar.into_devres()?;
         let doorbells = pin_init!(Self {
             bar,
+            memory,
             slots <- new_mutex!(SlotMap::new(pages)),
         });
         Arc::pin_init(doorbells, GFP_KERNEL).map(Ok)
+    }
+
+    /// Where the shared pages are, if they are in memory, for the function to be told when it is started.
+    pub(crate) fn memory_address(&self) -> Option<u64> {
+        self.memory.as_ref().map(RingMemory::dma_address)
     }
 
     fn write32(&self, offset: usize, value: u32) {
@@ -93,6 +122,12 @@ impl Slot {
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
+
+    /// Where a word of the slot is in pages that are in memory.
+    #[inline]
+    fn memory_offset(&self, word: SlotWord) -> usize {
+        host_slot_offset(self.page, self.number).wrapping_add(word.offset())
+    }
 }
 
 impl Drop for Slot {
@@ -105,6 +140,9 @@ impl Drop for Slot {
 impl client::Doorbell for Slot {
     #[inline]
     fn load(&self, word: SlotWord) -> u32 {
+        if let Some(memory) = &self.doorbells.memory {
+            return memory.load_acquire(self.memory_offset(word));
+        }
         let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
         let value = self
             .doorbells
@@ -116,6 +154,9 @@ impl client::Doorbell for Slot {
 
     #[inline]
     fn store(&self, word: SlotWord, value: u32) {
+        if let Some(memory) = &self.doorbells.memory {
+            return memory.store_release(self.memory_offset(word), value);
+        }
         self.doorbells.write32(
             slot_offset(self.page, self.number).wrapping_add(word.offset()),
             value,
@@ -140,6 +181,13 @@ impl client::Doorbell for Slot {
         let Some(bar) = self.doorbells.bar.try_access() else {
             return true;
         };
+        let kick = kick_offset(self.page, self.number).wrapping_add(4);
+        if let Some(memory) = &self.doorbells.memory {
+            memory.write(host_push_offset(self.page, self.number), block);
+            full_fence();
+            let _ = bar.try_write32(index, kick);
+            return true;
+        }
         let base = push_offset(self.page, self.number);
         for (offset, unit) in (base..).step_by(8).zip(block.chunks_exact(8)) {
             let unit = unit
@@ -148,7 +196,7 @@ impl client::Doorbell for Slot {
                 .fold(0, |unit, &byte| unit << 8 | u64::from(byte));
             let _ = bar.try_write64(unit, offset);
         }
-        let _ = bar.try_write32(index, kick_offset(self.page, self.number).wrapping_add(4));
+        let _ = bar.try_write32(index, kick);
         true
     }
 }

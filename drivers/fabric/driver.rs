@@ -73,7 +73,7 @@ impl<'bound> Function<'bound> {
         nk::pci::enable(pdev)?;
         let registers = Registers::new(pdev)?;
         let identity = registers.identify()?.map_err(|unfit| refuse(pdev, unfit))?;
-        let doorbells = Doorbells::new(pdev, identity.doorbell_pages)?;
+        let doorbells = Doorbells::new(pdev, identity.doorbell_pages, identity.caps)?;
         let doorbells = doorbells.map_err(|unfit| refuse(pdev, unfit))?;
         let granted = grant_vectors(pdev)?;
         let vectors = make_vectors(granted.count())?;

@@ -60,6 +60,9 @@ impl Controller {
                 "admin ring unusable: DMA may be blocked, check the IOMMU"
             }
             Ok(regs::FAULT_ADMIN_INDEX) => "admin producer index out of range",
+            Ok(regs::FAULT_DOORBELL_MEMORY) => {
+                "doorbell pages unusable: DMA may be blocked, check the IOMMU"
+            }
             Ok(regs::FAULT_EVENT_QUEUE) => "event queue overflowed or could not be written",
             Ok(_) => "unknown reason, the controller is newer than the driver",
             Err(_) => "it is gone",
@@ -89,7 +92,11 @@ impl Controller {
         }
         self.bus.allow();
         self.admin
-            .start(self.bound(), &self.registers)
+            .start(
+                self.bound(),
+                &self.registers,
+                self.doorbells().memory_address(),
+            )
             .inspect_err(|error| {
                 dev_err!(
                     self.device(),

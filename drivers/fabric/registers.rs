@@ -133,7 +133,17 @@ impl Registers {
     }
 
     /// Starts the function on new admin rings. Sleeps; `ETIMEDOUT` if it does not get ready, `EIO` if it refuses.
-    pub(crate) fn start(&self, admin_sq: u64, admin_cq: u64, log_entries: u32) -> Result {
+    /// `doorbells` is the address of doorbell pages in memory, if that is where they are.
+    pub(crate) fn start(
+        &self,
+        admin_sq: u64,
+        admin_cq: u64,
+        log_entries: u32,
+        doorbells: Option<u64>,
+    ) -> Result {
+        if let Some(address) = doorbells {
+            self.write64(regs::REG_DOORBELL_MEMORY, address)?;
+        }
         self.write64(regs::REG_ADMIN_SQ, admin_sq)?;
         self.write64(regs::REG_ADMIN_CQ, admin_cq)?;
         self.write32(regs::REG_ADMIN_SIZE, log_entries)?;

@@ -6,6 +6,10 @@
 //! it is created, and only kicks on the trapped page of the same pair reach it, so a user context that maps one pair
 //! can ring nothing but its own queues.
 //!
+//! A driver may keep the shared pages in its own memory instead ([`crate::regs::REG_DOORBELL_MEMORY`]): those of the
+//! BAR are then not used, page `i` is at `i * PAGE_SIZE` from the address that the driver gave, and everything else
+//! stays as it is. The owner's accesses are then plain memory accesses, which no bus and no hypervisor sees.
+//!
 //! Ringing (send and receive queues): write descriptors; store the producer index into the slot's `index` with release
 //! order; full fence; load `event`; if [`need_kick`] says so, store the index to the trapped page at the slot's offset.
 //! The device drains the queue, stores to `event` the index past which it wants to be told, fences, and looks at
@@ -93,6 +97,12 @@ pub const fn slot_offset(page: u32, slot: u16) -> usize {
     page as usize * PAIR_SIZE + slot as usize * SLOT_SIZE
 }
 
+/// Offset of a slot in doorbell pages that lie in the host's memory.
+#[inline]
+pub const fn host_slot_offset(page: u32, slot: u16) -> usize {
+    page as usize * PAGE_SIZE + slot as usize * SLOT_SIZE
+}
+
 /// Offset in BAR 2 of the kick word of a slot, in the trapped page of a pair.
 #[inline]
 pub const fn kick_offset(page: u32, slot: u16) -> usize {
@@ -104,6 +114,12 @@ pub const fn kick_offset(page: u32, slot: u16) -> usize {
 #[inline]
 pub const fn push_offset(page: u32, slot: u16) -> usize {
     page as usize * PAIR_SIZE + PUSH_OFFSET + slot as usize * PUSH_SLOT_SIZE
+}
+
+/// Offset of a push slot in doorbell pages that lie in the host's memory.
+#[inline]
+pub const fn host_push_offset(page: u32, slot: u16) -> usize {
+    page as usize * PAGE_SIZE + PUSH_OFFSET + slot as usize * PUSH_SLOT_SIZE
 }
 
 #[cfg(test)]
@@ -125,10 +141,15 @@ mod tests {
 
     #[test]
     fn pages_do_not_overlap() {
-        assert_eq!(PUSH_OFFSET + usize::from(PUSH_SLOTS) * PUSH_SLOT_SIZE, PAGE_SIZE);
+        assert_eq!(
+            PUSH_OFFSET + usize::from(PUSH_SLOTS) * PUSH_SLOT_SIZE,
+            PAGE_SIZE
+        );
         assert_eq!(kick_offset(0, 0), PAGE_SIZE);
         assert_eq!(slot_offset(1, 0), PAIR_SIZE);
         assert!(kick_offset(0, SLOTS - 1) < PAIR_SIZE);
+        assert_eq!(host_slot_offset(1, 0), PAGE_SIZE);
+        assert_eq!(host_push_offset(0, PUSH_SLOTS), PAGE_SIZE);
     }
 
     #[test]

@@ -57,6 +57,9 @@ pub const REG_ADMIN_CQ: usize = 0x48;
 pub const REG_ADMIN_SIZE: usize = 0x50;
 /// WO u32: free-running producer index of the admin submission ring; the write starts execution.
 pub const REG_ADMIN_DOORBELL: usize = 0x54;
+/// RW u64: DMA address of the shared doorbell pages in the host's memory, one behind the other, 4 KiB aligned; 0: they
+/// are in BAR 2. Only with [`CAP_HOST_DOORBELLS`]; taken over when the function is enabled, zeroed by a reset.
+pub const REG_DOORBELL_MEMORY: usize = 0x58;
 
 /// Value of [`REG_MAGIC`]: "NUPA".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NUPA");
@@ -90,6 +93,8 @@ pub const FAULT_ADMIN_RING: u32 = 1;
 pub const FAULT_ADMIN_INDEX: u32 = 2;
 /// The event queue that takes node and link events overflowed or could not be written.
 pub const FAULT_EVENT_QUEUE: u32 = 3;
+/// [`REG_DOORBELL_MEMORY`] is not aligned, or not all of it can be read and written.
+pub const FAULT_DOORBELL_MEMORY: u32 = 4;
 
 /// RC queue pairs.
 pub const CAP_RC: u64 = 1 << 0;
@@ -109,3 +114,5 @@ pub const CAP_MEM_MGT: u64 = 1 << 6;
 pub const CAP_MW: u64 = 1 << 7;
 /// FLUSH and ATOMIC_WRITE.
 pub const CAP_FLUSH: u64 = 1 << 8;
+/// Shared doorbell pages may lie in the host's memory, and better do: see [`crate::doorbell`].
+pub const CAP_HOST_DOORBELLS: u64 = 1 << 9;

@@ -20,6 +20,19 @@ pub struct FabricConfig {
     pub link_speed_mbps: u32,
     /// Doorbell page pairs of each controller; 1 to [`MAX_DOORBELL_PAGES`].
     pub doorbell_pages: u32,
+    /// Where the shared doorbell pages are.
+    pub doorbells: DoorbellPlace,
+}
+
+/// Where the shared doorbell pages are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DoorbellPlace {
+    /// In the guest's memory, if its driver knows how to; no BAR is to be mapped then, so that a VMM need not wait
+    /// for the answer to a kick.
+    #[default]
+    Guest,
+    /// In the BAR, which guests map.
+    Bar,
 }
 
 impl Default for FabricConfig {
@@ -29,6 +42,7 @@ impl Default for FabricConfig {
             fabric_id: 1,
             link_speed_mbps: 256_000,
             doorbell_pages: 16,
+            doorbells: DoorbellPlace::default(),
         }
     }
 }

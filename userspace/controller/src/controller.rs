@@ -11,7 +11,7 @@ use nupa_proto::regs;
 
 use crate::admin_queue::AdminQueue;
 use crate::clock::Clock;
-use crate::config::FabricConfig;
+use crate::config::{DoorbellPlace, FabricConfig};
 use crate::fault::Fault;
 use crate::log_limit::LogLimit;
 use crate::platform::NodePlatform;
@@ -47,7 +47,10 @@ impl Controller {
         let registers = Registers {
             version: regs::VERSION,
             magic: regs::MAGIC,
-            caps: CAPS,
+            caps: match config.doorbells {
+                DoorbellPlace::Guest => CAPS | regs::CAP_HOST_DOORBELLS,
+                DoorbellPlace::Bar => CAPS,
+            },
             status: 0,
             node: id,
             max_nodes: config.max_nodes,
@@ -61,6 +64,7 @@ impl Controller {
             admin_sq: 0,
             admin_cq: 0,
             admin_size: 0,
+            doorbell_memory: 0,
         };
         Self {
             node,
@@ -106,6 +110,8 @@ impl Controller {
         self.registers.admin_sq = 0;
         self.registers.admin_cq = 0;
         self.registers.admin_size = 0;
+        self.registers.doorbell_memory = 0;
+        self.platform.doorbell_memory = None;
     }
 
     /// Misbehaves from now on. What depends on the engine is the fabric's to do.

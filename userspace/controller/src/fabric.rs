@@ -15,7 +15,7 @@ use nupa_engine::fabric::Fabric as _;
 use nupa_proto::regs;
 
 use crate::clock::Clock;
-use crate::config::FabricConfig;
+use crate::config::{DoorbellPlace, FabricConfig};
 use crate::controller::Controller;
 use crate::doorbells::{self, DoorbellPages};
 use crate::error::FabricError;
@@ -35,6 +35,7 @@ pub struct Fabric {
     nodes: Nodes,
     engine: Engine,
     doorbell_pages: u32,
+    doorbells: DoorbellPlace,
     /// The caller polls doorbells.
     polling: bool,
 }
@@ -49,6 +50,7 @@ impl Fabric {
             nodes: Nodes(controllers.collect()),
             engine: Engine::new(),
             doorbell_pages: config.doorbell_pages,
+            doorbells: config.doorbells,
             polling: false,
         })
     }
@@ -64,6 +66,7 @@ impl Fabric {
         if controller.platform.attachment.is_some() {
             return Err(FabricError::Connected(node));
         }
+        controller.platform.memory.set_reachable(true);
         controller.platform.attachment = Some(Attachment {
             doorbells: DoorbellPages::new(node, pages)?,
             interrupts,
@@ -91,6 +94,14 @@ impl Fabric {
         if let Some(controller) = self.nodes.get_mut(node) {
             controller.clear();
             tracing::debug!(node, epoch = controller.node.epoch(), "function reset");
+        }
+    }
+
+    /// Follows Bus Master Enable of the function: without it, the function neither accesses memory nor interrupts.
+    /// Counts as set for a guest that has just arrived.
+    pub fn set_bus_master(&mut self, node: u16, on: bool) {
+        if let Some(controller) = self.nodes.get_mut(node) {
+            controller.platform.memory.set_reachable(on);
         }
     }
 
@@ -132,8 +143,12 @@ impl Fabric {
     }
 
     /// Ranges of the doorbell BAR that guests map: the shared pages.
+    /// None if those are in the guest's memory.
     pub fn doorbell_mmap_areas(&self) -> impl Iterator<Item = Range<u64>> {
-        doorbells::mmap_areas(self.doorbell_pages)
+        doorbells::mmap_areas(match self.doorbells {
+            DoorbellPlace::Bar => self.doorbell_pages,
+            DoorbellPlace::Guest => 0,
+        })
     }
 
     /// Does what is due: timers, and queues whose share was used up. Returns the time, on the fabric's clock, of the

@@ -36,7 +36,7 @@ mod stats;
 mod storage;
 
 pub use clock::{Clock, MonotonicClock};
-pub use config::{FabricConfig, MAX_DOORBELL_PAGES, MAX_NODES};
+pub use config::{DoorbellPlace, FabricConfig, MAX_DOORBELL_PAGES, MAX_NODES};
 pub use error::FabricError;
 pub use fabric::Fabric;
 pub use fault::{Fault, UnknownFault};

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use guestmem::GuestMemory;
+use guestmem::{GuestMemory, Rights};
 use nupa_engine::hal::{AccessError, Memory};
 
 use crate::fault::Fault;
@@ -14,6 +14,8 @@ use crate::random;
 #[derive(Debug, Default)]
 pub(crate) struct NodeMemory {
     guest: GuestMemory,
+    /// Bus Master Enable is off: nothing can be reached.
+    revoked: Cell<bool>,
     fault: Cell<Fault>,
     /// While a fault is on: where the last write began and how long it was.
     last_write: Cell<(u64, usize)>,
@@ -33,6 +35,39 @@ impl NodeMemory {
     /// The guest's memory.
     pub(crate) fn guest(&self) -> &GuestMemory {
         &self.guest
+    }
+
+    /// Follows Bus Master Enable.
+    pub(crate) fn set_reachable(&self, on: bool) {
+        self.revoked.set(!on);
+    }
+
+    /// Whether the function may access memory.
+    #[inline]
+    pub(crate) fn is_reachable(&self) -> bool {
+        !self.revoked.get()
+    }
+
+    /// The guest's memory, if the function may access it.
+    #[inline]
+    fn reach(&self) -> Result<&GuestMemory, AccessError> {
+        if self.revoked.get() {
+            return Err(AccessError);
+        }
+        Ok(&self.guest)
+    }
+
+    /// Loads a little-endian word, after which what its writer wrote before it can be read.
+    #[inline]
+    pub(crate) fn load_acquire(&self, addr: u64) -> Result<u32, AccessError> {
+        let word = self.reach()?.load_u32(addr);
+        word.map(u32::from_le).map_err(|_| AccessError)
+    }
+
+    /// Checks that a range can be read and written.
+    pub(crate) fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
+        let checked = self.reach()?.check(addr, len, Rights::ReadWrite);
+        checked.map_err(|_| AccessError)
     }
 
     /// Spoils ring entries from now on, if the fault is of that kind.
@@ -74,7 +109,7 @@ impl NodeMemory {
 impl Memory for NodeMemory {
     #[inline]
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
-        self.guest.read(addr, buf).map_err(|_| AccessError)
+        self.reach()?.read(addr, buf).map_err(|_| AccessError)
     }
 
     #[inline]
@@ -82,7 +117,7 @@ impl Memory for NodeMemory {
         if self.is_faulty() {
             self.last_write.set((addr, bytes.len()));
         }
-        self.guest.write(addr, bytes).map_err(|_| AccessError)
+        self.reach()?.write(addr, bytes).map_err(|_| AccessError)
     }
 
     #[inline]
@@ -90,12 +125,12 @@ impl Memory for NodeMemory {
         if self.is_faulty() {
             self.spoil(addr)?;
         }
-        let stored = self.guest.store_u32(addr, value.to_le());
+        let stored = self.reach()?.store_u32(addr, value.to_le());
         stored.map_err(|_| AccessError)
     }
 
     #[inline]
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
-        GuestMemory::copy(&self.guest, from, &target.guest, to, len).map_err(|_| AccessError)
+        GuestMemory::copy(self.reach()?, from, target.reach()?, to, len).map_err(|_| AccessError)
     }
 }

@@ -11,7 +11,7 @@ use nupa_proto::regs::MSIX_VECTORS;
 use nupa_proto::wqe::BLOCK_SIZE;
 
 use crate::clock::Clock;
-use crate::doorbells::DoorbellPages;
+use crate::doorbells::{DoorbellMemory, DoorbellPages};
 use crate::memory::NodeMemory;
 use crate::random;
 
@@ -35,6 +35,8 @@ pub(crate) struct NodePlatform {
     pub(crate) memory: NodeMemory,
     /// The guest, if there is one.
     pub(crate) attachment: Option<Attachment>,
+    /// The doorbell pages that its driver keeps in its own memory; without, those of the attachment count.
+    pub(crate) doorbell_memory: Option<DoorbellMemory>,
     clock: Rc<dyn Clock>,
 }
 
@@ -44,6 +46,7 @@ impl NodePlatform {
         Self {
             memory: NodeMemory::default(),
             attachment: None,
+            doorbell_memory: None,
             clock,
         }
     }
@@ -57,18 +60,27 @@ impl hal::Doorbells for NodePlatform {
 
     #[inline]
     fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
+        if let Some(pages) = &self.doorbell_memory {
+            return pages.load(&self.memory, page, slot, word);
+        }
         let attachment = self.attachment.as_ref();
         attachment.map_or(0, |guest| guest.doorbells.load(page, slot, word))
     }
 
     #[inline]
     fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32) {
+        if let Some(pages) = &self.doorbell_memory {
+            return pages.store(&self.memory, page, slot, word, value);
+        }
         if let Some(guest) = &self.attachment {
             guest.doorbells.store(page, slot, word, value);
         }
     }
 
     fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
+        if let Some(pages) = &self.doorbell_memory {
+            return pages.push_block(&self.memory, page, slot, block);
+        }
         let attachment = self.attachment.as_ref();
         attachment.is_some_and(|guest| guest.doorbells.push_block(page, slot, block))
     }
@@ -85,7 +97,9 @@ impl hal::Interrupts for NodePlatform {
     }
 
     fn raise(&self, vector: u16) {
-        if let Some(guest) = &self.attachment {
+        // An MSI-X message is a memory write: without the right to make one there is none.
+        let may = self.memory.is_reachable();
+        if let Some(guest) = self.attachment.as_ref().filter(|_| may) {
             guest.interrupts.raise(vector);
         }
     }

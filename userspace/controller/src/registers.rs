@@ -41,6 +41,8 @@ pub(crate) struct Registers {
     pub(crate) admin_cq: u64,
     /// `REG_ADMIN_SIZE`.
     pub(crate) admin_size: u32,
+    /// `REG_DOORBELL_MEMORY`.
+    pub(crate) doorbell_memory: u64,
 }
 
 /// What the writer of a register asks the function to do.
@@ -98,6 +100,7 @@ impl Registers {
             regs::REG_FABRIC_ID => Some(self.fabric_id),
             regs::REG_ADMIN_SQ => Some(self.admin_sq),
             regs::REG_ADMIN_CQ => Some(self.admin_cq),
+            regs::REG_DOORBELL_MEMORY => Some(self.doorbell_memory),
             _ => None,
         }
     }
@@ -133,6 +136,7 @@ impl Registers {
         match register {
             regs::REG_ADMIN_SQ => self.admin_sq = value,
             regs::REG_ADMIN_CQ => self.admin_cq = value,
+            regs::REG_DOORBELL_MEMORY => self.doorbell_memory = value,
             _ => return Effect::Refused,
         }
         Effect::None
@@ -141,6 +145,7 @@ impl Registers {
     fn write_narrow(&mut self, register: usize, value: u32) -> Effect {
         const SQ_HIGH: usize = regs::REG_ADMIN_SQ + 4;
         const CQ_HIGH: usize = regs::REG_ADMIN_CQ + 4;
+        const DOORBELL_HIGH: usize = regs::REG_DOORBELL_MEMORY + 4;
         match register {
             regs::REG_CONTROL => return self.write_control(value),
             regs::REG_ADMIN_DOORBELL => return Effect::AdminDoorbell(value),
@@ -149,6 +154,10 @@ impl Registers {
             regs::REG_ADMIN_CQ => self.admin_cq = with_low(self.admin_cq, value),
             SQ_HIGH => self.admin_sq = with_high(self.admin_sq, value),
             CQ_HIGH => self.admin_cq = with_high(self.admin_cq, value),
+            regs::REG_DOORBELL_MEMORY => {
+                self.doorbell_memory = with_low(self.doorbell_memory, value);
+            }
+            DOORBELL_HIGH => self.doorbell_memory = with_high(self.doorbell_memory, value),
             _ => return Effect::Refused,
         }
         Effect::None

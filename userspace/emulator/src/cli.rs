@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use nupa_controller::{Fault, MAX_NODES};
+use nupa_controller::{DoorbellPlace, Fault, MAX_NODES};
 
 /// Most nodes of one process; node id 0 stays free, so that nodeN.sock is node N.
 pub(crate) const MOST_NODES: u16 = MAX_NODES - 1;
@@ -38,6 +38,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MBPS", default_value_t = 256_000)]
     pub(crate) link_speed: u32,
 
+    /// Where doorbells are kept: in the guests' memory, or in a BAR that guests map, which
+    /// makes QEMU wait for the answer to each kick
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = Doorbells::Guest)]
+    pub(crate) doorbells: Doorbells,
+
     /// When to poll doorbells instead of waiting for kicks: "auto" (where cores are free),
     /// "never", or for so many microseconds after the last work
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -55,6 +60,24 @@ pub(crate) struct Args {
     /// How to log (to standard error)
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
+}
+
+/// Where doorbells are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Doorbells {
+    /// In the guests' memory.
+    Guest,
+    /// In a BAR.
+    Bar,
+}
+
+impl From<Doorbells> for DoorbellPlace {
+    fn from(doorbells: Doorbells) -> Self {
+        match doorbells {
+            Doorbells::Guest => Self::Guest,
+            Doorbells::Bar => Self::Bar,
+        }
+    }
 }
 
 /// When to poll doorbells.

@@ -41,6 +41,7 @@ impl Function {
         let config = config_space(fabric)?;
         let vectors = Rc::new(RefCell::new(EventFds::new(regs::MSIX_VECTORS.into())));
         fabric.connect(node, Box::new(Vectors(Rc::clone(&vectors))))?;
+        fabric.set_bus_master(node, config.bus_master());
         let areas = fabric.doorbell_mmap_areas();
         let areas = areas.map(|range| Area {
             offset: range.start,
@@ -101,6 +102,13 @@ impl Plugged<'_> {
     fn reset_function(&mut self) {
         self.function.config.reset();
         self.fabric.reset(self.function.node);
+        self.follow_bus_master();
+    }
+
+    /// Lets the controller do what the guest allows the function.
+    fn follow_bus_master(&mut self) {
+        let allowed = self.function.config.bus_master();
+        self.fabric.set_bus_master(self.function.node, allowed);
     }
 }
 
@@ -113,10 +121,12 @@ impl Device for Plugged<'_> {
                     regs::BAR_DOORBELL => self.fabric.doorbell_file(self.function.node),
                     _ => None,
                 };
-                let mmap = file.map(|file| Mmap {
-                    file,
-                    areas: &self.function.areas,
-                });
+                let mmap = file
+                    .filter(|_| !self.function.areas.is_empty())
+                    .map(|file| Mmap {
+                        file,
+                        areas: &self.function.areas,
+                    });
                 Region {
                     size: self.fabric.bar_size(bar),
                     mmap,
@@ -149,9 +159,11 @@ impl Device for Plugged<'_> {
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
         if region == region_index::CONFIG {
-            if self.function.config.write(offset, data).function_reset {
+            let effects = self.function.config.write(offset, data);
+            if effects.function_reset {
                 self.reset_function();
             }
+            self.follow_bus_master();
             return Ok(());
         }
         let bar = u8::try_from(region).map_err(|_| Errno::INVAL)?;

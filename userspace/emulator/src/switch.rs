@@ -42,6 +42,7 @@ impl Switch {
             max_nodes: args.nodes.saturating_add(1),
             fabric_id: random_id()?,
             link_speed_mbps: args.link_speed,
+            doorbells: args.doorbells.into(),
             ..FabricConfig::default()
         };
         let mut fabric = Fabric::new(&config, &clock)?;

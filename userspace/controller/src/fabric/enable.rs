@@ -11,6 +11,7 @@ use super::Fabric;
 use crate::admin;
 use crate::admin_queue::AdminQueue;
 use crate::body::{Body, EMPTY};
+use crate::doorbells::DoorbellMemory;
 use crate::fault::Fault;
 use crate::random;
 
@@ -33,8 +34,19 @@ impl Fabric {
             registers.admin_cq,
             registers.admin_size,
         );
+        let doorbells = match registers.doorbell_memory {
+            0 => Ok(None),
+            base => {
+                let pages = registers.doorbell_pages;
+                DoorbellMemory::new(&controller.platform.memory, base, pages).map(Some)
+            }
+        };
+        let Ok(doorbells) = doorbells else {
+            return self.fail(node, regs::FAULT_DOORBELL_MEMORY);
+        };
         match queue {
             Ok(queue) => {
+                controller.platform.doorbell_memory = doorbells;
                 controller.admin = Some(queue);
                 tracing::info!(node, epoch = controller.node.epoch(), "function enabled");
                 self.engine.enable(&mut self.nodes, node);

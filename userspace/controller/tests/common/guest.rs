@@ -12,16 +12,21 @@ use nupa_proto::admin::{
     AdminOpcode, BufferRef, ById, Command, Completion, Created, PageList, BODY_SIZE,
 };
 use nupa_proto::cqe::phase;
+use nupa_proto::doorbell::{host_slot_offset, slot_offset, PAGE_SIZE};
 use nupa_proto::regs;
 use nupa_proto::status::AdminStatus;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::World;
+use super::{World, DOORBELL_PAGES};
 
 /// Where guest memory starts for its device: not zero, so that offsets and addresses cannot be mixed up.
 pub const RAM_BASE: u64 = 0x1_0000_0000;
 /// Bytes of guest memory.
 pub const RAM_SIZE: usize = 16 << 20;
+/// Offset of the doorbell pages in it, if they are there.
+const DOORBELLS: usize = PAGE_SIZE;
+/// Offset of the first byte of it that a guest does not use by itself.
+pub const FIRST_UNUSED: usize = DOORBELLS + DOORBELL_PAGES as usize * PAGE_SIZE;
 /// log2 of the admin rings' entries.
 const ADMIN_LOG: u32 = 4;
 
@@ -48,7 +53,7 @@ pub struct Guest {
     pub node: u16,
     pub ram: Rc<MmapRegion>,
     pub irqs: Irqs,
-    /// The doorbell BAR as the guest maps it; addresses are BAR offsets.
+    /// The shared doorbell pages, wherever they are; addresses are BAR offsets.
     pub doorbells: Rc<GuestMemory>,
     /// First byte of memory that was not handed out.
     free: Cell<usize>,
@@ -83,13 +88,23 @@ impl Guest {
                 rights: Rights::ReadWrite,
             };
             fabric.dma_map(node, &request).unwrap();
-            let bar = MapRequest {
-                iova: 0,
-                len: fabric.bar_size(regs::BAR_DOORBELL),
-                file: fabric.doorbell_file(node),
-                ..request
-            };
-            doorbells.map(&bar).unwrap();
+            let in_bar = fabric.doorbell_mmap_areas().count() > 0;
+            for page in 0..DOORBELL_PAGES {
+                let at = slot_offset(page, 0) as u64;
+                let ram_at = (DOORBELLS + host_slot_offset(page, 0)) as u64;
+                let page = MapRequest {
+                    iova: at,
+                    len: PAGE_SIZE as u64,
+                    file: if in_bar {
+                        fabric.doorbell_file(node)
+                    } else {
+                        request.file
+                    },
+                    offset: if in_bar { at } else { ram_at },
+                    ..request
+                };
+                doorbells.map(&page).unwrap();
+            }
         }
         Self {
             world: world.clone(),
@@ -97,7 +112,7 @@ impl Guest {
             ram: Rc::new(ram),
             irqs,
             doorbells: Rc::new(doorbells),
-            free: Cell::new(4096),
+            free: Cell::new(FIRST_UNUSED),
             admin: Cell::default(),
             slots: Cell::new(0),
             lenient: false,
@@ -125,6 +140,11 @@ impl Guest {
     }
 
     fn start(&self) {
+        self.start_with_doorbells(iova(DOORBELLS));
+    }
+
+    /// Starts the function, whether or not it works, with doorbell pages at a DMA address if it knows how to.
+    pub fn start_with_doorbells(&self, doorbells: u64) {
         let ring = 64usize << ADMIN_LOG;
         let admin = Admin {
             commands: self.alloc(ring),
@@ -137,6 +157,9 @@ impl Guest {
         self.write64(regs::REG_ADMIN_SQ, iova(admin.commands));
         self.write64(regs::REG_ADMIN_CQ, iova(admin.completions));
         self.write32(regs::REG_ADMIN_SIZE, ADMIN_LOG);
+        if self.read64(regs::REG_CAPS) & regs::CAP_HOST_DOORBELLS != 0 {
+            self.write64(regs::REG_DOORBELL_MEMORY, doorbells);
+        }
         self.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE);
     }
 

@@ -22,7 +22,7 @@ pub mod rings;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use nupa_controller::{Clock, Fabric, FabricConfig};
+use nupa_controller::{Clock, DoorbellPlace, Fabric, FabricConfig};
 
 /// A clock that moves when told.
 #[derive(Default)]
@@ -40,6 +40,9 @@ impl Clock for TestClock {
     }
 }
 
+/// Doorbell page pairs of each controller.
+pub const DOORBELL_PAGES: u32 = 2;
+
 /// A fabric and its clock.
 #[derive(Clone)]
 pub struct World {
@@ -48,11 +51,17 @@ pub struct World {
 }
 
 impl World {
+    /// A fabric whose guests keep doorbells in their own memory.
     pub fn new(max_nodes: u16) -> Self {
+        Self::with_doorbells(max_nodes, DoorbellPlace::Guest)
+    }
+
+    pub fn with_doorbells(max_nodes: u16, doorbells: DoorbellPlace) -> Self {
         let clock = Rc::new(TestClock::default());
         let config = FabricConfig {
             max_nodes,
-            doorbell_pages: 2,
+            doorbell_pages: DOORBELL_PAGES,
+            doorbells,
             ..FabricConfig::default()
         };
         let shared: Rc<dyn Clock> = clock.clone();

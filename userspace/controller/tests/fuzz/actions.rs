@@ -47,6 +47,8 @@ pub enum Action {
     Reset,
     /// Has its link or its controller tampered with.
     Tamper { link: bool, fault: Fault },
+    /// Is allowed to access memory, or forbidden.
+    BusMaster { on: bool },
     /// Waits.
     Wait { us: u64 },
     /// Is polled.
@@ -121,6 +123,7 @@ fn upheavals() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => Just(Action::Enable),
         1 => Just(Action::Reset),
+        1 => any::<bool>().prop_map(|on| Action::BusMaster { on }),
         1 => any::<bool>().prop_map(|link| Action::Tamper { link, fault: Fault::None }),
         1 => fault.prop_map(|fault| Action::Tamper { link: true, fault }),
     ]

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use crate::actions::Action;
 use crate::commands;
-use crate::common::guest::{iova, Guest, RAM_BASE, RAM_SIZE};
+use crate::common::guest::{iova, Guest, FIRST_UNUSED, RAM_BASE, RAM_SIZE};
 use crate::common::queues::{frame, sge, Eq, Qp};
 use crate::common::World;
 
@@ -24,8 +24,8 @@ const PRIVATE_BYTE: u8 = 0xa5;
 /// Bytes of it that are looked at: the pages behind the shared ones.
 const WATCHED: usize = 64 * 4096;
 /// Memory that good requests use, and where memory for rings begins.
-const DATA: usize = 4096;
-const FIRST_FREE: usize = 2 * 4096;
+const DATA: usize = FIRST_UNUSED;
+const FIRST_FREE: usize = FIRST_UNUSED + 4096;
 
 /// A hostile guest.
 pub struct Hostile {
@@ -88,6 +88,7 @@ impl Hostile {
                     .bar_read(node, *bar, *offset, &mut data);
             }
             Action::Enable => {
+                world.fabric.borrow_mut().set_bus_master(node, true);
                 world.fabric.borrow_mut().reset(node);
                 self.enable();
             }
@@ -112,6 +113,7 @@ impl Hostile {
                 fabric.set_link(node, *link).unwrap();
                 fabric.set_fault(node, *fault).unwrap();
             }
+            Action::BusMaster { on } => world.fabric.borrow_mut().set_bus_master(node, *on),
             Action::Wait { us } => world.pass(*us),
             Action::Poll { on } => {
                 self.polled = *on;

@@ -2,14 +2,17 @@
 
 //! Registers, the admin doorbell, doorbell pages.
 
-use nupa_controller::{Fabric, FabricConfig, FabricError};
+use nupa_controller::{DoorbellPlace, Fabric, FabricConfig, FabricError};
 use nupa_proto::admin::{AdminOpcode, Created};
 use nupa_proto::doorbell::{kick_offset, slot_offset};
-use nupa_proto::ident::{NODE_FLOOD, PCI_DEVICE_ID};
+use nupa_proto::frame::FrameMeta;
+use nupa_proto::ident::{node_mac, NODE_FLOOD, PCI_DEVICE_ID};
 use nupa_proto::regs;
+use nupa_proto::status::WcStatus;
 
 use crate::common::guest::{Guest, Irqs, RAM_BASE, RAM_SIZE};
-use crate::common::World;
+use crate::common::queues::frame;
+use crate::common::{World, DOORBELL_PAGES};
 
 #[test]
 fn identity_registers_describe_node_and_fabric() {
@@ -139,7 +142,7 @@ fn clearing_enable_resets() {
 
 #[test]
 fn shared_pages_are_one_memory_mapped_or_not() {
-    let world = World::new(2);
+    let world = World::with_doorbells(2, DoorbellPlace::Bar);
     let guest = Guest::connect(&world, 0);
     let at = slot_offset(1, 5);
     guest.write_bar(regs::BAR_DOORBELL, at, &9u32.to_le_bytes());
@@ -160,10 +163,78 @@ fn shared_pages_are_one_memory_mapped_or_not() {
         );
     }
     let areas: Vec<_> = fabric.doorbell_mmap_areas().collect();
-    assert_eq!(areas.len(), 2);
+    assert_eq!(areas.len(), DOORBELL_PAGES as usize);
     assert!(areas
         .iter()
         .all(|area| area.end <= fabric.bar_size(regs::BAR_DOORBELL)));
+}
+
+/// A guest that has sent a frame to itself.
+fn send_to_itself(world: &World) -> Guest {
+    let guest = Guest::up(world, 0);
+    let eqn = guest.eq(0).eqn;
+    let mut qp = guest.raw(eqn);
+    guest.post_buffer(&mut qp, 2048);
+    let bytes = frame(node_mac(0), node_mac(0), 100, 1);
+    guest.send_frame(&mut qp, 0, &bytes, FrameMeta::default());
+    assert_eq!(qp.poll().status, WcStatus::Success.to_wire());
+    guest
+}
+
+#[test]
+fn doorbells_work_in_the_bar_and_in_memory() {
+    for place in [DoorbellPlace::Bar, DoorbellPlace::Guest] {
+        let world = World::with_doorbells(2, place);
+        let guest = send_to_itself(&world);
+        let in_memory = place == DoorbellPlace::Guest;
+        let told = guest.read64(regs::REG_DOORBELL_MEMORY);
+        assert_eq!(told != 0, in_memory);
+        let mapped = world.fabric.borrow().doorbell_mmap_areas().count();
+        assert_eq!(mapped == 0, in_memory);
+        world.fabric.borrow_mut().reset(0);
+        assert_eq!(guest.read64(regs::REG_DOORBELL_MEMORY), 0);
+    }
+}
+
+#[test]
+fn doorbell_memory_has_to_be_there() {
+    let world = World::new(2);
+    for base in [RAM_BASE + 8, RAM_BASE + RAM_SIZE as u64 - 4096, 4096, !4095] {
+        let guest = Guest::connect(&world, 0);
+        guest.start_with_doorbells(base);
+        assert_eq!(guest.read32(regs::REG_FAULT), regs::FAULT_DOORBELL_MEMORY);
+        assert_eq!(guest.status() & regs::STATUS_READY, 0);
+        guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
+        guest.enable();
+    }
+}
+
+#[test]
+fn doorbell_memory_that_goes_away_is_survived() {
+    let world = World::new(2);
+    let guest = send_to_itself(&world);
+    world.fabric.borrow_mut().dma_unmap_all(0);
+    for slot in 0..8 {
+        let kick = kick_offset(0, slot);
+        guest.write_bar(regs::BAR_DOORBELL, kick, &[0; 4]);
+        guest.write_bar(regs::BAR_DOORBELL, kick + 4, &[1; 4]);
+    }
+    world.pass(100_000);
+}
+
+#[test]
+fn without_bus_master_nothing_is_accessed() {
+    let world = World::new(2);
+    let guest = Guest::up(&world, 0);
+    let allow = |on| world.fabric.borrow_mut().set_bus_master(0, on);
+    allow(false);
+    guest.submit(AdminOpcode::QueryDevice.to_wire(), &[]);
+    assert!(guest.completion().is_none());
+    allow(true);
+    assert!(guest.completion().is_none(), "what was lost stays lost");
+    guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
+    guest.enable();
+    guest.pd();
 }
 
 #[test]

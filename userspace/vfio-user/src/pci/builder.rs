@@ -2,10 +2,9 @@
 
 //! Composing a configuration space.
 
-use super::space::{ConfigSpace, CONFIG_SIZE};
+use super::space::{ConfigSpace, COMMAND, CONFIG_SIZE};
 
 const VENDOR_ID: usize = 0x00;
-const COMMAND: usize = 0x04;
 const STATUS: usize = 0x06;
 const REVISION: usize = 0x08;
 const CACHE_LINE: usize = 0x0c;
@@ -320,7 +319,9 @@ mod tests {
         assert_eq!(read(&space, control), [0x10, 0x00]);
         let _ = space.write(COMMAND as u64, &[0xff, 0xff]);
         assert_eq!(read(&space, COMMAND as u64), COMMAND_WRITABLE.to_le_bytes());
+        assert!(space.bus_master());
         space.reset();
+        assert!(!space.bus_master());
         assert_eq!(read(&space, COMMAND as u64), [0, 0]);
         assert_eq!(read(&space, control), [0, 0]);
     }

@@ -7,6 +7,10 @@ pub const CONFIG_SIZE: usize = 4096;
 
 /// Initiate Function Level Reset, bit 15 of Device Control; here in its upper byte.
 const FLR_BIT: u8 = 0x80;
+/// Bus Master Enable, bit 2 of Command.
+const BUS_MASTER: u8 = 1 << 2;
+/// Offset of Command.
+pub(super) const COMMAND: usize = 0x04;
 
 /// What a write asked for, beyond the bits that it changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +59,12 @@ impl ConfigSpace {
         Effects {
             function_reset: flr.is_some_and(|byte| byte & FLR_BIT != 0),
         }
+    }
+
+    /// Whether the guest allows the function to access memory and so to interrupt.
+    pub fn bus_master(&self) -> bool {
+        let command = self.bytes.get(COMMAND);
+        command.is_some_and(|command| command & BUS_MASTER != 0)
     }
 
     /// Back to the state after reset.
