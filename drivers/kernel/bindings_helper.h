@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Headers whose contents nk binds; bindgen_parameters says which parts of them. */
 
-#include <linux/dim.h>
 #include <linux/dma-mapping.h>
 #include <linux/dynamic_queue_limits.h>
 #include <linux/etherdevice.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
-#include <linux/dim.h>
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
@@ -245,22 +244,4 @@ struct page_pool *nk_page_pool_of(const struct page *page)
 void *nk_page_address(const struct page *page)
 {
 	return page_address(page);
-}
-
-/* Dynamic interrupt moderation */
-
-void nk_dim_init(struct dim *dim, void (*work)(struct work_struct *))
-{
-	INIT_WORK(&dim->work, work);
-	dim->mode = DIM_CQ_PERIOD_MODE_START_FROM_EQE;
-}
-
-void nk_dim_cancel(struct dim *dim)
-{
-	cancel_work_sync(&dim->work);
-}
-
-void nk_dim_sample(u16 events, u64 packets, u64 bytes, struct dim_sample *sample)
-{
-	dim_update_sample(events, packets, bytes, sample);
 }

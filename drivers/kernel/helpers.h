@@ -9,9 +9,6 @@
 #include <linux/netdevice.h>
 #include <net/page_pool/types.h>
 
-struct dim;
-struct dim_sample;
-
 /* Macros that bindgen cannot evaluate. */
 enum nk_const {
 	NK_GFP_RX = (__force int)(GFP_ATOMIC | __GFP_NOWARN),
@@ -78,10 +75,5 @@ void nk_page_pool_sync_for_cpu(const struct page_pool *pool, const struct page *
 void nk_page_pool_put(struct page_pool *pool, struct page *page);
 struct page_pool *nk_page_pool_of(const struct page *page);
 void *nk_page_address(const struct page *page);
-
-/* Dynamic interrupt moderation */
-void nk_dim_init(struct dim *dim, void (*work)(struct work_struct *));
-void nk_dim_cancel(struct dim *dim);
-void nk_dim_sample(u16 events, u64 packets, u64 bytes, struct dim_sample *sample);
 
 #endif

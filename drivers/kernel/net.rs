@@ -3,7 +3,6 @@
 
 mod address;
 mod device;
-pub mod dim;
 pub mod ethtool;
 mod features;
 mod napi;

@@ -2,8 +2,9 @@
 //! A channel: a transmit and a receive queue that share an interrupt vector and a poll function.
 
 use crate::{
+    moderation::Sampler,
     nic::Nic,
-    poll::{Moderator, Poller, Wake},
+    poll::{Poller, Wake},
     rx::Rx,
     settings::Settings,
     tx::Tx,
@@ -12,12 +13,12 @@ use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc},
 };
-use nk::net::{dim, Device, Napi, PagePool, RxPage, TxFifo};
+use nk::net::{Device, Napi, PagePool, RxPage, TxFifo};
 use nupa_fabric::{Cq, Port, QpConfig, QpControl};
 
 /// Longest wait of a frame for receive buffers at its target. Long enough for a busy target to be scheduled and to
-/// refill its ring, short enough that a dead one does not hold up frames for others for long.
-const RNR_TIMEOUT_US: u32 = 20_000;
+/// refill its ring; the controller holds up others for a target that hangs only once.
+const RNR_TIMEOUT_US: u32 = 200_000;
 
 /// A channel in operation. The order of its fields is that of its end.
 pub(crate) struct Channel {
@@ -102,21 +103,16 @@ impl Channel {
     pub(crate) fn number(&self) -> u32 {
         self.qp.number()
     }
-
-    /// Has the channel polled, whatever its interrupts say. Softirq or process context.
-    pub(crate) fn poke(&self) {
-        self.napi.schedule();
-    }
 }
 
 /// Sets up the moderation that the user asked for.
-fn moderate(settings: &Settings, send: &Cq, recv: &Cq) -> Result<Option<dim::Sampler<Moderator>>> {
+fn moderate(settings: &Settings, send: &Cq, recv: &Cq) -> Result<Option<Sampler>> {
     let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
     let wanted = settings.coalesce;
     send.control()
         .set_moderation(clamp(wanted.tx_usecs), clamp(wanted.tx_frames))?;
     if wanted.adaptive_rx {
-        return dim::Sampler::new(Moderator(recv.control().clone())).map(Some);
+        return Sampler::new(recv.control().clone()).map(Some);
     }
     recv.control()
         .set_moderation(clamp(wanted.rx_usecs), clamp(wanted.rx_frames))?;

@@ -251,10 +251,12 @@ impl Operations for Nic {
             "nupa_net: {}: queue {queue} is stuck, looking for lost completions\n",
             dev.name()
         );
-        // Softirq context: if someone else has the state, the channels are being changed anyway.
-        if let Some(state) = dev.data().state.try_lock() {
-            if let Some(channel) = state.channels.get(queue) {
-                channel.poke();
+        let Some(stats) = dev.data().get_ref().channel_stats(queue) else {
+            return;
+        };
+        if let Some(queue) = dev.tx_queue(queue) {
+            if let Some(mut queue) = queue.lock().queue() {
+                tx::event(&mut queue, &stats.tx);
             }
         }
     }

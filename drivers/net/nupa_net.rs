@@ -7,16 +7,19 @@
 //! - `channel`: a transmit and a receive queue with their interrupt; `tx` and `rx` are its two halves, `poll`
 //!   what drives both, `frame` the
 //!   translation between packets and what the fabric carries.
+//! - `moderation`: interrupt moderation that follows the load, by the rule in `adaptive`.
 //! - `events`: link, reset and loss of the port.
 
 #![forbid(unsafe_code)]
 
+mod adaptive;
 mod channel;
 mod driver;
 mod ethtool;
 mod events;
 mod filter;
 mod frame;
+mod moderation;
 mod nic;
 mod poll;
 mod rx;

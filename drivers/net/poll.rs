@@ -2,13 +2,14 @@
 //! The poll function of a channel: completions of both halves, new receive buffers, moderation.
 
 use crate::{
+    moderation::Sampler,
     nic::Nic,
     rx::{Destination, Rx},
     tx,
 };
 use kernel::sync::{aref::ARef, Arc};
-use nk::net::{dim, Device, Napi, NapiContext, Poll};
-use nupa_fabric::{CqControl, CqHandler};
+use nk::net::{Device, Napi, NapiContext, Poll};
+use nupa_fabric::CqHandler;
 
 /// What the NAPI instance of a channel polls.
 pub(crate) struct Poller {
@@ -16,7 +17,7 @@ pub(crate) struct Poller {
     pub(crate) index: usize,
     pub(crate) dev: ARef<Device<Nic>>,
     /// Finds a moderation that suits the load, if the user wants that.
-    pub(crate) moderation: Option<dim::Sampler<Moderator>>,
+    pub(crate) moderation: Option<Sampler>,
 }
 
 impl Poll for Poller {
@@ -44,11 +45,8 @@ impl Poll for Poller {
                 break;
             }
         }
-        if let Some(moderation) = self.moderation.as_mut().filter(|_| work != 0) {
-            moderation.sample(
-                stats.rx.received.packets.get(),
-                stats.rx.received.bytes.get(),
-            );
+        if let Some(moderation) = &mut self.moderation {
+            moderation.sample(work);
         }
         work
     }
@@ -60,23 +58,5 @@ pub(crate) struct Wake(pub(crate) Arc<Napi<Poller>>);
 impl CqHandler for Wake {
     fn completion(&self) {
         self.0.schedule_irqoff();
-    }
-}
-
-/// Sets the moderation that was found to suit the load.
-pub(crate) struct Moderator(pub(crate) CqControl);
-
-/// Moderation of each level: microseconds and frames.
-///
-/// Shorter than those that the kernel suggests for Ethernet adapters (64 to 256 microseconds): the fabric's round trip
-/// is, and where a guest is behind it every wait is longer than asked for.
-const LEVELS: [(u16, u16); dim::LEVELS] = [(0, 0), (4, 8), (8, 16), (16, 32), (32, 64)];
-
-impl dim::Apply for Moderator {
-    fn apply(&self, level: usize) {
-        if let Some((usecs, frames)) = LEVELS.get(level) {
-            // A lost controller moderates nothing, and its successor starts with new queues.
-            let _ = self.0.set_moderation(*usecs, *frames);
-        }
     }
 }

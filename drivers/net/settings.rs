@@ -17,11 +17,25 @@ const LOG_BLOCKS_PER_PACKET: u32 = 1;
 pub(crate) const MIN_MTU: u32 = 68;
 /// Largest MTU: what an IP header can say.
 pub(crate) const MAX_MTU: u32 = 65535;
-/// MTU to start with.
+/// MTU to start with, as IP over InfiniBand has in connected mode.
 ///
-/// TCP and UDP with segmentation offload travel in frames of up to 64 KiB whatever it is; for the rest 9000 is what
-/// other networks take that the packets may be bridged or routed to, and it fills most of three receive buffers.
-pub(crate) const DEFAULT_MTU: u32 = 9000;
+/// Frames travel whole, so a large one costs nothing but makes everything that is counted in packets cheaper: TCP fills
+/// 64 KiB super-frames without a small remainder (with 9000 it is seven segments and a rest), datagrams are not cut.
+/// With its Ethernet header such a frame fills 16 receive buffers exactly. Bridges and routers to networks with a
+/// smaller MTU are a matter of path MTU discovery, or of setting this one.
+pub(crate) const DEFAULT_MTU: u32 = 65520;
+
+/// Receive buffers that are spread over the channels to start with (32 MiB).
+const DEFAULT_RX_TOTAL: u32 = 8192;
+/// Of these, most per channel: 128 frames of the largest size.
+const DEFAULT_RX: u32 = 2048;
+/// Packets in flight per channel to start with.
+const DEFAULT_TX: u32 = 512;
+/// Transmit moderation to start with. Packets are mostly reclaimed at the next transmit or receive poll; the interrupt
+/// is for the tail, and for a queue that is stopped.
+const DEFAULT_TX_USECS: u32 = 200;
+/// An eighth of the queue, so that a full one is woken well before it runs empty.
+const DEFAULT_TX_FRAMES: u32 = 64;
 
 /// Settings that survive a restart of the queues.
 #[derive(Clone, Copy)]
@@ -39,16 +53,19 @@ pub(crate) struct Settings {
 impl Settings {
     /// What a port starts with: one channel per vector.
     pub(crate) fn new(info: &PortInfo) -> Self {
+        let rx = DEFAULT_RX_TOTAL
+            .checked_div(info.vectors)
+            .map_or(DEFAULT_RX, |share| share.clamp(1 << 8, DEFAULT_RX));
         Self {
             channels: info.vectors,
-            rx: max_rx(info).min(1024),
-            tx: max_tx(info).min(512),
+            rx: max_rx(info).min(1 << rx.ilog2()),
+            tx: max_tx(info).min(DEFAULT_TX),
             coalesce: Coalesce {
                 rx_usecs: 0,
                 rx_frames: 0,
                 adaptive_rx: true,
-                tx_usecs: 0,
-                tx_frames: 0,
+                tx_usecs: DEFAULT_TX_USECS,
+                tx_frames: DEFAULT_TX_FRAMES,
             },
         }
     }
