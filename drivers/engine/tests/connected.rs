@@ -237,7 +237,8 @@ fn pushed_descriptors_count_once() {
             rkey: b.mr.key,
             imm: None,
         };
-        let data = Data::Inline(&[i; 32]);
+        let bytes = [i; 32];
+        let data = Data::Inline(&bytes);
         let request = SendRequest {
             wr_id: u64::from(i),
             flags: WQE_SIGNALED,

@@ -323,6 +323,7 @@ fn registers_are_those_of_the_specification() {
         (regs::REG_ADMIN_CQ, "REG_ADMIN_CQ"),
         (regs::REG_ADMIN_SIZE, "REG_ADMIN_SIZE"),
         (regs::REG_ADMIN_DOORBELL, "REG_ADMIN_DOORBELL"),
+        (regs::REG_DOORBELL_MEMORY, "REG_DOORBELL_MEMORY"),
     ];
     let expected: Vec<_> = registers
         .iter()
