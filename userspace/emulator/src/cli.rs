@@ -48,6 +48,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) poll: Poll,
 
+    /// Run with ordinary priority. Without this, the switch takes real-time priority where
+    /// it may, since a guest that waits for it would wait for other guests' time slices
+    #[arg(long)]
+    pub(crate) ordinary_priority: bool,
+
     /// Make node N's controller misbehave from the start, for tests: none, version, magic,
     /// mute, hang, garbage, cqe, badstatus or allones
     #[arg(long = "fault", value_name = "N=WORD")]

@@ -14,6 +14,7 @@ mod logging;
 mod pacing;
 mod poller;
 mod port;
+mod priority;
 mod signals;
 mod switch;
 

@@ -19,6 +19,7 @@ use crate::control::{stats, Control};
 use crate::pacing::Pacing;
 use crate::poller::{Poller, Ready, Source};
 use crate::port::Port;
+use crate::priority;
 use crate::signals::Signals;
 
 /// The switch with everything that it waits on.
@@ -59,6 +60,9 @@ impl Switch {
         let ports = (1..=args.nodes).map(|node| Port::open(&args.dir, node, &poller));
         let ports = ports.collect::<Result<_, _>>()?;
         let control = Control::open(&args.dir, &poller)?;
+        if !args.ordinary_priority {
+            priority::raise();
+        }
         announce(args)?;
         let pacing = Pacing::new(args.poll);
         Ok(Self {
