@@ -13,7 +13,7 @@ use crate::proto::{
     Header, FLAG_ERROR, FLAG_NO_REPLY, FLAG_TYPE_COMMAND, FLAG_TYPE_MASK, FLAG_TYPE_REPLY,
     HEADER_SIZE, MAX_DATA_XFER,
 };
-use crate::transport::{receive, send, Received};
+use crate::transport::{end, receive, send, Received};
 
 /// Room for several of the largest messages that we accept.
 const RX_CAPACITY: usize = 2 * MAX_DATA_XFER;
@@ -239,6 +239,14 @@ impl Connection {
         let n = self.skip.min(self.filled.saturating_sub(self.head));
         self.skip = self.skip.saturating_sub(n);
         self.head = self.head.saturating_add(n);
+    }
+}
+
+impl Drop for Connection {
+    /// Ends the connection in an orderly way. A socket that is closed with requests unread
+    /// resets the connection, and QEMU 11.1 aborts on that; it takes an end of file well.
+    fn drop(&mut self) {
+        end(&self.socket, &mut self.rx);
     }
 }
 

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recv, recvmsg, sendmsg, shutdown, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
+    ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
 };
 
 use crate::proto::MAX_MSG_FDS;
@@ -76,5 +76,22 @@ pub(crate) fn send(
         Ok(sent) => Ok(sent),
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
         Err(error) => Err(error),
+    }
+}
+
+/// Most reads of a socket that is being ended; its buffer holds far less.
+const MAX_DRAIN: usize = 1024;
+
+/// Shuts both directions down and throws away what was not received, with its descriptors.
+/// Nothing more can arrive then.
+pub(crate) fn end(socket: &OwnedFd, buf: &mut [u8]) {
+    if shutdown(socket, Shutdown::Both).is_err() {
+        return;
+    }
+    for _ in 0..MAX_DRAIN {
+        match recv(socket, &mut *buf, RecvFlags::DONTWAIT) {
+            Ok((n, _)) if n > 0 => {}
+            _ => return,
+        }
     }
 }

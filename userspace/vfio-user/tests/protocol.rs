@@ -393,6 +393,17 @@ fn the_end_of_the_connection_is_seen() {
 }
 
 #[test]
+fn the_server_ends_without_a_reset() {
+    let (mut client, server) = negotiated();
+    let file = memfd();
+    for _ in 0..100 {
+        client.send(command::DMA_MAP, 0, &[0; 32], &[&file]);
+    }
+    drop(server);
+    assert!(client.has_ended());
+}
+
+#[test]
 fn a_header_that_makes_no_sense_ends_the_connection() {
     for message in [le32(&[0, 3, 0, 0]), le32(&[0, 16, 1, 0])] {
         let (mut client, mut server) = negotiated();

@@ -231,6 +231,11 @@ impl Client {
         assert_eq!(sent, bytes.len());
     }
 
+    /// Whether the server ended the connection in an orderly way.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(rustix::io::read(&self.socket, &mut [0; 16]), Ok(0))
+    }
+
     /// Receives one reply and checks that it is the next one due.
     pub(crate) fn receive(&mut self) -> Reply {
         let mut fds = Vec::new();
