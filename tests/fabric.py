@@ -36,7 +36,7 @@ class Fabric:
     def __init__(self, keep_logs=None):
         self.run_dir = tempfile.mkdtemp(prefix="nupa-test-")
         self.keep_logs = keep_logs
-        self.switch = Switch(self.run_dir, nodes=4)
+        self.switch = Switch(self.run_dir, nodes=63)
         self.nodes = {number: Node(number, self.run_dir) for number in range(1, 5)}
 
     def running(self):

@@ -129,31 +129,6 @@ class Node:
         os.kill(pid, signal.SIGKILL)
         wait_until(f"{self.name}'s QEMU to be gone", lambda: not process_alive(pid), timeout=10)
 
-    def qmp(self, command, **arguments):
-        """Runs one command of QEMU's machine protocol; returns what it returns."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(20)
-            connection.connect(str(self.run_dir / f"{self.name}.qmp"))
-            stream = connection.makefile("rw")
-            stream.readline()  # the greeting
-            for request in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
-                stream.write(json.dumps(request) + "\n")
-                stream.flush()
-                while "event" in (answer := json.loads(stream.readline())):
-                    pass
-        if "error" in answer:
-            raise CommandFailed(f"{self.name}: {command}: {answer['error']['desc']}")
-        return answer["return"]
-
-    def unplug(self):
-        """Takes the controller out of its slot."""
-        self.qmp("device_del", id="nupa")
-
-    def plug(self):
-        """Puts the controller (back) into its slot; QEMU connects to the switch anew."""
-        self.qmp("device_add", driver="vfio-user-pci", id="nupa", bus="fabric",
-                 socket={"path": str(self.run_dir / f"{self.name}.sock"), "type": "unix"})
-
     def stop(self):
         subprocess.run([str(VMS / "stop"), str(self.number)], env=self._environment(), timeout=60, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -249,7 +224,12 @@ class Switch:
         )
         output.close()
         (self.run_dir / "switch.pid").write_text(f"{self.process.pid}\n")
-        wait_until("the switch to answer", lambda: self.control("stats")["ok"], timeout=10)
+        wait_until("the switch to answer or to give up", self._answers_or_ended, timeout=10)
+        if self.process.poll() is not None:
+            raise CommandFailed(f"the switch ended at once:\n{self.log_tail()}")
+
+    def _answers_or_ended(self):
+        return self.process.poll() is not None or self.control("stats")["ok"]
 
     def control(self, command):
         """Sends one command to the control socket; returns its answer."""

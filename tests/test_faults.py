@@ -41,14 +41,17 @@ def test_link_flaps_under_traffic(pair, fabric, saw):
 def test_node_killed_under_traffic(pair, fabric, saw):
     one, two = pair
     mark = one.log.position()
+    # A neighbour counts as reachable for up to 45 s by default; the same steps in a few seconds.
+    neighbours = f"net.ipv4.neigh.{INTERFACE}"
+    one.run(f"sysctl -q {neighbours}.base_reachable_time_ms=1000 {neighbours}.delay_first_probe_time=1")
     load = traffic.start(one, two.ip, 60, timeout=4)
     two.kill()
     traffic.interrupted(load)
     assert one.carrier(), "node 1 lost its carrier with node 2"
     assert one.pings(two.ip, 2, deadline=2) == 0
     wait_until("the neighbour to fail", lambda: "FAILED" in one.run(
-        f"ping -n -c 1 -w 1 {two.ip} >/dev/null; ip neigh show {two.ip} dev {INTERFACE}").out
-        or "REACHABLE" not in one.run(f"ip neigh show {two.ip} dev {INTERFACE}").out, 20)
+        f"ping -n -c 1 -w 1 {two.ip} >/dev/null; ip neigh show {two.ip} dev {INTERFACE}").out, 45)
+    one.run(f"sysctl -q {neighbours}.base_reachable_time_ms=30000 {neighbours}.delay_first_probe_time=5")
     fabric.ensure(2)
     took = one.await_ping(two.ip)
     traffic.tcp(one, two.ip, size=4 << 20)
@@ -123,21 +126,28 @@ def test_controller_fault_under_traffic(pair, fabric, saw, fault):
     saw(f"unloaded in {took:.1f} s, works again after a new load")
 
 
-def test_switch_killed_under_traffic(pair, fabric, saw):
-    """The device is gone for good (all ones): it is said in the log, unload is clean, nothing hangs."""
+def test_switch_killed(pair, fabric, saw):
+    """The device is gone for good (all ones): it is said in the log, unload is clean, nothing hangs.
+
+    QEMU 11.1 aborts (an assertion in error_setv) if its server dies with a request unread, which no test can
+    rule out; so a little traffic only, and at least one node must be there to be looked at.
+    """
     one, two = pair
-    load = traffic.start(one, two.ip, 60, timeout=4)
-    marks = [node.log.position() for node in pair]
+    load = one.spawn(f"ping -n -q -i 0.2 -w 15 {two.ip}")
+    marks = {node: node.log.position() for node in pair}
     fabric.switch.kill()
-    traffic.interrupted(load)
+    load.wait(40)
+    survivors = [node for node in pair if node.alive()]
+    assert survivors, "QEMU aborted on both nodes"
     said = []
-    for node, mark in zip(pair, marks):
+    for node in survivors:
         node.run(f"ip -s link show {INTERFACE}; ethtool -S {INTERFACE}", check=False)
+        assert not node.carrier(), "carrier without a switch"
         node.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
         assert node.run("lsmod").out.count("nupa") == 0
-        said += [line for line in node.log.since(mark).splitlines() if "nupa_fabric" in line]
-    assert said, "neither node's log mentions that the device is gone"
-    saw(said[0].split("] ")[-1].strip())
+        said += [line for line in node.log.since(marks[node]).splitlines() if "nupa_fabric" in line]
+    assert said, "the log does not mention that the device is gone"
+    saw(f"{len(survivors)} of 2 QEMUs survived; {said[0].split('] ')[-1].strip()}")
 
 
 def test_switch_ends_when_told(pair, fabric, saw):

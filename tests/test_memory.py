@@ -1,44 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """What the modules cost: at most 64 MB a node with default rings on two CPUs, 16 KB a further idle peer."""
 
+import time
+
+import memory
+from idle_peer import IdlePeer
 from nodes import INTERFACE
-
-AVAILABLE = ("sync; echo 3 >/proc/sys/vm/drop_caches; sleep 0.2; echo 3 >/proc/sys/vm/drop_caches; "
-             "awk '/MemFree|^Cached|Buffers|SReclaimable/ {sum += $2} END {print sum}' /proc/meminfo")
-
-
-def available(node):
-    """KB that are free or could be, the best of three looks."""
-    return max(int(node.run(AVAILABLE).out) for _ in range(3))
-
+from waiting import wait_until
 
 def test_memory_of_a_node(pair, saw):
     one, two = pair
     assert two.run("nproc").out.strip() == "2"
     two.run("rmmod nupa_net && rmmod nupa_fabric")
-    without = available(two)
+    time.sleep(2)  # the page pools' pages come back within a second of their end
+    without = memory.available(two)
     two.up()
     one.await_ping(two.ip)
-    idle = without - available(two)
+    idle = without - memory.available(two)
     two.run(f"ip link set {INTERFACE} mtu 65535")
     one.run(f"ip link set {INTERFACE} mtu 65535")
     one.await_ping(two.ip)
-    jumbo = without - available(two)
+    jumbo = without - memory.available(two)
     assert idle <= 64 << 10 and jumbo <= 64 << 10, f"{idle} KB at the default MTU, {jumbo} KB at 65535"
     saw(f"{idle / 1024:.1f} MB at the default MTU, {jumbo / 1024:.1f} MB at 65535 (limit 64)")
 
 
-def test_memory_of_an_idle_peer(trio, saw):
-    """A peer that was talked to comes and goes; what is left between is noise of the allocator, so many looks."""
-    one, _, three = trio
-    costs = []
-    for _ in range(3):
-        three.run("rmmod nupa_net && rmmod nupa_fabric")
-        one.run(f"ip neigh flush dev {INTERFACE}")
-        without = available(one)
-        three.up()
-        one.await_ping(three.ip)
-        costs.append(without - available(one))
-    cost = sorted(costs)[1]
-    assert cost <= 256, f"a further peer costs {cost} KB (looks: {costs})"
-    saw(f"{cost} KB, of looks {costs} (pages of the allocator are the noise)")
+def test_memory_of_idle_peers(pair, fabric, saw):
+    """59 nodes join and leave; the rest of the fabric notices, and pays next to nothing."""
+    one, two = pair
+    before = memory.available(one)
+    peers = [IdlePeer(one.run_dir / f"node{number}.sock") for number in range(5, 64)]
+    try:
+        wait_until(f"{len(peers)} more nodes to be up", lambda: sum(
+            node["enabled"] for node in fabric.switch.control("stats")["nodes"]) == len(peers) + len(fabric.running()))
+        one.await_ping(two.ip)
+        cost = (before - memory.available(one)) / len(peers)
+    finally:
+        for peer in peers:
+            peer.close()
+    one.await_ping(two.ip)
+    assert cost <= 16, f"a further idle peer costs {cost:.1f} KB"
+    saw(f"{max(cost, 0):.1f} KB for each of {len(peers)} peers (limit 16)")
