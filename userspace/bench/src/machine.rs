@@ -5,9 +5,8 @@
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::sync::atomic::{fence, Ordering};
 
-use guestmem::{GuestMemory, MapRequest, MmapRegion, Rights};
+use guestmem::{full_fence, GuestMemory, MapRequest, MmapRegion, Rights};
 use nupa_engine::client::{Doorbell, QueueMemory};
 use nupa_engine::hal::{AccessError, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord};
 use nupa_engine::storage::{NoMemory, Storage, Table};
@@ -189,7 +188,7 @@ impl Doorbells for Machine {
 
     #[inline]
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 }
 
@@ -281,7 +280,7 @@ impl Doorbell for Slot {
 
     #[inline]
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 
     #[inline]

@@ -3,7 +3,6 @@
 //! One node's hardware as the engine sees it: memory, doorbell pages, vectors, time.
 
 use std::rc::Rc;
-use std::sync::atomic::{fence, Ordering};
 
 use nupa_engine::hal;
 use nupa_engine::hal::SlotWord;
@@ -87,7 +86,7 @@ impl hal::Doorbells for NodePlatform {
 
     #[inline]
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        guestmem::full_fence();
     }
 }
 

@@ -38,6 +38,7 @@
 //! 64 bytes from guest to guest in under 15 ns, table look-ups included.
 
 mod error;
+mod fence;
 #[expect(unsafe_code, reason = "the one module that touches guest memory")]
 mod mapping;
 mod region;
@@ -45,5 +46,6 @@ mod seal;
 mod table;
 
 pub use error::{AccessError, MapError, UnmapError};
+pub use fence::full_fence;
 pub use region::MmapRegion;
 pub use table::{GuestMemory, MapRequest, Reach, Rights, Stats};
