@@ -27,8 +27,8 @@ pub(crate) const DEFAULT_MTU: u32 = 65520;
 
 /// Receive buffers that are spread over the channels to start with (32 MiB).
 const DEFAULT_RX_TOTAL: u32 = 8192;
-/// Of these, most per channel: 128 frames of the largest size.
-const DEFAULT_RX: u32 = 2048;
+/// Of these, most per channel: 64 frames of the largest size. More only make the working set larger than the caches.
+const DEFAULT_RX: u32 = 1024;
 /// Packets in flight per channel to start with.
 const DEFAULT_TX: u32 = 512;
 /// Transmit moderation to start with. Packets are mostly reclaimed at the next transmit or receive poll; the interrupt

@@ -48,10 +48,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) poll: Poll,
 
-    /// Run with ordinary priority. Without this, the switch takes real-time priority where
-    /// it may, since a guest that waits for it would wait for other guests' time slices
+    /// Take real-time priority: steadier round trips where other programs keep the cores busy,
+    /// less throughput where only guests do
     #[arg(long)]
-    pub(crate) ordinary_priority: bool,
+    pub(crate) realtime: bool,
 
     /// Make node N's controller misbehave from the start, for tests: none, version, magic,
     /// mute, hang, garbage, cqe, badstatus or allones

@@ -60,7 +60,7 @@ impl Switch {
         let ports = (1..=args.nodes).map(|node| Port::open(&args.dir, node, &poller));
         let ports = ports.collect::<Result<_, _>>()?;
         let control = Control::open(&args.dir, &poller)?;
-        if !args.ordinary_priority {
+        if args.realtime {
             priority::raise();
         }
         announce(args)?;
