@@ -67,8 +67,8 @@ impl Sampler {
     pub(crate) fn sample(&mut self, frames: u32) {
         if let Some(level) = self.rule.sample(frames) {
             self.moderator.level.store(level as u32, Relaxed);
-            // Were it queued already, that run will see the new level.
-            let _ = workqueue::system().enqueue(self.moderator.clone());
+            // Were it queued already, that run will see the new level. A controller may take long to answer.
+            let _ = workqueue::system_long().enqueue(self.moderator.clone());
         }
     }
 }
