@@ -157,21 +157,18 @@ void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb)
 
 /* Socket buffer */
 
-dma_addr_t nk_skb_map_head(struct device *dev, const struct sk_buff *skb)
+bool nk_skb_map_head(struct device *dev, const struct sk_buff *skb, dma_addr_t *addr)
 {
-	return dma_map_single(dev, skb->data, skb_headlen(skb), DMA_TO_DEVICE);
+	*addr = dma_map_single(dev, skb->data, skb_headlen(skb), DMA_TO_DEVICE);
+	return !dma_mapping_error(dev, *addr);
 }
 
-dma_addr_t nk_skb_map_frag(struct device *dev, const struct sk_buff *skb, unsigned int i)
+bool nk_skb_map_frag(struct device *dev, const struct sk_buff *skb, unsigned int i, dma_addr_t *addr)
 {
 	const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
 
-	return skb_frag_dma_map(dev, frag, 0, skb_frag_size(frag), DMA_TO_DEVICE);
-}
-
-bool nk_dma_mapping_error(struct device *dev, dma_addr_t addr)
-{
-	return dma_mapping_error(dev, addr);
+	*addr = skb_frag_dma_map(dev, frag, 0, skb_frag_size(frag), DMA_TO_DEVICE);
+	return !dma_mapping_error(dev, *addr);
 }
 
 void nk_skb_tx_timestamp(struct sk_buff *skb)
@@ -202,10 +199,6 @@ void nk_skb_add_page(struct sk_buff *skb, struct page *page, unsigned int offset
 		     unsigned int truesize)
 {
 	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, offset, size, truesize);
-}
-
-void nk_skb_mark_for_recycle(struct sk_buff *skb)
-{
 	skb_mark_for_recycle(skb);
 }
 
@@ -226,19 +219,14 @@ dma_addr_t nk_page_pool_dma_addr(const struct page *page)
 	return page_pool_get_dma_addr(page);
 }
 
-void nk_page_pool_sync_for_cpu(const struct page_pool *pool, const struct page *page, u32 offset, u32 len)
+void nk_page_pool_sync_for_cpu(const struct page *page, u32 len)
 {
-	page_pool_dma_sync_for_cpu(pool, page, offset, len);
+	page_pool_dma_sync_for_cpu(pp_page_to_nmdesc(page)->pp, page, 0, len);
 }
 
-void nk_page_pool_put(struct page_pool *pool, struct page *page)
+void nk_page_pool_put(struct page *page)
 {
-	page_pool_put_full_page(pool, page, false);
-}
-
-struct page_pool *nk_page_pool_of(const struct page *page)
-{
-	return pp_page_to_nmdesc(page)->pp;
+	page_pool_put_full_page(pp_page_to_nmdesc(page)->pp, page, false);
 }
 
 void *nk_page_address(const struct page *page)

@@ -56,24 +56,21 @@ void nk_napi_schedule_irqoff(struct napi_struct *napi);
 void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb);
 
 /* Socket buffer */
-dma_addr_t nk_skb_map_head(struct device *dev, const struct sk_buff *skb);
-dma_addr_t nk_skb_map_frag(struct device *dev, const struct sk_buff *skb, unsigned int i);
-bool nk_dma_mapping_error(struct device *dev, dma_addr_t addr);
+bool nk_skb_map_head(struct device *dev, const struct sk_buff *skb, dma_addr_t *addr);
+bool nk_skb_map_frag(struct device *dev, const struct sk_buff *skb, unsigned int i, dma_addr_t *addr);
 void nk_skb_tx_timestamp(struct sk_buff *skb);
 void nk_skb_consume(struct sk_buff *skb);
 void nk_skb_drop(struct sk_buff *skb);
 u32 nk_skb_get_hash(struct sk_buff *skb);
 void nk_skb_add_page(struct sk_buff *skb, struct page *page, unsigned int offset, unsigned int size,
 		     unsigned int truesize);
-void nk_skb_mark_for_recycle(struct sk_buff *skb);
 void nk_skb_set_vlan(struct sk_buff *skb, u16 tci);
 void nk_skb_set_hash(struct sk_buff *skb, u32 hash, bool l4);
 
 /* Page pool */
 dma_addr_t nk_page_pool_dma_addr(const struct page *page);
-void nk_page_pool_sync_for_cpu(const struct page_pool *pool, const struct page *page, u32 offset, u32 len);
-void nk_page_pool_put(struct page_pool *pool, struct page *page);
-struct page_pool *nk_page_pool_of(const struct page *page);
+void nk_page_pool_sync_for_cpu(const struct page *page, u32 len);
+void nk_page_pool_put(struct page *page);
 void *nk_page_address(const struct page *page);
 
 #endif

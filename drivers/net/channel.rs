@@ -68,7 +68,7 @@ impl Channel {
             rnr_timeout_us: RNR_TIMEOUT_US,
         })?;
         let moderation = moderate(settings, &send_cq, &recv_cq)?;
-        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, 0)?;
+        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx)?;
         let hash = settings.channels > 1;
         let tx = Tx::new(
             port.dma_device(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Receive half of a channel. All of it is in the channel's poll function.
 //!
-//! Receive buffers are single pages of a page pool. A frame fills as many as it needs; they become fragments of its
-//! packet as they are. Frames that are small are copied, so that their page can be posted again at once and a socket
-//! is not charged a page for a few bytes.
+//! Receive buffers are single pages of a page pool: larger ones were no faster, and waste more on medium-sized frames. A
+//! frame fills as many as it needs; they become fragments of its packet as they are. Small frames are copied, so that
+//! their page can be posted again at once and a socket is not charged a page for a few bytes.
 
 use crate::{
     frame::{self, Wanted},
@@ -19,12 +19,6 @@ use nupa_proto::{cqe::Cqe, status::WcStatus};
 const COPY_LIMIT: u32 = 256;
 /// Buffers that are posted at once.
 const REFILL_BATCH: u32 = 32;
-/// Room for the headers, or for a small frame.
-const LINEAR: u32 = if COPY_LIMIT > frame::MAX_HEADERS {
-    COPY_LIMIT
-} else {
-    frame::MAX_HEADERS
-};
 
 /// Receive queue of a channel.
 pub(crate) struct Rx {
@@ -164,17 +158,20 @@ impl Rx {
     #[inline]
     fn collect(&mut self, context: &NapiContext<'_>, cqe: &Cqe, buffers: u32) -> Result<RxSkb> {
         let len = cqe.byte_len.get();
-        let mut packet = context.alloc(LINEAR).ok_or(ENOMEM)?;
+        let linear = if len <= COPY_LIMIT {
+            len
+        } else {
+            frame::linear_len(&cqe.frame, len)
+        };
+        let mut packet = context.alloc(linear).ok_or(ENOMEM)?;
         let first = self.take().ok_or(EIO)?;
         first.sync_for_cpu(len);
-        if len <= COPY_LIMIT {
-            packet.copy_from(&first, 0, len)?;
+        packet.copy_from(&first, 0, linear)?;
+        if linear == len {
             // There is room for every page that can be out; were there none, the page would go to the pool.
             let _ = self.spares.push_within_capacity(first);
             return Ok(packet);
         }
-        let linear = frame::linear_len(&cqe.frame, len);
-        packet.copy_from(&first, 0, linear)?;
         let here = len.min(first.size());
         if here > linear {
             packet.add_page(first, linear, here.wrapping_sub(linear))?;

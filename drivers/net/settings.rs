@@ -33,7 +33,7 @@ const DEFAULT_RX: u32 = 1024;
 const DEFAULT_TX: u32 = 512;
 /// Transmit moderation to start with. Packets are mostly reclaimed at the next transmit or receive poll; the interrupt
 /// is for the tail, and for a queue that is stopped.
-const DEFAULT_TX_USECS: u32 = 200;
+const DEFAULT_TX_USECS: u32 = 1000;
 /// An eighth of the queue, so that a full one is woken well before it runs empty.
 const DEFAULT_TX_FRAMES: u32 = 64;
 

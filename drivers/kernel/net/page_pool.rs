@@ -34,20 +34,15 @@ pub struct PagePool {
 unsafe impl Send for PagePool {}
 
 impl PagePool {
-    /// Creates a pool of pages of `PAGE_SIZE << order` bytes for a queue of `entries` buffers, mapped for `device`.
+    /// Creates a pool of pages for a queue of `entries` buffers, mapped for `device`.
     ///
     /// `napi` polls the queue: packets that it frees itself return their pages without a lock. May sleep.
-    pub fn new(
-        device: &device::Device,
-        napi: Arc<dyn NapiAnchor>,
-        entries: u32,
-        order: u32,
-    ) -> Result<Self> {
-        let size = u32::try_from(PAGE_SIZE)?.checked_shl(order).ok_or(EINVAL)?;
+    pub fn new(device: &device::Device, napi: Arc<dyn NapiAnchor>, entries: u32) -> Result<Self> {
+        let size = u32::try_from(PAGE_SIZE)?;
         let mut params: bindings::page_pool_params = pin_init::zeroed();
         params.__bindgen_anon_1.fast =
             bindings::page_pool_params__bindgen_ty_1_page_pool_params_fast {
-                order,
+                order: 0,
                 pool_size: entries,
                 nid: bindings::NUMA_NO_NODE,
                 dev: raw::device(device),
@@ -123,10 +118,7 @@ impl RxPage {
     #[inline]
     pub fn sync_for_cpu(&self, len: u32) {
         // SAFETY: By the type invariants; the range lies in the page.
-        unsafe {
-            let pool = bindings::nk_page_pool_of(self.page.as_ptr());
-            bindings::nk_page_pool_sync_for_cpu(pool, self.page.as_ptr(), 0, len.min(self.size));
-        }
+        unsafe { bindings::nk_page_pool_sync_for_cpu(self.page.as_ptr(), len.min(self.size)) };
     }
 
     /// Start of a range of the page, `EINVAL` if it is not within.
@@ -154,11 +146,6 @@ impl RxPage {
 impl Drop for RxPage {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants; the pool outlives its pages.
-        unsafe {
-            bindings::nk_page_pool_put(
-                bindings::nk_page_pool_of(self.page.as_ptr()),
-                self.page.as_ptr(),
-            )
-        };
+        unsafe { bindings::nk_page_pool_put(self.page.as_ptr()) };
     }
 }

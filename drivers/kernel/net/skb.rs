@@ -279,7 +279,6 @@ impl RxSkb {
         // marked so that it returns it to the pool.
         unsafe {
             bindings::nk_skb_add_page(self.0.as_raw(), page.into_raw(), offset, len, size);
-            bindings::nk_skb_mark_for_recycle(self.0.as_raw());
         }
         Ok(())
     }

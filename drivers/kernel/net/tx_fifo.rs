@@ -161,20 +161,21 @@ impl Drop for TxFifo {
 fn map(device: *mut bindings::device, skb: &SkBuff, slot: &mut Slot) -> Result {
     for piece in 0..=skb.frags() {
         let entry = slot.segments.get_mut(piece).ok_or(EINVAL)?;
-        *entry = match piece.checked_sub(1) {
-            None => Segment {
+        let mapped = match piece.checked_sub(1) {
+            None => {
+                entry.len = skb.linear_len();
                 // SAFETY: `device` is alive as the fifo counts a reference, and so is the skb, which we own.
-                addr: unsafe { bindings::nk_skb_map_head(device, skb.as_raw()) },
-                len: skb.linear_len(),
-            },
-            Some(frag) => Segment {
+                unsafe { bindings::nk_skb_map_head(device, skb.as_raw(), &mut entry.addr) }
+            }
+            Some(frag) => {
+                entry.len = skb.frag_len(frag);
                 // SAFETY: As above; `frag` is below `nr_frags`.
-                addr: unsafe { bindings::nk_skb_map_frag(device, skb.as_raw(), frag as u32) },
-                len: skb.frag_len(frag),
-            },
+                unsafe {
+                    bindings::nk_skb_map_frag(device, skb.as_raw(), frag as u32, &mut entry.addr)
+                }
+            }
         };
-        // SAFETY: `device` is alive.
-        if unsafe { bindings::nk_dma_mapping_error(device, entry.addr) } {
+        if !mapped {
             return Err(ENOMEM);
         }
         slot.count = piece.wrapping_add(1);
