@@ -259,7 +259,8 @@ pub const ACCESS_REMOTE_READ: u32 = 1 << 2;
 /// Remote atomics allowed.
 pub const ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
 /// All rights that are defined.
-pub const ACCESS_ALL: u32 = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_ATOMIC;
+pub const ACCESS_ALL: u32 =
+    ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_ATOMIC;
 
 /// Registers memory.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -500,4 +501,3 @@ pub const PORT_COUNTER_NAMES: [&str; 16] = [
     "kicks",
     "interrupts",
 ];
-

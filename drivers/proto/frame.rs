@@ -40,7 +40,19 @@ pub const MAX_FRAME: u32 = 65535 + 14 + 8;
 pub const MIN_FRAME: u32 = 14;
 
 /// Offload state that travels with a frame, from the send descriptor to the receive completion.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+)]
 #[repr(C)]
 pub struct FrameMeta {
     /// A [`GsoType`].

@@ -47,7 +47,14 @@ pub const MAC_PREFIX: [u8; 4] = [0x02, 0x4e, 0x55, 0x50];
 #[inline]
 pub const fn node_mac(node: u16) -> [u8; 6] {
     let [hi, lo] = node.to_be_bytes();
-    [MAC_PREFIX[0], MAC_PREFIX[1], MAC_PREFIX[2], MAC_PREFIX[3], hi, lo]
+    [
+        MAC_PREFIX[0],
+        MAC_PREFIX[1],
+        MAC_PREFIX[2],
+        MAC_PREFIX[3],
+        hi,
+        lo,
+    ]
 }
 
 /// Node whose own MAC address this is, if it has the form of one.

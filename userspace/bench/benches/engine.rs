@@ -31,7 +31,7 @@ fn sge(len: u32, key: u32) -> Sge {
     }
 }
 
-fn request<'a>(operation: Operation, data: Data<'a>) -> SendRequest<'a> {
+fn request(operation: Operation, data: Data<'_>) -> SendRequest<'_> {
     SendRequest {
         wr_id: 1,
         flags: WQE_SIGNALED,
