@@ -2,15 +2,15 @@
 """The nodes and the switch of a test session, and how they get back to a known state."""
 
 import shutil
-import tempfile
 
-from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, stop_all
+from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, make_run_dir, stop_all
 
 NETCHECK = "/nupa/build/bin/netcheck"
 
 # Leaves a node as `nupa-up` would on a fresh one, whatever a failed test left behind.
 TIDY = f"""
 dmesg -n 7
+pgrep -f '^bash -c' | grep -vwx $$ | xargs -r kill -9
 pkill -x tcpdump; pkill -x iperf3; pkill -x ping
 for n in $(ip netns list | cut -d' ' -f1); do ip netns pids "$n" | xargs -r kill -9; ip netns del "$n"; done
 for l in br0 {INTERFACE}.100 veth0; do ip link del "$l" 2>/dev/null; done
@@ -34,7 +34,7 @@ class Fabric:
     """A switch and up to four nodes, started when first needed and kept for the session."""
 
     def __init__(self, keep_logs=None):
-        self.run_dir = tempfile.mkdtemp(prefix="nupa-test-")
+        self.run_dir = make_run_dir("nupa-test-")
         self.keep_logs = keep_logs
         self.switch = Switch(self.run_dir, nodes=63)
         self.nodes = {number: Node(number, self.run_dir) for number in range(1, 5)}

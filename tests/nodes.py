@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 from kernel_log import KernelLog
@@ -199,6 +200,12 @@ class Node:
         start = time.monotonic()
         wait_until(f"{self.name} to reach {address}", lambda: self.pings(address, 1, deadline=1), timeout)
         return time.monotonic() - start
+
+
+def make_run_dir(prefix):
+    """A directory for sockets and logs, in memory: a disk that is slow to take a log line would stall the guest."""
+    memory = pathlib.Path("/dev/shm")
+    return pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=memory if os.access(memory, os.W_OK) else None))
 
 
 def stop_all(run_dir):

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """nupanet0 against virtio-net: the same work between the same two guests, alternating."""
 
-import pathlib
 import re
 import shutil
-import tempfile
 
 import results
-from nodes import INTERFACE, Node, Switch, stop_all
+from nodes import INTERFACE, Node, Switch, make_run_dir, stop_all
 from profile import Profile
 from waiting import wait_until
 
@@ -117,7 +115,7 @@ def alternate(one, names, options, processes, nodes):
 def measure(mode, options):
     """Entries of all IP works, and of the driver's memory."""
     names = [name for name in WORKS if not options.work or name in options.work]
-    run_dir = pathlib.Path(tempfile.mkdtemp(prefix="nupa-bench-"))
+    run_dir = make_run_dir("nupa-bench-")
     switch = Switch(run_dir, nodes=4)
     nodes = []
     try:
