@@ -101,11 +101,6 @@ void nk_tx_reset(struct netdev_queue *txq)
 	netdev_tx_reset_queue(txq);
 }
 
-void nk_tx_start(struct netdev_queue *txq)
-{
-	netif_tx_start_queue(txq);
-}
-
 void nk_tx_stop(struct netdev_queue *txq)
 {
 	netif_tx_stop_queue(txq);

@@ -42,7 +42,6 @@ bool nk_xmit_more(void);
 bool nk_tx_sent(struct netdev_queue *txq, unsigned int bytes, bool more);
 void nk_tx_completed(struct netdev_queue *txq, unsigned int packets, unsigned int bytes);
 void nk_tx_reset(struct netdev_queue *txq);
-void nk_tx_start(struct netdev_queue *txq);
 void nk_tx_stop(struct netdev_queue *txq);
 bool nk_tx_stopped(const struct netdev_queue *txq);
 void nk_tx_start_all(struct net_device *dev);

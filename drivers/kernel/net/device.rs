@@ -98,11 +98,6 @@ impl<T: Operations> Device<T> {
         Some(unsafe { TxQueueRef::new((*self.as_raw())._tx.add(index), slot, index) })
     }
 
-    /// Transmit queues that were allocated.
-    pub fn tx_queues(&self) -> usize {
-        self.private().tx.len()
-    }
-
     /// Sets how many transmit and receive queues are in use. With the RTNL held, may sleep.
     pub fn set_real_queues(&self, tx: u32, rx: u32) -> Result {
         // SAFETY: The device is alive; the function checks counts and asserts the RTNL itself.
@@ -168,13 +163,6 @@ impl<T: Operations> Device<T> {
     pub fn stop_all_queues(&self) {
         // SAFETY: The device is alive.
         unsafe { bindings::nk_tx_disable(self.as_raw()) };
-    }
-
-    /// Bytes of IP packet that the interface takes. Any context.
-    #[inline]
-    pub fn mtu(&self) -> u32 {
-        // SAFETY: The device is alive; aligned word reads do not tear (`READ_ONCE()`).
-        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
     }
 
     /// `NETIF_F_*` that are on. Any context.

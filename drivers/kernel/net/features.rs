@@ -4,7 +4,7 @@
 //! C header: `include/linux/netdev_features.h`
 
 use crate::bindings;
-use core::ops::{BitAnd, BitOr, Not};
+use core::ops::BitOr;
 
 /// A set of `NETIF_F_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -17,9 +17,6 @@ macro_rules! features {
 }
 
 impl Features {
-    /// No feature.
-    pub const NONE: Self = Self(0);
-
     features! {
         /// Scatter/gather: packets may have fragments.
         SG = NETIF_F_SG_BIT;
@@ -45,8 +42,6 @@ impl Features {
         VLAN_CTAG_TX = NETIF_F_HW_VLAN_CTAG_TX_BIT;
         /// The VLAN tag of received frames is given out of band.
         VLAN_CTAG_RX = NETIF_F_HW_VLAN_CTAG_RX_BIT;
-        /// Generic receive offload.
-        GRO = NETIF_F_GRO_BIT;
     }
 
     pub(super) const fn from_raw(raw: u64) -> Self {
@@ -73,21 +68,5 @@ impl BitOr for Features {
 
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-impl BitAnd for Features {
-    type Output = Self;
-
-    fn bitand(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-}
-
-impl Not for Features {
-    type Output = Self;
-
-    fn not(self) -> Self {
-        Self(!self.0)
     }
 }

@@ -153,15 +153,6 @@ impl SkBuff {
         }
     }
 
-    /// Offset of the transport header, if the stack set it.
-    #[inline]
-    pub fn transport_offset(&self) -> Option<u16> {
-        // SAFETY: By the type invariants.
-        let header = unsafe { headers!(self.as_raw()).transport_header };
-        // An unset one reads as all ones (skb_transport_header_was_set()).
-        (header != u16::MAX).then(|| usize::from(header).wrapping_sub(self.headroom()) as u16)
-    }
-
     /// The out-of-band 802.1Q tag, if there is one.
     #[inline]
     pub fn vlan_tag(&self) -> Option<u16> {

@@ -28,8 +28,6 @@ impl<'a> LinkStats<'a> {
         add_rx_dropped => rx_dropped;
         /// Malformed packets.
         add_rx_errors => rx_errors;
-        /// Packets that the device had no buffer for.
-        add_rx_missed => rx_missed_errors;
         /// Multicast packets received.
         add_multicast => multicast;
         /// Packets sent.

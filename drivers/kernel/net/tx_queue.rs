@@ -156,13 +156,6 @@ impl<'a, T: Operations> TxQueue<'a, T> {
         unsafe { bindings::nk_tx_stopped(self.txq) }
     }
 
-    /// Lets the core send again, from within a transmit.
-    #[inline]
-    pub fn start(&mut self) {
-        // SAFETY: The queue is alive.
-        unsafe { bindings::nk_tx_start(self.txq) };
-    }
-
     /// Lets the core send again and makes it try.
     #[inline]
     pub fn wake(&mut self) {
