@@ -25,7 +25,7 @@ pub(crate) enum Purpose {
 }
 
 /// Checks one scatter/gather entry of a queue pair.
-#[inline]
+#[inline(always)]
 pub(crate) fn local<S: Storage, P>(
     regions: &Regions<S>,
     pair: &QueuePair<P>,
@@ -58,7 +58,7 @@ pub(crate) fn local<S: Storage, P>(
 impl<S: Storage> Node<S> {
     /// Checks a remote access, made through this node's queue pair `pair`, that needs `right` (an `ACCESS_REMOTE_*`).
     /// An access of no bytes needs no key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remote_span(
         &self,
         pair: &QueuePair<S::Pages>,

@@ -67,7 +67,7 @@ impl<P> Linked for CompletionQueue<P> {
 impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
     /// Writes an entry. `urgent`: it counts for a queue that is armed for solicited completions only. Fails if the
     /// ring is full or out of reach.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(
         &mut self,
         platform: &impl Platform,
@@ -88,7 +88,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
         Ok(self.notice(platform.load(self.page, self.slot, SlotWord::Arm), urgent))
     }
 
-    #[inline]
+    #[inline(always)]
     fn has_room(&mut self, platform: &impl Platform) -> bool {
         if self.index.wrapping_sub(self.consumed) >= self.ring.entries() {
             self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
@@ -96,7 +96,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
         self.index.wrapping_sub(self.consumed) < self.ring.entries()
     }
 
-    #[inline]
+    #[inline(always)]
     fn notice(&mut self, arm: u32, urgent: bool) -> Notice {
         let armed = arm_sequence(arm) != self.fired;
         if !armed || (arm & ARM_SOLICITED != 0 && !urgent) {

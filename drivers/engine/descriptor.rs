@@ -10,7 +10,7 @@ use nupa_proto::{
         MAX_INLINE, MAX_SEND_SGE, OP_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
     },
 };
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 /// All flags that a descriptor may have.
 const FLAGS: u8 = WQE_SIGNALED | WQE_SOLICITED | WQE_FENCE | WQE_INLINE;
@@ -33,18 +33,18 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_inline(&self) -> bool {
         self.flags & WQE_INLINE != 0
     }
 
     /// Inline bytes of the descriptor.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn inline_len(&self) -> u32 {
         u32::from(self.data_count)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -62,23 +62,22 @@ impl Descriptor {
     }
 
     /// Where block `n` is copied to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn block_mut(&mut self, n: u8) -> Option<&mut [u8; BLOCK_SIZE]> {
         let start = usize::from(n).wrapping_mul(BLOCK_SIZE);
         self.bytes.get_mut(start..)?.first_chunk_mut()
     }
 
-    /// The control segment as it is, of a descriptor that need not be valid.
-    #[inline]
-    pub(crate) fn control(&self) -> Control {
-        Control::read_from_prefix(&self.bytes)
-            .map_or_else(|_| Control::default(), |(control, _)| control)
+    /// What the completion hands back, of a descriptor that need not be valid.
+    pub(crate) fn wr_id(&self) -> u64 {
+        self.at(0)
+            .map_or(0, |control: &Control| control.wr_id.get())
     }
 
     /// Checks the control segment; only the first block need be there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn header(&self) -> Result<Header, Refusal> {
-        let control = self.control();
+        let control: &Control = self.at(0)?;
         let opcode = Opcode::try_from(control.opcode).map_err(|_| malformed(Check::Opcode))?;
         if control.flags & !FLAGS != 0 {
             return Err(malformed(Check::Flags));
@@ -107,9 +106,9 @@ impl Descriptor {
     }
 
     /// The operation segment of a remote access.
-    #[inline]
-    pub(crate) fn remote(&self) -> Result<RemoteSegment, Refusal> {
-        let segment: RemoteSegment = self.at(OP_OFFSET)?;
+    #[inline(always)]
+    pub(crate) fn remote(&self) -> Result<&RemoteSegment, Refusal> {
+        let segment: &RemoteSegment = self.at(OP_OFFSET)?;
         if segment.reserved.get() != 0 {
             return Err(malformed(Check::Reserved));
         }
@@ -117,14 +116,14 @@ impl Descriptor {
     }
 
     /// The offload state of a frame.
-    #[inline]
-    pub(crate) fn meta(&self) -> Result<FrameMeta, Refusal> {
+    #[inline(always)]
+    pub(crate) fn meta(&self) -> Result<&FrameMeta, Refusal> {
         self.at(OP_OFFSET)
     }
 
     /// Scatter/gather entries; none with inline data.
-    #[inline]
-    pub(crate) fn sges(&self, header: &Header) -> impl Iterator<Item = Sge> + '_ {
+    #[inline(always)]
+    pub(crate) fn sges(&self, header: &Header) -> impl Iterator<Item = &Sge> {
         let count = if header.is_inline() {
             0
         } else {
@@ -132,20 +131,22 @@ impl Descriptor {
         };
         let bytes = self.bytes.get(DATA_OFFSET..).unwrap_or_default();
         let entries = bytes.chunks_exact(size_of::<Sge>()).take(count);
-        entries.filter_map(|entry| Sge::read_from_bytes(entry).ok())
+        entries.filter_map(|entry| Sge::ref_from_bytes(entry).ok())
     }
 
     /// The first `len` inline bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn inline(&self, len: u32) -> &[u8] {
         let bytes = self.bytes.get(DATA_OFFSET..).unwrap_or_default();
         bytes.get(..len as usize).unwrap_or_default()
     }
 
-    #[inline]
-    fn at<T: FromBytes>(&self, offset: usize) -> Result<T, Refusal> {
+    /// A segment, where it lies: copying structures of bytes about costs more than reading their fields once.
+    #[inline(always)]
+    fn at<T: FromBytes + KnownLayout + Immutable>(&self, offset: usize) -> Result<&T, Refusal> {
         let bytes = self.bytes.get(offset..).unwrap_or_default();
-        T::read_from_prefix(bytes)
+        let segment = T::ref_from_prefix(bytes);
+        segment
             .map(|(value, _)| value)
             .map_err(|_| malformed(Check::Blocks))
     }

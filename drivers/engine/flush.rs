@@ -68,7 +68,7 @@ impl<S: Storage> Node<S> {
         Some(flushed(
             qpn,
             CqeOpcode::Send,
-            descriptor.control().wr_id,
+            U64::new(descriptor.wr_id()),
             pair.send.index,
         ))
     }

@@ -44,7 +44,7 @@ const fn malformed(check: Check) -> Refusal {
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     /// Whether there is a descriptor to take; `None` if the producer index is out of bounds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_work(&mut self, platform: &impl Platform) -> Option<bool> {
         if self.send.index == self.send.posted {
             let entries = self.send.ring.as_ref().map_or(0, |ring| ring.entries());
@@ -58,7 +58,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     }
 
     /// Publishes the index from which on kicks are wanted, and looks once more: true if there is work after all.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&self, platform: &impl Platform, polled: bool) -> bool {
         let seen = self.send.posted;
         let event = if polled { event_quiet(seen) } else { seen };
@@ -68,7 +68,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     }
 
     /// Copies block `n` of the descriptor at the head out of the ring.
-    #[inline]
+    #[inline(always)]
     fn read_block(
         &self,
         memory: &impl Memory,
@@ -89,7 +89,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
 
     /// Copies the whole descriptor at the head out and checks its control segment. The first block may come from the
     /// push slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_descriptor(
         &self,
         platform: &impl Platform,
@@ -116,7 +116,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     }
 
     /// Turns the descriptor at the head into a request.
-    #[inline]
+    #[inline(always)]
     fn compose<S: Storage<Pages = P>>(
         &self,
         platform: &impl Platform,
@@ -130,7 +130,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
             Ok(header) => header,
             Err(refusal) => {
                 // Where the next descriptor begins is unknown, so this one stands for all that are posted.
-                request.wr_id = descriptor.control().wr_id.get();
+                request.wr_id = descriptor.wr_id();
                 (request.opcode, request.behind) = (Opcode::Nop, self.send.posted);
                 return Err(refusal);
             }
@@ -148,7 +148,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
             _ => Purpose::Source,
         };
         for sge in descriptor.sges(&header) {
-            let span = local::<S, _>(regions, self, &sge, purpose)?;
+            let span = local::<S, _>(regions, self, sge, purpose)?;
             let pushed = request.local.push(span);
             pushed.map_err(|_| Refusal::new(WcStatus::LocalLength, Check::Length))?;
         }
@@ -160,7 +160,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     }
 
     /// Fills in what goes to whom.
-    #[inline]
+    #[inline(always)]
     fn address(
         &self,
         descriptor: &Descriptor,
@@ -177,7 +177,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
                     qpn: 0,
                     epoch: 0,
                 };
-                request.meta = descriptor.meta()?;
+                request.meta = *descriptor.meta()?;
                 return Ok(());
             }
             (QpType::Rc, Opcode::Send | Opcode::SendImm) => {}
@@ -198,7 +198,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
 
 impl Request {
     /// Whether the length is one that the operation may have, and the node takes part in the fabric.
-    #[inline]
+    #[inline(always)]
     fn check(&self, up: bool) -> Result<(), Refusal> {
         if self.opcode == Opcode::Nop {
             return Ok(());
@@ -218,7 +218,7 @@ impl Request {
     }
 
     /// Operation code of the send completion.
-    #[inline]
+    #[inline(always)]
     fn cqe_opcode(&self) -> CqeOpcode {
         match self.opcode {
             Opcode::Read => CqeOpcode::Read,
@@ -232,7 +232,7 @@ impl Request {
 impl<S: Storage> Node<S> {
     /// Takes the request at the head of a send queue: copies its descriptor once, then checks the copy. The queue does
     /// not move yet, see [`Node::finish_send`]. `pushed`: the descriptor before this index is in the push slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fetch(
         &mut self,
         platform: &impl Platform,
@@ -272,7 +272,7 @@ impl<S: Storage> Node<S> {
 
     /// Moves the send queue past a request that is done, and completes it if it is to be. Returns whether the queue
     /// pair goes on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish_send(
         &mut self,
         platform: &impl Platform,
@@ -301,7 +301,7 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn count_send(&mut self, request: &Request, result: Result<(), Refusal>) {
         let counters = &mut self.counters;
         match (result, request.opcode) {
@@ -325,7 +325,7 @@ impl<S: Storage> Node<S> {
 }
 
 impl Request {
-    #[inline]
+    #[inline(always)]
     fn completion(&self, result: Result<(), Refusal>) -> Cqe {
         let (status, vendor_error) = match result {
             Ok(()) => (WcStatus::Success, 0),

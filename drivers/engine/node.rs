@@ -102,7 +102,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Id of the node.
-    #[inline]
+    #[inline(always)]
     pub fn id(&self) -> u16 {
         self.config.id
     }
@@ -113,13 +113,13 @@ impl<S: Storage> Node<S> {
     }
 
     /// Epoch of the node: goes up with each reset.
-    #[inline]
+    #[inline(always)]
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
     /// Whether the node takes part: it is enabled and its link is up.
-    #[inline]
+    #[inline(always)]
     pub fn is_up(&self) -> bool {
         self.enabled && self.link
     }
@@ -202,7 +202,7 @@ impl<S: Storage> Node<S> {
 
     /// Writes a completion. `urgent`: it counts for a queue armed for solicited completions only. A queue that cannot
     /// take it dies, and the queue pairs on it go to the error state.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(
         &mut self,
         platform: &impl Platform,
@@ -285,7 +285,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Ends a queue pair's wait.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unpark(&mut self, qpn: u32) {
         if let Some(pair) = self.pairs.get_mut(qpn) {
             if pair.send.wait != Wait::No {

@@ -27,19 +27,19 @@ impl<T, L: Table<T>> Objects<T, L> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, number: u32) -> usize {
         number.wrapping_sub(self.first) as usize
     }
 
     /// The object of this number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.table.slots().get(self.slot(number))?.as_ref()
     }
 
     /// The object of this number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         let slot = self.slot(number);
         self.table.slots_mut().get_mut(slot)?.as_mut()

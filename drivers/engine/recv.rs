@@ -96,7 +96,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         let addr = ring.addr(index).ok_or_else(unreadable)?;
         let mut bytes = [0; MIN_RECV_STRIDE];
         memory.read(addr, &mut bytes).map_err(|_| unreadable())?;
-        let (header, rest) = RecvHeader::read_from_prefix(&bytes).map_err(|_| unreadable())?;
+        let (header, rest) = RecvHeader::ref_from_prefix(&bytes).map_err(|_| unreadable())?;
         let (wr_id, count) = (header.wr_id.get(), header.sge_count.get() as usize);
         let bad = |status, check| Unusable::Entry {
             wr_id,

@@ -22,7 +22,7 @@ impl Span {
         addr: 0,
     };
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn direct(addr: u64, len: u32) -> Self {
         Self {
             region: None,
@@ -31,7 +31,7 @@ impl Span {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn in_region(region: u32, offset: u64, len: u32) -> Self {
         Self {
             region: Some(region),
@@ -62,12 +62,12 @@ impl Spans {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         (self.count, self.total) = (0, 0);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, span: Span) -> Result<(), TooLong> {
         if span.len == 0 {
             return Ok(());
@@ -80,12 +80,12 @@ impl Spans {
     }
 
     /// Bytes in all.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
 
-    #[inline]
+    #[inline(always)]
     fn as_slice(&self) -> &[Span] {
         self.list.get(..self.count).unwrap_or(&[])
     }
@@ -113,7 +113,7 @@ struct Cursor<'a, S: Storage> {
 }
 
 impl<'a, S: Storage> Cursor<'a, S> {
-    #[inline]
+    #[inline(always)]
     fn new<M>(side: &Side<'a, S, M>) -> Self {
         let mut spans = side.spans.as_slice().iter();
         let rest = spans.next().copied().unwrap_or(Span::EMPTY);
@@ -125,7 +125,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
     }
 
     /// DMA address and length of what is contiguous from here; `None` at the end.
-    #[inline]
+    #[inline(always)]
     fn piece(&mut self) -> Option<(u64, u32)> {
         if self.rest.len == 0 {
             self.rest = *self.spans.next()?;
@@ -144,7 +144,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, len: u32) {
         self.rest.len = self.rest.len.saturating_sub(len);
         self.rest.addr = self.rest.addr.wrapping_add(u64::from(len));
@@ -152,7 +152,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
 }
 
 /// Copies `len` bytes from source to target.
-#[inline]
+#[inline(always)]
 pub(crate) fn transfer<S: Storage, M: Memory>(
     source: &Side<'_, S, M>,
     target: &Side<'_, S, M>,
@@ -188,7 +188,7 @@ fn blame(source: &impl Memory, addr: u64, len: u32) -> Fault {
 }
 
 /// Writes bytes (inline data) to the target.
-#[inline]
+#[inline(always)]
 pub(crate) fn scatter<S: Storage, M: Memory>(
     bytes: &[u8],
     target: &Side<'_, S, M>,
@@ -206,7 +206,7 @@ pub(crate) fn scatter<S: Storage, M: Memory>(
 }
 
 /// Reads the first bytes of the source, as many as `buf` takes.
-#[inline]
+#[inline(always)]
 pub(crate) fn peek<S: Storage, M: Memory>(
     source: &Side<'_, S, M>,
     buf: &mut [u8],

@@ -53,7 +53,7 @@ const BLAMED: Declined = Declined::Refused(Refusal::new(
 
 impl<S: Storage> Node<S> {
     /// Checks a request of a connected queue pair and prepares the memory that it reads or writes here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept(
         &mut self,
         platform: &impl Platform,
@@ -102,7 +102,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Checks a frame against the receive filter and prepares buffers for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept_frame(
         &mut self,
         platform: &impl Platform,
@@ -131,7 +131,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Prepares receive entries. Only if the owner was asked for more, and has posted none meanwhile, there are none.
-    #[inline]
+    #[inline(always)]
     fn receive(
         &mut self,
         platform: &impl Platform,
@@ -166,7 +166,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Checks access to the region that the request names.
-    #[inline]
+    #[inline(always)]
     fn expose(
         &mut self,
         platform: &impl Platform,
@@ -188,7 +188,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Reports a request whose data is in place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(
         &mut self,
         platform: &impl Platform,
@@ -236,7 +236,7 @@ impl<S: Storage> Node<S> {
 
 impl Request {
     /// The receive completion, but for what the receive queue adds.
-    #[inline]
+    #[inline(always)]
     fn arrival(&self) -> Cqe {
         let (opcode, imm) = match self.opcode {
             Opcode::Frame => (CqeOpcode::RecvFrame, false),
