@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// Completes the request at hand, or lets it wait. Returns whether its send queue can be served further now.
-    #[inline(always)]
+    #[inline]
     fn settle<F: Fabric>(&mut self, fabric: &mut F, outcome: Outcome) -> bool {
         let result = match outcome {
             Outcome::Done => Ok(()),
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Carries the request at hand out.
-    #[inline(always)]
+    #[inline]
     fn execute<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         match self.request.opcode {
             Opcode::Nop => Outcome::Done,
@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn execute_message<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         let target = self.request.target.node;
         let Some((node, platform)) = fabric.node_mut(target) else {
@@ -234,7 +234,7 @@ impl Engine {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn execute_frame<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         let address = match self.frame_address(fabric) {
             Ok(address) => address,
@@ -247,7 +247,7 @@ impl Engine {
     }
 
     /// Destination address of the frame at hand.
-    #[inline(always)]
+    #[inline]
     fn frame_address<F: Fabric>(&self, fabric: &F) -> Result<[u8; 6], Refusal> {
         let down = Refusal::new(WcStatus::RetryExceeded, Check::Node);
         let side = self.sender(fabric).ok_or(down)?;
@@ -285,7 +285,7 @@ impl Engine {
     }
 
     /// Delivers a frame to one node.
-    #[inline(always)]
+    #[inline]
     fn deliver<F: Fabric>(
         &mut self,
         fabric: &mut F,
@@ -306,7 +306,7 @@ impl Engine {
     }
 
     /// The initiator's side of the request at hand.
-    #[inline(always)]
+    #[inline]
     fn sender<'a, F: Fabric>(
         &'a self,
         fabric: &'a F,
@@ -322,7 +322,7 @@ impl Engine {
     }
 
     /// Moves the data of an accepted request and reports it at the target.
-    #[inline(always)]
+    #[inline]
     fn land<F: Fabric>(&mut self, fabric: &mut F, target: u16, landing: &Landing) -> Outcome {
         let moved = self.move_data(fabric, target);
         let Some((node, platform)) = fabric.node_mut(target) else {
@@ -341,7 +341,7 @@ impl Engine {
     }
 
     /// The one copy.
-    #[inline(always)]
+    #[inline]
     fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
         let here = self.sender(fabric).ok_or(Fault::Source)?;
         let (node, platform) = fabric.node(target).ok_or(Fault::Target)?;
@@ -361,7 +361,7 @@ impl Engine {
 }
 
 impl Declined {
-    #[inline(always)]
+    #[inline]
     fn outcome(self, node: u16) -> Outcome {
         match self {
             Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },

@@ -454,10 +454,20 @@ fn set_up() -> (Device, Owner) {
     (device, owner)
 }
 
-fn check(body: impl Fn() + Sync + Send + 'static) {
+/// Words of a coroutine's stack: the engine's frames are large where nothing is optimised.
+const STACK: usize = 0x8000;
+
+fn spawn<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let builder = loom::thread::Builder::new().stack_size(STACK);
+    builder.spawn(body).expect("model thread")
+}
+
+fn check(body: fn()) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
-    model.check(body);
+    model.check(move || spawn(body).join().expect("no panic"));
 }
 
 /// No request is left behind: either the kick was asked for, or the device that was at work has seen it.
@@ -467,7 +477,7 @@ fn a_request_that_asks_for_no_kick_is_served() {
         let (mut device, mut owner) = set_up();
         assert!(owner.post(1));
         // The kick of the first is being served while the others are posted.
-        let serving = loom::thread::spawn(move || {
+        let serving = spawn(move || {
             device.kick(SEND_SLOT);
             device
         });
@@ -486,7 +496,7 @@ fn a_completion_that_arming_did_not_see_raises_an_event() {
     check(|| {
         let (mut device, mut owner) = set_up();
         owner.post(1);
-        let serving = loom::thread::spawn(move || device.kick(SEND_SLOT));
+        let serving = spawn(move || device.kick(SEND_SLOT));
         let seen = owner.completions.arm(false);
         let event_seen = owner.events.arm();
         serving.join().expect("no panic");
@@ -509,7 +519,7 @@ fn polling_sees_whole_entries() {
         let (mut device, mut owner) = set_up();
         owner.post(1);
         owner.post(2);
-        let serving = loom::thread::spawn(move || device.kick(SEND_SLOT));
+        let serving = spawn(move || device.kick(SEND_SLOT));
         let mut seen = owner.drain();
         serving.join().expect("no panic");
         seen.extend(owner.drain());
@@ -531,7 +541,7 @@ fn a_frame_that_waits_for_buffers_arrives() {
         assert_eq!(owner.drain(), [0, 6]);
         owner.receive.completed(2).expect("posted");
         owner.send_frame(7);
-        let serving = loom::thread::spawn(move || {
+        let serving = spawn(move || {
             device.kick(SEND_SLOT);
             device
         });
