@@ -2,7 +2,9 @@
 """Results: one entry a work, written as JSON and as a Markdown table."""
 
 import json
+import re
 import statistics
+import sys
 
 
 def entry(work, mode, unit, ours, peer, peer_name, runs, higher_is_better=True):
@@ -28,3 +30,16 @@ def write(directory, entries, notes):
     text = table(entries) + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
     (directory / "results.md").write_text(text)
     return text
+
+
+def into_readme(directory, readme):
+    """Puts the text of the last results between the marks in the readme."""
+    try:
+        results = (directory / "results.md").read_text()
+    except FileNotFoundError:
+        sys.exit(f"bench: there are no results in {directory}; run 'make bench' first")
+    text, count = re.subn(r"(<!-- bench:begin -->\n).*(<!-- bench:end -->)", lambda m: m[1] + results + m[2],
+                          readme.read_text(), flags=re.DOTALL)
+    if count != 1:
+        sys.exit(f"bench: {readme} does not have the marks bench:begin and bench:end")
+    readme.write_text(text)
