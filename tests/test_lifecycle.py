@@ -57,7 +57,7 @@ def test_modules_unload_in_either_state(pair, saw):
 def test_unload_under_traffic(pair, saw):
     one, two = pair
     for node, other in ((two, one), (one, two)):
-        load = traffic.start(one, two.ip, 30, timeout=4)
+        load = traffic.start(one, two.ip, 30, timeout=3)
         node.run("rmmod nupa_net && rmmod nupa_fabric", timeout=30)
         traffic.interrupted(load)
         node.up()
@@ -69,7 +69,7 @@ def test_unbind_under_traffic(pair, saw):
     one, two = pair
     for node, other in ((two, one), (one, two)):
         address = node.pci_address()
-        load = traffic.start(one, two.ip, 30, timeout=4)
+        load = traffic.start(one, two.ip, 30, timeout=3)
         node.run(f"echo {address} >{DRIVER}/unbind", timeout=30)
         assert gone(node)
         traffic.interrupted(load)
@@ -83,7 +83,7 @@ def test_function_reset_under_traffic(pair, saw):
     """The same interface goes on after a function-level reset: no address is lost, connections survive."""
     one, two = pair
     for node in (two, one):
-        load = traffic.start(one, two.ip, 8)
+        load = traffic.start(one, two.ip, 5)
         index = node.link()["ifindex"]
         for _ in range(3):
             node.run(f"echo 1 >/sys/bus/pci/devices/{node.pci_address()}/reset", timeout=30)
@@ -97,7 +97,7 @@ def test_function_reset_under_traffic(pair, saw):
 def test_pci_remove_and_rescan(pair, saw):
     one, two = pair
     address = two.pci_address()
-    load = traffic.start(one, two.ip, 30, timeout=4)
+    load = traffic.start(one, two.ip, 30, timeout=3)
     two.run(f"echo 1 >/sys/bus/pci/devices/{address}/remove", timeout=30)
     assert gone(two)
     traffic.interrupted(load)

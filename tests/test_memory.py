@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""What the modules cost: at most 64 MB a node with default rings on two CPUs, 16 KB a further idle peer."""
+"""What it costs: 64 MB a node at most (default rings, two CPUs), 16 KB a further idle peer, no CPU when idle."""
 
+import os
 import time
+from pathlib import Path
 
 import memory
 from idle_peer import IdlePeer
@@ -41,3 +43,17 @@ def test_memory_of_idle_peers(pair, fabric, saw):
     one.await_ping(two.ip)
     assert cost <= 16, f"a further idle peer costs {cost:.1f} KB"
     saw(f"{max(cost, 0):.1f} KB for each of {len(peers)} peers (limit 16)")
+
+
+def test_idle_switch_sleeps(pair, fabric, saw):
+    """With nodes up and nothing to do the switch uses next to no CPU."""
+
+    def used():
+        fields = Path(f"/proc/{fabric.switch.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    time.sleep(3)
+    share = (used() - before) / 3
+    assert share < 0.1, f"the idle switch uses {share:.0%} of a CPU"
+    saw(f"{share:.1%} of a CPU with two idle nodes")

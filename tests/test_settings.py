@@ -83,7 +83,7 @@ def test_features(pair, saw):
     for name in ("tx-checksumming", "scatter-gather", "tcp-segmentation-offload", "tx-udp-segmentation",
                  "generic-receive-offload", "rx-checksumming"):
         assert features[name].startswith("on"), f"{name}: {features[name]}"
-    load = traffic.start(one, two.ip, 12)
+    load = traffic.start(one, two.ip, 8)
     for words in ("tso off", "tx off", "sg off", "gro off", "sg on", "tx on", "tso on gro on"):
         one.run(f"ethtool -K {INTERFACE} {words}")
     traffic.tcp(one, two.ip, size=1 << 20)
@@ -95,7 +95,7 @@ def test_channels_under_traffic(pair, saw):
     one, two = pair
     most = maxima(one, "-l")["Combined"]
     assert most >= 2, "nodes of two CPUs offer at least two queue pairs"
-    load = traffic.start(one, two.ip, 10)
+    load = traffic.start(one, two.ip, 7)
     for count in (1, most, 1, 2):
         for node in pair:
             node.run(f"ethtool -L {INTERFACE} combined {count}")
@@ -125,7 +125,7 @@ def test_rings_under_traffic(pair, saw):
     one, two = pair
     most = maxima(one, "-g")
     default = shown(one, "-g")
-    load = traffic.start(two, one.ip, 10)
+    load = traffic.start(two, one.ip, 7)
     sizes = [(64, 64), (most["RX"], most["TX"]), (int(default["RX"]), int(default["TX"]))]
     for rx, tx in sizes:
         one.run(f"ethtool -G {INTERFACE} rx {rx} tx {tx}")
@@ -140,7 +140,7 @@ def test_rings_under_traffic(pair, saw):
 
 def test_mtu_changes_under_traffic(pair, saw):
     one, two = pair
-    load = traffic.start(one, two.ip, 10)
+    load = traffic.start(one, two.ip, 7)
     mtus = (1500, 65535, 576, 9000, 30000, 9000)
     for mtu in mtus:
         for node in pair:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Where the time goes during a work: CPU of each thread and functions of QEMU and the switch, functions in the guests."""
+"""Where the time goes: CPU of each thread and functions of QEMU and the switch, functions in the guests."""
 
 import os
 import pathlib
