@@ -19,7 +19,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 # Up to here an operation is about its descriptor, above it about its bytes.
 SMALL = 4096
 # The benchmarks that can become a line of the table.
-FILTER = r"^(write_64|\w+_\d{5,})/(engine|memcpy)$"
+FILTER = r"^(write_64|[a-z_]+_[0-9]{5,})/(engine|memcpy)$"
 # Seconds of warming up and of measuring for each benchmark.
 TIMES = ["--warm-up-time", "1", "--measurement-time", "3"]
 # Nanoseconds from submission to completion that a 64-byte WRITE may take.
