@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Transmit half of a channel. All of it is under the transmit lock of its queue.
 //!
-//! The controller usually runs inside the kick, so completions are reaped right after ringing; an interrupt is asked
-//! for only if frames are left then, for example because their target has no receive buffers.
+//! What was sent is reclaimed at the next transmit and in the channel's poll function. An event is asked for where
+//! frames are left after that; it is moderated, since the next transmit or receive mostly comes first.
 
 use crate::{frame, nic::Nic, stats::TxStats};
 use kernel::{device, prelude::*};
