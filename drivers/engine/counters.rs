@@ -47,4 +47,12 @@ counters! {
     bad_descriptors,
     kicks,
     interrupts,
+    rx_reads,
+    rx_read_bytes,
+    rx_atomics,
+    rx_rnr_naks,
+    rx_datagram_drops,
+    tx_retry_exceeded,
+    flushed,
+    cq_overflows,
 }

@@ -22,9 +22,12 @@ use nupa_proto::{
     },
     cqe::CQE_SIZE,
     eqe::EQE_SIZE,
-    ident::{key_index, make_key, KEY_INDEX_BITS},
+    ident::{key_index, make_key, KEY_TAG_BITS, KEY_VARIANT_MASK},
     status::AdminStatus,
 };
+
+/// Where the random tag of a key begins.
+const TAG_SHIFT: u32 = u32::BITS - KEY_TAG_BITS;
 
 impl<S: Storage> Node<S> {
     /// Takes ring memory over, after a check of its size against the limits.
@@ -205,10 +208,12 @@ impl<S: Storage> Node<S> {
         self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
         let map = PageMap::load::<S>(platform.memory(), &body.pages, iova, len, 1)?;
         // No tag is all ones or all zeroes, so no key is ever DMA_LKEY or a bare index.
-        let tag = (platform.random() >> KEY_INDEX_BITS).clamp(1, (u32::MAX >> KEY_INDEX_BITS) - 1);
+        let random = platform.random();
+        let tag = (random >> TAG_SHIFT).clamp(1, (u32::MAX >> TAG_SHIFT) - 1);
+        let random = tag << TAG_SHIFT | random & KEY_VARIANT_MASK;
         let mut key = 0;
         let make = |index| {
-            key = make_key(index, tag);
+            key = make_key(index, random);
             Region {
                 map,
                 iova,

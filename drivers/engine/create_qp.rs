@@ -38,7 +38,7 @@ impl<S: Storage> Node<S> {
         if kind == QpType::Ud {
             return Err(AdminStatus::Unsupported);
         }
-        if body.flags & !FLAGS != 0 || body.reserved != [0; 3] || body.reserved1.get() != 0 {
+        if body.flags & !FLAGS != 0 || body.reserved != [0; 3] || body.srqn.get() != 0 {
             return Err(AdminStatus::InvalidField);
         }
         let (pd, page) = (body.pd.get(), body.doorbell_page.get());

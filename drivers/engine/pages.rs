@@ -33,7 +33,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
     ) -> Result<Self, AdminStatus> {
         let (addr, count) = (list.addr.get(), list.pages.get() as usize);
         let shift = list.page_shift;
-        if list.reserved != [0; 3] || len == 0 {
+        if list.levels != 0 || list.reserved != [0; 2] || len == 0 {
             return Err(AdminStatus::InvalidField);
         }
         if count == 0 {

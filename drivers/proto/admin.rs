@@ -60,6 +60,20 @@ wire_enum! {
         SetRxFilter = 24,
         /// Sets the table that spreads frames over raw queue pairs; [`SetRss`].
         SetRss = 25,
+        /// Creates a shared receive queue; [`CreateSrq`], result [`Created`].
+        CreateSrq = 32,
+        /// Sets the limit of a shared receive queue; [`ModifySrq`].
+        ModifySrq = 33,
+        /// Reads the state of a shared receive queue; [`ById`], result [`SrqState`].
+        QuerySrq = 34,
+        /// Destroys a shared receive queue; [`ById`].
+        DestroySrq = 35,
+        /// Replaces pages, domain or rights of a memory region; [`ModifyMr`], result [`Created`] (the new key).
+        ModifyMr = 36,
+        /// Allocates a key that FAST_REG or BIND_MW binds; [`AllocKey`], result [`Created`]. `DestroyMr` frees it.
+        AllocKey = 37,
+        /// Sets or clears an entry of the GID table; [`SetGid`].
+        SetGid = 38,
     }
 }
 
@@ -139,10 +153,16 @@ pub struct PageList {
     pub pages: U32,
     /// log2 of the page size, 12 to 30; 0 if direct.
     pub page_shift: u8,
+    /// 0: `addr` is the array itself. 1: `addr` is an array of DMA addresses of 4 KiB pages which hold the array,
+    /// [`LIST_PAGE_ENTRIES`] entries each.
+    pub levels: u8,
     /// Zero.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 assert_size!(PageList, 16);
+
+/// Page addresses in each page of a list of two levels.
+pub const LIST_PAGE_ENTRIES: usize = 512;
 
 /// Result of `QueryDevice`: what there is at most of each object.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -174,14 +194,20 @@ pub struct DeviceLimits {
     pub rss_entries: U16,
     /// READs and atomics in flight per queue pair, as target and as initiator.
     pub max_rd_atomic: U16,
-    /// Zero.
-    pub reserved: [u8; 2],
+    /// Entries of the GID table.
+    pub max_gids: U16,
     /// Firmware (controller model) version: major, minor, patch.
     pub firmware: [U16; 3],
+    /// log2 of the entries of a shared receive queue.
+    pub max_log_srq: u8,
     /// Zero.
-    pub reserved1: [u8; 2],
+    pub reserved: u8,
+    /// Shared receive queues.
+    pub max_srq: U32,
+    /// Pages of a key that FAST_REG binds.
+    pub max_fast_reg_pages: U32,
 }
-assert_size!(DeviceLimits, 48);
+assert_size!(DeviceLimits, 56);
 
 /// Result of `QueryNode`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -258,9 +284,22 @@ pub const ACCESS_REMOTE_WRITE: u32 = 1 << 1;
 pub const ACCESS_REMOTE_READ: u32 = 1 << 2;
 /// Remote atomics allowed.
 pub const ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
-/// All rights that are defined.
-pub const ACCESS_ALL: u32 =
-    ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_ATOMIC;
+/// Memory windows may be bound to the region.
+pub const ACCESS_MW_BIND: u32 = 1 << 4;
+/// Remote FLUSH for global visibility allowed.
+pub const ACCESS_FLUSH_GLOBAL: u32 = 1 << 5;
+/// Remote FLUSH for persistence allowed.
+pub const ACCESS_FLUSH_PERSISTENT: u32 = 1 << 6;
+/// Addresses within a memory window start at zero (BIND_MW only).
+pub const ACCESS_ZERO_BASED: u32 = 1 << 7;
+/// All rights that a region can have.
+pub const ACCESS_ALL: u32 = ACCESS_LOCAL_WRITE
+    | ACCESS_REMOTE_WRITE
+    | ACCESS_REMOTE_READ
+    | ACCESS_REMOTE_ATOMIC
+    | ACCESS_MW_BIND
+    | ACCESS_FLUSH_GLOBAL
+    | ACCESS_FLUSH_PERSISTENT;
 
 /// Registers memory.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -278,6 +317,51 @@ pub struct CreateMr {
     pub access: U32,
 }
 assert_size!(CreateMr, 40);
+
+/// [`ModifyMr::mask`]: `region.pages`, `region.iova` and `region.len` are to be set (`IB_MR_REREG_TRANS`).
+pub const MR_MASK_PAGES: u32 = 1 << 0;
+/// [`ModifyMr::mask`]: `region.pd` is to be set (`IB_MR_REREG_PD`).
+pub const MR_MASK_PD: u32 = 1 << 1;
+/// [`ModifyMr::mask`]: `region.access` is to be set (`IB_MR_REREG_ACCESS`).
+pub const MR_MASK_ACCESS: u32 = 1 << 2;
+
+/// Changes a memory region as a whole: a request finds it as it was or as it is. The key gets a new variant.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ModifyMr {
+    /// Key of the region.
+    pub key: U32,
+    /// `MR_MASK_*`: which fields count; the others are zero.
+    pub mask: U32,
+    /// What it is to be.
+    pub region: CreateMr,
+}
+assert_size!(ModifyMr, 48);
+
+wire_enum! {
+    /// What a key that `AllocKey` returns is for.
+    KeyKind: u8 {
+        /// FAST_REG gives it pages; a local and a remote key.
+        FastReg = 0,
+        /// BIND_MW gives it a range of a region (memory window type 2B); a remote key only.
+        Window = 1,
+    }
+}
+
+/// Allocates a key without memory.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct AllocKey {
+    /// Protection domain.
+    pub pd: U32,
+    /// Most pages that FAST_REG will give it, 1 to [`DeviceLimits::max_fast_reg_pages`]; 0 for a window.
+    pub max_pages: U32,
+    /// A [`KeyKind`].
+    pub kind: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+assert_size!(AllocKey, 16);
 
 wire_enum! {
     /// Kind of a queue pair.
@@ -315,6 +399,10 @@ wire_enum! {
 pub const QP_FLAG_PRIVILEGED: u8 = 1 << 0;
 /// Every send descriptor is signaled.
 pub const QP_FLAG_SIGNAL_ALL: u8 = 1 << 1;
+/// The UD queue pair gets number [`crate::ident::GSI_QPN`], of which there is one.
+pub const QP_FLAG_GSI: u8 = 1 << 2;
+/// Receive entries come from the shared receive queue `srqn`; the queue pair has no receive ring, `recv_cqn` counts.
+pub const QP_FLAG_SRQ: u8 = 1 << 3;
 
 /// Parameters of a new queue pair.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -348,8 +436,8 @@ pub struct CreateQp {
     pub sq_slot: U16,
     /// Doorbell slot of the receive queue.
     pub rq_slot: U16,
-    /// Zero.
-    pub reserved1: U32,
+    /// Shared receive queue, with [`QP_FLAG_SRQ`].
+    pub srqn: U32,
 }
 assert_size!(CreateQp, 64);
 
@@ -363,6 +451,8 @@ pub const QP_MASK_ACCESS: u32 = 1 << 2;
 pub const QP_MASK_QKEY: u32 = 1 << 3;
 /// [`ModifyQp::mask`]: `rnr_timeout_us` is to be set.
 pub const QP_MASK_RNR: u32 = 1 << 4;
+/// [`ModifyQp::mask`]: `max_rd_atomic` and `max_dest_rd_atomic` are to be set.
+pub const QP_MASK_RD_ATOMIC: u32 = 1 << 5;
 /// [`ModifyQp::rnr_timeout_us`]: wait for ever.
 pub const RNR_FOREVER: u32 = u32::MAX;
 
@@ -390,8 +480,14 @@ pub struct ModifyQp {
     pub qkey: U32,
     /// Longest wait for a receive buffer at the target, in microseconds.
     pub rnr_timeout_us: U32,
+    /// READs and atomics in flight as initiator; 0: none may be posted (RC).
+    pub max_rd_atomic: u8,
+    /// READs and atomics in flight as target; 0: they are refused (RC).
+    pub max_dest_rd_atomic: u8,
+    /// Zero.
+    pub reserved1: [u8; 6],
 }
-assert_size!(ModifyQp, 32);
+assert_size!(ModifyQp, 40);
 
 /// Result of `QueryQp`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -409,6 +505,68 @@ pub struct QpState {
     pub reserved1: U32,
 }
 assert_size!(QpState, 16);
+
+/// Creates a shared receive queue (RC and UD).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateSrq {
+    /// Ring memory: entries as in a receive queue.
+    pub ring: PageList,
+    /// Protection domain: that of the entries' keys.
+    pub pd: U32,
+    /// Doorbell page pair.
+    pub doorbell_page: U32,
+    /// Doorbell slot.
+    pub doorbell_slot: U16,
+    /// log2 of the entries.
+    pub log_entries: u8,
+    /// log2 of the bytes of an entry.
+    pub log_stride: u8,
+    /// `QP_FLAG_PRIVILEGED` or 0: entries may use [`crate::ident::DMA_LKEY`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+}
+assert_size!(CreateSrq, 32);
+
+/// Arms the limit of a shared receive queue: the first time that fewer entries than this are left, an `SrqLimit` event
+/// is raised and the limit becomes 0 (none).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ModifySrq {
+    /// Shared receive queue.
+    pub srqn: U32,
+    /// Entries.
+    pub limit: U32,
+}
+assert_size!(ModifySrq, 8);
+
+/// Result of `QuerySrq`.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct SrqState {
+    /// The limit, 0 if none is armed.
+    pub limit: U32,
+    /// Index up to which the device has taken entries.
+    pub index: U32,
+}
+assert_size!(SrqState, 8);
+
+/// [`SetGid::flags`]: the entry is in use; without, it is cleared.
+pub const GID_VALID: u32 = 1 << 0;
+
+/// Sets an entry of the GID table, which source addresses of datagrams are taken from.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct SetGid {
+    /// GID in network order; an IPv4 address is mapped (::ffff:a.b.c.d).
+    pub gid: [u8; 16],
+    /// Entry, below [`DeviceLimits::max_gids`].
+    pub index: U32,
+    /// `GID_VALID` or 0.
+    pub flags: U32,
+}
+assert_size!(SetGid, 24);
 
 /// Take frames for any unicast address.
 pub const RX_PROMISC: u32 = 1 << 0;
@@ -479,11 +637,27 @@ pub struct PortCounters {
     pub kicks: U64,
     /// Interrupts raised.
     pub interrupts: U64,
+    /// READs served as target.
+    pub rx_reads: U64,
+    /// Bytes of those.
+    pub rx_read_bytes: U64,
+    /// Atomics and atomic writes served as target.
+    pub rx_atomics: U64,
+    /// Requests that found no receive entry.
+    pub rx_rnr_naks: U64,
+    /// Datagrams that arrived and were dropped: queue key, state, or no or too short an entry.
+    pub rx_datagram_drops: U64,
+    /// Requests that failed because the peer was gone.
+    pub tx_retry_exceeded: U64,
+    /// Requests and receive entries that completed with a flush error.
+    pub flushed: U64,
+    /// Completion queues that overflowed.
+    pub cq_overflows: U64,
 }
-assert_size!(PortCounters, 128);
+assert_size!(PortCounters, 192);
 
 /// Names of [`PortCounters`]' fields, in order; used by every tool that shows them.
-pub const PORT_COUNTER_NAMES: [&str; 16] = [
+pub const PORT_COUNTER_NAMES: [&str; 24] = [
     "tx_frames",
     "tx_bytes",
     "rx_frames",
@@ -500,4 +674,12 @@ pub const PORT_COUNTER_NAMES: [&str; 16] = [
     "bad_descriptors",
     "kicks",
     "interrupts",
+    "rx_reads",
+    "rx_read_bytes",
+    "rx_atomics",
+    "rx_rnr_naks",
+    "rx_datagram_drops",
+    "tx_retry_exceeded",
+    "flushed",
+    "cq_overflows",
 ];

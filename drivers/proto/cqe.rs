@@ -19,7 +19,7 @@ pub const CQE_PHASE: u32 = 1;
 wire_enum! {
     /// What a completion is about; receive codes have the top bit set.
     CqeOpcode: u8 {
-        /// SEND, WRITE, NOP or a frame was done.
+        /// A SEND was done.
         Send = 0,
         /// A WRITE was done.
         Write = 1,
@@ -29,10 +29,18 @@ wire_enum! {
         CompareSwap = 3,
         /// A fetch and add was done.
         FetchAdd = 4,
-        /// A local operation (registration, invalidation, binding) was done.
-        Local = 5,
+        /// A fast registration was done.
+        FastReg = 5,
         /// A frame or NOP was done.
         Frame = 6,
+        /// A key was invalidated.
+        LocalInv = 7,
+        /// A memory window was bound.
+        BindMw = 8,
+        /// A flush was done.
+        Flush = 9,
+        /// An atomic write was done.
+        AtomicWrite = 10,
         /// A message arrived.
         Recv = 0x80,
         /// A WRITE with immediate data arrived.
@@ -50,6 +58,8 @@ pub const CQE_INVALIDATED: u8 = 1 << 1;
 pub const CQE_GRH: u8 = 1 << 2;
 /// The sender asked for a solicited event.
 pub const CQE_SOLICITED: u8 = 1 << 3;
+/// The GRH is an IPv4 header in its last 20 bytes (RoCE v2 over IPv4); without this flag it is that of IPv6.
+pub const CQE_IPV4: u8 = 1 << 4;
 
 /// One completion.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -109,6 +109,12 @@ pub const fn kick_offset(page: u32, slot: u16) -> usize {
     slot_offset(page, slot) + PAGE_SIZE
 }
 
+/// Offset in BAR 2 of the function's memory ([`crate::regs::REG_DEVICE_MEMORY`]) behind `pages` doorbell page pairs.
+#[inline]
+pub const fn device_memory_offset(pages: u32) -> usize {
+    pages as usize * PAIR_SIZE
+}
+
 /// Offset in BAR 2 of a push slot in the shared page of a pair. Push slot `k` belongs to the send queue whose doorbell
 /// slot is `k`; doorbell slots from [`PUSH_SLOTS`] up have no push slot.
 #[inline]

@@ -38,6 +38,14 @@ wire_enum! {
         Fatal = 10,
         /// A shared receive queue (`object`) fell to its limit.
         SrqLimit = 11,
+        /// A queue pair (`object`) on a shared receive queue is in the error state and takes no more entries from it.
+        LastWqe = 12,
+        /// A queue pair (`object`) in the SQD state has drained its send queue.
+        SqDrained = 13,
+        /// A queue pair (`object`) in the RTR state got its first message.
+        CommEstablished = 14,
+        /// A shared receive queue (`object`) could not be read; it hands out no more entries.
+        SrqFatal = 15,
     }
 }
 

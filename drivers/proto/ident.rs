@@ -23,22 +23,44 @@ pub const NODE_FLOOD: u16 = 0xffff;
 /// Only a queue pair created with [`crate::admin::QP_FLAG_PRIVILEGED`] may use it, and only as a local key.
 pub const DMA_LKEY: u32 = u32::MAX;
 
-/// Bits of a memory key that index the region table; the rest is a random tag drawn at each registration.
+/// Bits of a memory key's variant, the lowest ones: drawn at random for a region, chosen by the owner when a key is
+/// bound by FAST_REG or BIND_MW, as `ib_update_fast_reg_key()` and `ibv_inc_rkey()` expect.
+pub const KEY_VARIANT_BITS: u32 = 8;
+/// Mask of the variant of a memory key.
+pub const KEY_VARIANT_MASK: u32 = (1 << KEY_VARIANT_BITS) - 1;
+/// Bits of a memory key that index the region table; they follow the variant. The bits above them are a random tag,
+/// drawn when the key is created.
 pub const KEY_INDEX_BITS: u32 = 18;
-/// Mask of the index part of a memory key.
+/// Mask of the index part of a memory key, shifted down.
 pub const KEY_INDEX_MASK: u32 = (1 << KEY_INDEX_BITS) - 1;
+/// Bits of the random tag.
+pub const KEY_TAG_BITS: u32 = 32 - KEY_INDEX_BITS - KEY_VARIANT_BITS;
 
 /// Region table index that a memory key names.
 #[inline]
 pub const fn key_index(key: u32) -> u32 {
-    key & KEY_INDEX_MASK
+    (key >> KEY_VARIANT_BITS) & KEY_INDEX_MASK
 }
 
-/// Composes a memory key from a region table index and a random tag.
+/// Composes a memory key from a region table index and random bits for variant (the low ones) and tag.
 #[inline]
-pub const fn make_key(index: u32, tag: u32) -> u32 {
-    (index & KEY_INDEX_MASK) | (tag << KEY_INDEX_BITS)
+pub const fn make_key(index: u32, random: u32) -> u32 {
+    let tag = random >> (KEY_INDEX_BITS + KEY_VARIANT_BITS) << (KEY_INDEX_BITS + KEY_VARIANT_BITS);
+    tag | (index & KEY_INDEX_MASK) << KEY_VARIANT_BITS | random & KEY_VARIANT_MASK
 }
+
+/// Whether two keys differ in their variant at most, so that the owner of one may bind the other.
+#[inline]
+pub const fn same_key_slot(a: u32, b: u32) -> bool {
+    (a ^ b) & !KEY_VARIANT_MASK == 0
+}
+
+/// Queue pair number of the general services interface (InfiniBand volume 1, 3.9.4): connection management.
+pub const GSI_QPN: u32 = 1;
+/// Queue key of [`GSI_QPN`] (InfiniBand volume 1, 10.2.5).
+pub const GSI_QKEY: u32 = 0x8001_0000;
+/// Receive completions of datagrams begin with this many bytes of global route header.
+pub const GRH_SIZE: u32 = 40;
 
 /// First four bytes of every node's own MAC address: locally administered, unicast, then "NUP".
 pub const MAC_PREFIX: [u8; 4] = [0x02, 0x4e, 0x55, 0x50];
@@ -84,8 +106,10 @@ mod tests {
 
     #[test]
     fn key_keeps_index_and_tag_apart() {
-        let key = make_key(KEY_INDEX_MASK, 1);
+        let key = make_key(KEY_INDEX_MASK, 0x0400_0001);
         assert_eq!(key_index(key), KEY_INDEX_MASK);
-        assert_eq!(key >> KEY_INDEX_BITS, 1);
+        assert_eq!(key & KEY_VARIANT_MASK, 1);
+        assert_eq!(key >> (KEY_INDEX_BITS + KEY_VARIANT_BITS), 1);
+        assert!(same_key_slot(key, key ^ 0xff) && !same_key_slot(key, key ^ 0x100));
     }
 }

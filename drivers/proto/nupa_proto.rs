@@ -60,4 +60,5 @@ pub mod frame;
 pub mod ident;
 pub mod regs;
 pub mod status;
+pub mod uabi;
 pub mod wqe;

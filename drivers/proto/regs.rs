@@ -60,13 +60,20 @@ pub const REG_ADMIN_DOORBELL: usize = 0x54;
 /// RW u64: DMA address of the shared doorbell pages in the host's memory, one behind the other, 4 KiB aligned; 0: they
 /// are in BAR 2. Only with [`CAP_HOST_DOORBELLS`]; taken over when the function is enabled, zeroed by a reset.
 pub const REG_DOORBELL_MEMORY: usize = 0x58;
+/// RO u64: bytes of device memory, a multiple of 4 KiB; 0: none. It lies in BAR 2 behind the doorbell page pairs
+/// ([`crate::doorbell::device_memory_offset`]) and, for the DMA engine, at [`DEVICE_MEMORY_BASE`].
+pub const REG_DEVICE_MEMORY: usize = 0x60;
+
+/// Address of the function's own memory as its DMA engine sees it: memory regions of it are registered by
+/// addresses from here on, which no host memory has.
+pub const DEVICE_MEMORY_BASE: u64 = 1 << 63;
 
 /// Value of [`REG_MAGIC`]: "NUPA".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NUPA");
 /// Interface major version: a driver refuses another one.
 pub const VERSION_MAJOR: u16 = 1;
 /// Interface minor version: additions that an older driver can ignore.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 /// Value of [`REG_VERSION`].
 pub const VERSION: u32 = ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32;
 
@@ -108,7 +115,7 @@ pub const CAP_PUSH: u64 = 1 << 3;
 pub const CAP_SRQ: u64 = 1 << 4;
 /// FETCH_ADD and CMP_SWAP on 64 bits.
 pub const CAP_ATOMIC: u64 = 1 << 5;
-/// FAST_REG, LOCAL_INV and SEND_INV.
+/// FAST_REG, LOCAL_INV and SEND_INV; keys are allocated by `AllocKey`.
 pub const CAP_MEM_MGT: u64 = 1 << 6;
 /// Memory windows type 2B.
 pub const CAP_MW: u64 = 1 << 7;

@@ -14,6 +14,8 @@ wire_enum! {
         LocalProtection = 4,
         /// The queue pair was in or went to the error state before this was done.
         WrFlush = 5,
+        /// A memory window could not be bound, or a key not registered or invalidated.
+        MwBind = 6,
         /// The target could not place the request, e.g. its receive buffer is too short.
         RemoteInvalidRequest = 9,
         /// Remote key, domain, range or right does not fit.

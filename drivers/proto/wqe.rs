@@ -3,7 +3,7 @@
 //!
 //! A send queue is a ring of 64-byte blocks. A send descriptor takes one to [`MAX_BLOCKS`] consecutive blocks, wrapping
 //! at the ring's end: a 16-byte [`Control`], a 16-byte operation segment, then scatter/gather entries or inline bytes
-//! (atomics put an [`AtomicSegment`] before those). A receive queue is a ring of entries of one stride, each a
+//! (atomics put an [`AtomicSegment`] before those, UD sends a [`GrhSegment`]). A receive queue is a ring of entries of one stride, each a
 //! [`RecvHeader`] and its scatter/gather entries. Indices are free-running 32-bit counters of blocks or entries.
 
 use crate::frame::FrameMeta;
@@ -119,6 +119,96 @@ pub struct DatagramSegment {
 }
 assert_size!(DatagramSegment, 16);
 
+/// Second operation segment of a UD send, behind the [`DatagramSegment`]: what the receiver's global route header is
+/// made of. Source address is the entry of the function's GID table (`SetGid`) that `sgid_index` names.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct GrhSegment {
+    /// Destination GID, in network order.
+    pub dgid: [u8; 16],
+    /// Flow label.
+    pub flow_label: U32,
+    /// Index into the sender's GID table.
+    pub sgid_index: U16,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Zero.
+    pub reserved: [u8; 8],
+}
+assert_size!(GrhSegment, 32);
+
+/// Offset of scatter/gather entries or inline bytes in a UD send descriptor: its second block.
+pub const UD_DATA_OFFSET: usize = OP_OFFSET + 16 + 32;
+const _: () = assert!(UD_DATA_OFFSET == BLOCK_SIZE);
+
+/// Operation segment of FAST_REG: gives pages and rights to the key that `control.imm_or_key` holds, which may differ
+/// in its variant from the key that `AllocKey` returned ([`crate::ident::same_key_slot`]). No data follows.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct FastRegSegment {
+    /// Address that descriptors use for the first byte; it is `iova % page size` into the first page.
+    pub iova: U64,
+    /// Bytes.
+    pub len: U64,
+    /// DMA address of the array of page addresses; it is read while the request is executed.
+    pub list: U64,
+    /// Entries of the array.
+    pub pages: U32,
+    /// `ACCESS_*` of [`crate::admin`].
+    pub access: U32,
+    /// log2 of the page size, 12 to 30.
+    pub page_shift: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+assert_size!(FastRegSegment, 40);
+
+/// Operation segment of BIND_MW (type 2B): gives a range of a region to the window's key in `control.imm_or_key`,
+/// which may differ in its variant from the key that `AllocKey` returned. Length 0 unbinds. No data follows.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct BindSegment {
+    /// First byte, an address within the region.
+    pub addr: U64,
+    /// Bytes.
+    pub len: U64,
+    /// Key of the region; it needs `ACCESS_MW_BIND`.
+    pub region_key: U32,
+    /// Remote `ACCESS_*` of [`crate::admin`], and `ACCESS_ZERO_BASED`.
+    pub access: U32,
+}
+assert_size!(BindSegment, 24);
+
+/// [`FlushSegment::kind`]: earlier writes are visible to every reader of the memory (`IB_FLUSH_GLOBAL`).
+pub const FLUSH_GLOBAL: u8 = 1 << 0;
+/// [`FlushSegment::kind`]: earlier writes outlive a loss of power (`IB_FLUSH_PERSISTENT`).
+pub const FLUSH_PERSISTENT: u8 = 1 << 1;
+/// [`FlushSegment::level`]: the range given.
+pub const FLUSH_RANGE: u8 = 0;
+/// [`FlushSegment::level`]: the whole region; address and length are not looked at.
+pub const FLUSH_REGION: u8 = 1;
+
+/// Operation segment of FLUSH (InfiniBand volume 1, A19). No data follows.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct FlushSegment {
+    /// Address within the remote region.
+    pub addr: U64,
+    /// Key of the remote region.
+    pub rkey: U32,
+    /// Bytes.
+    pub len: U32,
+    /// `FLUSH_GLOBAL` and `FLUSH_PERSISTENT`: at least one.
+    pub kind: u8,
+    /// `FLUSH_RANGE` or `FLUSH_REGION`.
+    pub level: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+assert_size!(FlushSegment, 24);
+
 /// Second segment of an atomic operation.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -182,6 +272,15 @@ pub const fn blocks_for(data_bytes: usize) -> usize {
 
 const _: () = assert!(blocks_for(MAX_SEND_SGE * core::mem::size_of::<Sge>()) <= MAX_BLOCKS);
 const _: () = assert!(blocks_for(MAX_INLINE) <= MAX_BLOCKS);
+
+/// Blocks that a UD send descriptor takes whose data (entries or inline bytes) is `data_bytes` long.
+#[inline]
+pub const fn ud_blocks_for(data_bytes: usize) -> usize {
+    (UD_DATA_OFFSET + data_bytes).div_ceil(BLOCK_SIZE)
+}
+
+const _: () = assert!(ud_blocks_for(MAX_RECV_SGE * core::mem::size_of::<Sge>()) <= MAX_BLOCKS);
+const _: () = assert!(ud_blocks_for(MAX_INLINE) <= MAX_BLOCKS);
 
 #[cfg(test)]
 mod tests {

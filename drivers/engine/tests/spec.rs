@@ -152,9 +152,12 @@ fn layouts_are_those_of_the_specification() {
             max_rx_addresses,
             rss_entries,
             max_rd_atomic,
-            reserved,
+            max_gids,
             firmware,
-            reserved1
+            max_log_srq,
+            reserved,
+            max_srq,
+            max_fast_reg_pages
         }),
         layout!(NodeInfo { guid, epoch, up }),
         layout!(CreateEq {

@@ -68,6 +68,13 @@ fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) 
             done(node.set_rx_filter(platform, &parse::<SetRxFilter>(body)?))
         }
         AdminOpcode::SetRss => done(node.set_rss(platform, &parse::<SetRss>(body)?)),
+        AdminOpcode::CreateSrq
+        | AdminOpcode::ModifySrq
+        | AdminOpcode::QuerySrq
+        | AdminOpcode::DestroySrq
+        | AdminOpcode::ModifyMr
+        | AdminOpcode::AllocKey
+        | AdminOpcode::SetGid => Err(AdminStatus::Unsupported),
         AdminOpcode::QueryNode
         | AdminOpcode::ListNodes
         | AdminOpcode::ModifyQp

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What `nupa_rdma.ko` and its provider in user space tell each other through uverbs: the driver-specific tails of
+//! verbs commands (`struct ib_udata`).
+//!
+//! Queue memory belongs to the process: the provider allocates it page-aligned and names it in the command, the kernel
+//! pins it (`ib_umem`) and hands its pages to the controller. Doorbell pages are the kernel's and are mapped with
+//! `mmap()` on the context's file at the offsets that a [`Doorbell`] gives. Structures may grow at their end: the
+//! kernel takes shorter requests as zero-extended and longer ones only if the rest is zero
+//! (`ib_copy_validate_udata_in()`), and answers no more than was asked for (`ib_respond_udata()`).
+//! Integers are little-endian, as everywhere; the only hosts are.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// `uverbs_abi_ver` of the device; the provider accepts this one only.
+pub const ABI_VERSION: u32 = 1;
+
+/// `alloc_ucontext` response.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ContextResponse {
+    /// `CAP_*` of [`crate::regs`].
+    pub caps: U64,
+    /// Offset for `mmap()` of the device memory allocations of this context, 0 if there is no device memory. An
+    /// allocation is mapped at this plus its offset, which the `alloc_dm` attribute returns.
+    pub device_memory_offset: U64,
+    /// This node.
+    pub node: U16,
+    /// log2 of the most blocks of a send queue.
+    pub max_log_sq: u8,
+    /// log2 of the most entries of a receive queue or shared receive queue.
+    pub max_log_rq: u8,
+    /// log2 of the most entries of a completion queue.
+    pub max_log_cq: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+}
+assert_size!(ContextResponse, 24);
+
+/// Doorbell slots of a queue, and where their page pair is mapped.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Doorbell {
+    /// Offset for `mmap()` of the shared page (read, write); pairs of a context differ in it, so it names the pair.
+    pub shared_offset: U64,
+    /// Offset for `mmap()` of the trapped page (write).
+    pub trapped_offset: U64,
+    /// Slot of the completion queue, shared receive queue or send queue.
+    pub slot: U16,
+    /// Slot of the receive queue, [`crate::doorbell::SLOT_NONE`] if there is none.
+    pub recv_slot: U16,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(Doorbell, 24);
+
+/// `create_cq` request. The ring has the power of two of entries that `log_entries` says, at least as many as the
+/// verb asks for, and is zeroed.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateCqRequest {
+    /// Address of the ring in the process, page-aligned.
+    pub ring: U64,
+    /// log2 of its entries.
+    pub log_entries: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+assert_size!(CreateCqRequest, 16);
+
+/// `create_cq` response.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateCqResponse {
+    /// Doorbell slot.
+    pub doorbell: Doorbell,
+    /// Number of the queue in the controller.
+    pub cqn: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(CreateCqResponse, 32);
+
+/// `create_qp` request.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateQpRequest {
+    /// Address of the send ring in the process, page-aligned; 0 if the queue pair cannot send.
+    pub send_ring: U64,
+    /// Address of the receive ring in the process, page-aligned; 0 with a shared receive queue.
+    pub recv_ring: U64,
+    /// log2 of the 64-byte blocks of the send ring.
+    pub log_send_blocks: u8,
+    /// log2 of the entries of the receive ring.
+    pub log_recv_entries: u8,
+    /// log2 of the bytes of a receive entry.
+    pub log_recv_stride: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+}
+assert_size!(CreateQpRequest, 24);
+
+/// `create_qp` response.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateQpResponse {
+    /// Doorbell slots.
+    pub doorbell: Doorbell,
+}
+assert_size!(CreateQpResponse, 24);
+
+/// `create_srq` request.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateSrqRequest {
+    /// Address of the ring in the process, page-aligned.
+    pub ring: U64,
+    /// log2 of its entries.
+    pub log_entries: u8,
+    /// log2 of the bytes of an entry.
+    pub log_stride: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+assert_size!(CreateSrqRequest, 16);
+
+/// `create_srq` response.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateSrqResponse {
+    /// Doorbell slot.
+    pub doorbell: Doorbell,
+    /// Number of the queue in the controller.
+    pub srqn: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(CreateSrqResponse, 32);
+
+/// `create_ah` response: what the kernel resolved, for the provider to put into descriptors.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateAhResponse {
+    /// Node that the address belongs to.
+    pub node: U16,
+    /// Index into the controller's GID table.
+    pub sgid_index: U16,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(CreateAhResponse, 8);
