@@ -10,7 +10,6 @@ import traffic
 from nodes import INTERFACE
 from waiting import wait_until
 
-UNLOAD = "rmmod nupa_net && rmmod nupa_fabric"
 
 
 def test_link_down_stops_the_carrier(pair, fabric, saw):
@@ -95,7 +94,7 @@ FAULTS = {
 def test_controller_fault_at_load(pair, fabric, saw, fault):
     """A controller that lies or is silent: a clear message, no device, a clean unload; then a good one works."""
     one, two = pair
-    two.run(UNLOAD)
+    two.run("nupa-down")
     fabric.switch.fault(2, fault)
     mark = two.log.position()
     start = time.monotonic()
@@ -109,7 +108,7 @@ def test_controller_fault_at_load(pair, fabric, saw, fault):
     said = wait_until(f"a message about '{fault}'", message, timeout=30)
     took = time.monotonic() - start
     assert two.run(f"ls -d /sys/class/net/{INTERFACE}", check=False).code != 0, "an interface in spite of the fault"
-    two.run("rmmod nupa_net; rmmod nupa_fabric", timeout=30)
+    two.run("nupa-down", timeout=30)
     fabric.switch.fault(2, "none")
     two.up()
     one.await_ping(two.ip)
@@ -123,7 +122,7 @@ def test_controller_fault_under_traffic(pair, fabric, saw, fault):
     load = traffic.start(one, two.ip, 60, timeout=4)
     fabric.switch.fault(2, fault)
     start = time.monotonic()
-    two.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
+    two.run("nupa-down", timeout=60)
     took = time.monotonic() - start
     fabric.switch.fault(2, "none")
     traffic.interrupted(load)
@@ -150,7 +149,7 @@ def test_switch_killed(pair, fabric, saw):
     for node in survivors:
         node.run(f"ip -s link show {INTERFACE}; ethtool -S {INTERFACE}", check=False)
         assert not node.carrier(), "carrier without a switch"
-        node.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
+        node.run("nupa-down", timeout=60)
         assert node.run("lsmod").out.count("nupa") == 0
         said += [line for line in node.log.since(marks[node]).splitlines() if "nupa_fabric" in line]
     assert said, "the log does not mention that the device is gone"
@@ -161,6 +160,6 @@ def test_switch_ends_when_told(pair, fabric, saw):
     """SIGTERM ends the switch with status 0, with nodes connected."""
     assert fabric.switch.stop() == 0
     for node in pair:
-        node.run("rmmod nupa_net; rmmod nupa_fabric", timeout=60)
+        node.run("nupa-down", timeout=60)
         assert node.run("lsmod").out.count("nupa") == 0
     saw("exit 0; both nodes unloaded their modules")

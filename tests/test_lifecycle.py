@@ -12,7 +12,7 @@ cycle() {
     insmod /nupa/build/modules/nupa_fabric.ko && insmod /nupa/build/modules/nupa_net.ko || return 1
     for i in $(seq 200); do [ -e /sys/class/net/nupanet0 ] && break; sleep 0.05; done
     ip link set nupanet0 up || return 1
-    rmmod nupa_net && rmmod nupa_fabric
+    nupa-down
 }
 for n in $(seq COUNT); do cycle || { echo "failed in cycle $n"; exit 1; }; done
 """
@@ -31,7 +31,7 @@ def back_to_work(one, two):
 
 def test_hundred_loads_and_unloads(pair, saw):
     one, two = pair
-    two.run("rmmod nupa_net && rmmod nupa_fabric")
+    two.run("nupa-down")
     cycles = CYCLES.replace("COUNT", "50")
     two.run(cycles, timeout=200)
     before = memory.available(two)
@@ -58,7 +58,7 @@ def test_unload_under_traffic(pair, saw):
     one, two = pair
     for node, other in ((two, one), (one, two)):
         load = traffic.start(one, two.ip, 30, timeout=3)
-        node.run("rmmod nupa_net && rmmod nupa_fabric", timeout=30)
+        node.run("nupa-down", timeout=30)
         traffic.interrupted(load)
         node.up()
         back_to_work(other, node)
@@ -110,9 +110,9 @@ def test_pci_remove_and_rescan(pair, saw):
 def test_modules_without_a_controller(pair, saw):
     _, two = pair
     address = two.pci_address()
-    two.run(f"rmmod nupa_net && rmmod nupa_fabric && echo 1 >/sys/bus/pci/devices/{address}/remove")
+    two.run(f"nupa-down && echo 1 >/sys/bus/pci/devices/{address}/remove")
     two.run("insmod /nupa/build/modules/nupa_fabric.ko && insmod /nupa/build/modules/nupa_net.ko")
     assert gone(two)
-    two.run("rmmod nupa_net && rmmod nupa_fabric && echo 1 >/sys/bus/pci/rescan")
+    two.run("nupa-down && echo 1 >/sys/bus/pci/rescan")
     two.up()
     saw("load, find nothing, unload")

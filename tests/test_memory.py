@@ -13,7 +13,7 @@ from waiting import wait_until
 def test_memory_of_a_node(pair, saw):
     one, two = pair
     assert two.run("nproc").out.strip() == "2"
-    two.run("rmmod nupa_net && rmmod nupa_fabric")
+    two.run("nupa-down")
     time.sleep(2)  # the page pools' pages come back within a second of their end
     without = memory.available(two)
     two.up()

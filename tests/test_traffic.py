@@ -27,7 +27,7 @@ def test_mac_comes_from_the_node_and_is_stable(pair, saw):
     assert macs[0] != macs[1]
     for node, mac in zip(pair, macs):
         assert int(mac[:2], 16) & 3 == 2, f"{mac} is not a local unicast address"
-        node.run("rmmod nupa_net && rmmod nupa_fabric && nupa-up", timeout=60)
+        node.run("nupa-down && nupa-up", timeout=60)
         assert node.link()["address"] == mac, "the address changed with a reload"
     one.await_ping(two.ip)
     saw(" ".join(macs))

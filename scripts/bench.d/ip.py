@@ -60,7 +60,7 @@ def driver_memory(run_dir):
     node = Node(3, run_dir, cpus=2)
     node.start()
     node.up()  # once, so that what stays for good (caches of the modules' files) is there
-    node.run("rmmod nupa_net && rmmod nupa_fabric")
+    node.run("nupa-down")
     time.sleep(2)  # the page pools' pages come back within a second of their end
     without = memory.available(node)
     node.up()
