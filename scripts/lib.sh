@@ -7,6 +7,10 @@
 set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+# Which kernel the nodes run: `make test KERNEL=debug` says it by a name that the pins have for the
+# release, so it is kept under another one, which commands that are started from here inherit.
+export NUPA_KERNEL=${NUPA_KERNEL:-${KERNEL:-stock}}
 # shellcheck source=../platform.pin
 . "$top/platform.pin"
 
@@ -36,11 +40,31 @@ key_of() {
 tools_key=$(key_of "$SUITE" "$BACKPORTS" "$QEMU" "$RUSTC" "$BINDGEN" "$GCC" "$CLANG")
 root_key=$(key_of "$tools_key" "$top/scripts/setup.d/root.sh" "$top/scripts/setup.d/root.packages")
 kernel_key=$(key_of "$tools_key" "$KERNEL" "$top/scripts/setup.d/kernel.sh")
-guest_key=$(key_of "$kernel_key" "$top/scripts/setup.d/guest.sh" "$top"/vms/guest/*)
+debug_key=$(key_of "$kernel_key" "$top"/scripts/setup.d/debug.{sh,config})
+# guest_of KERNEL_KEY: directory of the guest that has this kernel's modules.
+guest_of() {
+	printf '%s/guest-%s\n' "$cache" "$(key_of "$1" "$top/scripts/setup.d/guest.sh" "$top"/vms/guest/*)"
+}
 root_part=$cache/root-$root_key
-kernel_dir=$cache/kernel-$kernel_key
-guest_dir=$cache/guest-$guest_key
 root_dir=$root_part/root
+stock_kernel=$cache/kernel-$kernel_key
+stock_guest=$(guest_of "$kernel_key")
+debug_kernel=$cache/debug-$debug_key
+debug_guest=$(guest_of "$debug_key")
+
+# Of the chosen kernel: its directory (tree, modules, vmlinux), its guest, its release (uname -r),
+# what make has to be told in its tree, and what directories of the build are told apart by.
+case $NUPA_KERNEL in
+stock)
+	kernel_dir=$stock_kernel guest_dir=$stock_guest kernel_release=$KERNEL
+	kernel_make=() kernel_suffix=''
+	;;
+debug)
+	kernel_dir=$debug_kernel guest_dir=$debug_guest kernel_release=${KERNEL%%+*}-debug
+	kernel_make=(LLVM=1) kernel_suffix=-debug
+	;;
+*) die "KERNEL is stock or debug, not '$NUPA_KERNEL'" ;;
+esac
 kernel_tree=$kernel_dir/tree
 
 # Runs a long command quietly: step NAME LOG COMMAND...

@@ -18,19 +18,19 @@ guest_keys() {
 modules_with_dependencies() {
 	local name
 	for name in "$@"; do
-		modprobe --dirname="$PWD/stage" --set-version="$KERNEL" --show-depends "$name"
-	done | sed -n "s|^insmod $PWD/stage/lib/modules/$KERNEL/\([^ ]*\).*|\1|p" | awk '!seen[$0]++'
+		modprobe --dirname="$PWD/stage" --set-version="$kernel_release" --show-depends "$name"
+	done | sed -n "s|^insmod $PWD/stage/lib/modules/$kernel_release/\([^ ]*\).*|\1|p" | awk '!seen[$0]++'
 }
 
 # Picks the modules the nodes need out of the kernel's, uncompressed: unpacking them in the guest
 # costs more than reading them.
 guest_modules() {
 	local -a names
-	local file to=modules/usr/lib/modules/$KERNEL
+	local file to=modules/usr/lib/modules/$kernel_release
 	mapfile -t names <"$top/vms/guest/modules"
 	mkdir -p stage/lib/modules "$to"
-	ln -s "$kernel_dir/modules" "stage/lib/modules/$KERNEL"
-	depmod --basedir "$PWD/stage" "$KERNEL"
+	ln -s "$kernel_dir/modules" "stage/lib/modules/$kernel_release"
+	depmod --basedir "$PWD/stage" "$kernel_release"
 	modules_with_dependencies "${names[@]}" >files
 	modules_with_dependencies virtio_blk erofs overlay >initramfs-files
 	while read -r file; do
@@ -38,17 +38,18 @@ guest_modules() {
 		xz -dc "$kernel_dir/modules/$file" >"$to/${file%.xz}"
 	done <files
 	cp "$kernel_dir"/modules/modules.{builtin,builtin.modinfo,order} "$to/"
-	depmod --basedir "$PWD/modules/usr" "$KERNEL"
+	depmod --basedir "$PWD/modules/usr" "$kernel_release"
 }
 
 guest_initramfs() {
 	local file
 	mkdir -p initramfs-root/{bin,modules}
+	: >initramfs-root/modules/order
 	cp /usr/bin/busybox initramfs-root/bin/
 	install -m755 "$top/vms/guest/initramfs-init" initramfs-root/init
 	while read -r file; do
 		file=${file%.xz}
-		cp "modules/usr/lib/modules/$KERNEL/$file" initramfs-root/modules/
+		cp "modules/usr/lib/modules/$kernel_release/$file" initramfs-root/modules/
 		printf '%s\n' "${file##*/}" >>initramfs-root/modules/order
 	done <initramfs-files
 	(cd initramfs-root && find . | cpio --quiet -o -H newc --owner=0:0) >initramfs
