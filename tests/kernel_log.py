@@ -10,6 +10,7 @@ TROUBLE = re.compile(
     r"|NETDEV WATCHDOG|transmit queue \d+ timed out|Kernel panic|page allocation failure"
     r"|kernel tried to execute|UBSAN|KASAN|kmemleak|scheduling while atomic|sleeping function"
     r"|possible circular locking|bad page state|hw csum failure|page_pool.*stalled"
+    r"|INFO: task|lockdep is turned off|DMA-API: .*disabling|ODEBUG"
     r"|unregister_netdevice: waiting|irq \d+: nobody cared|rust_kernel: panicked",
     re.IGNORECASE,
 )

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Waiting for a state, always with a limit and words for what was awaited."""
 
+import os
 import time
+
+# The debug kernel checks each access, lock and allocation: what takes a second on the stock kernel may take up to
+# this many on it. All limits of the tests are multiplied by it.
+DEBUG_KERNEL = os.environ.get("NUPA_KERNEL") == "debug"
+PATIENCE = 8 if DEBUG_KERNEL else 1
 
 
 class TimedOut(AssertionError):
@@ -14,6 +20,7 @@ def wait_until(what, condition, timeout=15.0, interval=0.1):
     `what` completes the sentence "waited N s for ...". An exception of the condition is an answer
     of "not yet"; the last one is shown if time runs out.
     """
+    timeout *= PATIENCE
     deadline = time.monotonic() + timeout
     last = None
     while True:
