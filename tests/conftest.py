@@ -3,8 +3,10 @@
 
 import pytest
 
+import leaks
 import report
 from fabric import LOGS, Fabric
+from waiting import DEBUG_KERNEL
 
 
 # From what everything else relies on, to what ends the switch.
@@ -57,6 +59,18 @@ def quiet_kernels(request):
     trouble = request.getfixturevalue("fabric").trouble()
     for name, lines in trouble.items():
         pytest.fail(f"{name}'s kernel printed:\n" + "\n".join(lines), pytrace=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_leaks(fabric):
+    """On the debug kernel: fails a module's last test where a node's kernel has lost memory since it started."""
+    yield
+    if not DEBUG_KERNEL:
+        return
+    for name, text in [(node.name, leaks.scan(node)) for node in fabric.running()]:
+        if text:
+            fabric.trouble()  # The kernel's own line about it is not the next test's.
+            pytest.fail(f"{name}'s kernel lost memory:\n{text}", pytrace=False)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 from kernel_log import KernelLog
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 VMS = TOP / "vms"
@@ -48,6 +48,7 @@ class Background:
 
     def wait(self, timeout):
         """Result of the command, which must end within `timeout` seconds."""
+        timeout *= PATIENCE
         try:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -110,7 +111,7 @@ class Node:
 
     def finish_start(self, timeout=120):
         try:
-            out, _ = self._starter.communicate(timeout=timeout)
+            out, _ = self._starter.communicate(timeout=timeout * PATIENCE)
         except subprocess.TimeoutExpired:
             self._starter.kill()
             raise CommandFailed(f"{self.name} did not start in {timeout} s\n{self.log.tail()}") from None
@@ -149,6 +150,7 @@ class Node:
 
     def run(self, command, timeout=30, check=True, stdin=None):
         """Runs a shell command on the node; fails unless it ends in time, and with 0 if `check`."""
+        timeout *= PATIENCE
         try:
             done = subprocess.run(self._ssh(command), env=self._environment(), input=stdin, capture_output=True,
                                   text=True, errors="replace", timeout=timeout, check=False,
