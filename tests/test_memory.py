@@ -5,11 +5,17 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 import memory
 from idle_peer import IdlePeer
 from nodes import INTERFACE
-from waiting import wait_until
+from waiting import DEBUG_KERNEL, wait_until
 
+measures_memory = pytest.mark.skipif(DEBUG_KERNEL, reason="the debug kernel's own records would be measured")
+
+
+@measures_memory
 def test_memory_of_a_node(pair, saw):
     one, two = pair
     assert two.run("nproc").out.strip() == "2"
@@ -27,6 +33,7 @@ def test_memory_of_a_node(pair, saw):
     saw(f"{idle / 1024:.1f} MB at the default MTU, {jumbo / 1024:.1f} MB at 65535 (limit 64)")
 
 
+@measures_memory
 def test_memory_of_idle_peers(pair, fabric, saw):
     """59 nodes join and leave; the rest of the fabric notices, and pays next to nothing."""
     one, two = pair
