@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Counters of a port.
+
+use zerocopy::little_endian::U64;
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Counters of a node's port since the function was reset.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct PortCounters {
+    /// Frames sent.
+    pub tx_frames: U64,
+    /// Bytes of those.
+    pub tx_bytes: U64,
+    /// Frames received.
+    pub rx_frames: U64,
+    /// Bytes of those.
+    pub rx_bytes: U64,
+    /// Frames that found no receive buffer in time and were given up.
+    pub rx_no_buffer: U64,
+    /// Frames that this node's receive filter refused.
+    pub rx_filtered: U64,
+    /// Sends that had to wait for a receive buffer at the target.
+    pub tx_rnr_waits: U64,
+    /// Sends that ended in an error.
+    pub tx_errors: U64,
+    /// RC and UD messages (SEND, WRITE, READ, atomics) sent.
+    pub tx_messages: U64,
+    /// Bytes of those.
+    pub tx_message_bytes: U64,
+    /// RC and UD messages served as target.
+    pub rx_messages: U64,
+    /// Bytes of those.
+    pub rx_message_bytes: U64,
+    /// Remote requests that this node refused.
+    pub remote_access_errors: U64,
+    /// Malformed descriptors.
+    pub bad_descriptors: U64,
+    /// Kicks.
+    pub kicks: U64,
+    /// Interrupts raised.
+    pub interrupts: U64,
+    /// READs served as target.
+    pub rx_reads: U64,
+    /// Bytes of those.
+    pub rx_read_bytes: U64,
+    /// Atomics and atomic writes served as target.
+    pub rx_atomics: U64,
+    /// Requests that found no receive entry.
+    pub rx_rnr_naks: U64,
+    /// Datagrams that arrived and were dropped: queue key, state, or no or too short an entry.
+    pub rx_datagram_drops: U64,
+    /// Requests that failed because the peer was gone.
+    pub tx_retry_exceeded: U64,
+    /// Requests and receive entries that completed with a flush error.
+    pub flushed: U64,
+    /// Completion queues that overflowed.
+    pub cq_overflows: U64,
+}
+assert_size!(PortCounters, 192);
+
+/// Names of [`PortCounters`]' fields, in order; used by every tool that shows them.
+pub const PORT_COUNTER_NAMES: [&str; 24] = [
+    "tx_frames",
+    "tx_bytes",
+    "rx_frames",
+    "rx_bytes",
+    "rx_no_buffer",
+    "rx_filtered",
+    "tx_rnr_waits",
+    "tx_errors",
+    "tx_messages",
+    "tx_message_bytes",
+    "rx_messages",
+    "rx_message_bytes",
+    "remote_access_errors",
+    "bad_descriptors",
+    "kicks",
+    "interrupts",
+    "rx_reads",
+    "rx_read_bytes",
+    "rx_atomics",
+    "rx_rnr_naks",
+    "rx_datagram_drops",
+    "tx_retry_exceeded",
+    "flushed",
+    "cq_overflows",
+];

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queue pairs: creation, states, attributes.
+
+use super::PageList;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+wire_enum! {
+    /// Kind of a queue pair.
+    QpType: u8 {
+        /// Reliable connection.
+        Rc = 0,
+        /// Unreliable datagram.
+        Ud = 1,
+        /// Ethernet frames.
+        Raw = 2,
+    }
+}
+
+wire_enum! {
+    /// State of a queue pair; values follow `enum ib_qp_state` (include/rdma/ib_verbs.h).
+    QpStateCode: u8 {
+        /// Nothing is processed; everything in it is forgotten.
+        Reset = 0,
+        /// Receives may be posted.
+        Init = 1,
+        /// Receives are processed.
+        Rtr = 2,
+        /// Everything is processed.
+        Rts = 3,
+        /// Sends are drained, none is started.
+        Sqd = 4,
+        /// The send side failed (UD).
+        Sqe = 5,
+        /// Everything completes with a flush error.
+        Err = 6,
+    }
+}
+
+/// The queue pair may use [`crate::ident::DMA_LKEY`].
+pub const QP_FLAG_PRIVILEGED: u8 = 1 << 0;
+/// Every send descriptor is signaled.
+pub const QP_FLAG_SIGNAL_ALL: u8 = 1 << 1;
+/// The UD queue pair gets number [`crate::ident::GSI_QPN`], of which there is one.
+pub const QP_FLAG_GSI: u8 = 1 << 2;
+/// Receive entries come from the shared receive queue `srqn`; the queue pair has no receive ring, `recv_cqn` counts.
+pub const QP_FLAG_SRQ: u8 = 1 << 3;
+
+/// Parameters of a new queue pair.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateQp {
+    /// Send ring memory.
+    pub sq: PageList,
+    /// Receive ring memory.
+    pub rq: PageList,
+    /// A [`QpType`].
+    pub qp_type: u8,
+    /// `QP_FLAG_*`.
+    pub flags: u8,
+    /// log2 of the send queue's blocks.
+    pub log_sq: u8,
+    /// log2 of the receive queue's entries.
+    pub log_rq: u8,
+    /// log2 of the bytes of a receive entry.
+    pub log_rq_stride: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Protection domain.
+    pub pd: U32,
+    /// Completion queue of the send side.
+    pub send_cqn: U32,
+    /// Completion queue of the receive side.
+    pub recv_cqn: U32,
+    /// Doorbell page pair of both queues.
+    pub doorbell_page: U32,
+    /// Doorbell slot of the send queue.
+    pub sq_slot: U16,
+    /// Doorbell slot of the receive queue.
+    pub rq_slot: U16,
+    /// Shared receive queue, with [`QP_FLAG_SRQ`].
+    pub srqn: U32,
+}
+assert_size!(CreateQp, 64);
+
+/// [`ModifyQp::mask`]: `state` is to be set.
+pub const QP_MASK_STATE: u32 = 1 << 0;
+/// [`ModifyQp::mask`]: `remote_node`, `remote_qpn` and `remote_epoch` are to be set.
+pub const QP_MASK_REMOTE: u32 = 1 << 1;
+/// [`ModifyQp::mask`]: `access` is to be set.
+pub const QP_MASK_ACCESS: u32 = 1 << 2;
+/// [`ModifyQp::mask`]: `qkey` is to be set.
+pub const QP_MASK_QKEY: u32 = 1 << 3;
+/// [`ModifyQp::mask`]: `rnr_timeout_us` is to be set.
+pub const QP_MASK_RNR: u32 = 1 << 4;
+/// [`ModifyQp::mask`]: `max_rd_atomic` and `max_dest_rd_atomic` are to be set.
+pub const QP_MASK_RD_ATOMIC: u32 = 1 << 5;
+/// [`ModifyQp::rnr_timeout_us`]: wait for ever.
+pub const RNR_FOREVER: u32 = u32::MAX;
+
+/// Changes a queue pair. Transitions follow the InfiniBand specification's state diagram (volume 1, 10.3.1).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ModifyQp {
+    /// Queue pair.
+    pub qpn: U32,
+    /// `QP_MASK_*`: which fields count.
+    pub mask: U32,
+    /// A [`QpStateCode`].
+    pub state: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Node of the peer (RC).
+    pub remote_node: U16,
+    /// Queue pair of the peer (RC).
+    pub remote_qpn: U32,
+    /// Epoch of the peer's node (RC).
+    pub remote_epoch: U32,
+    /// `ACCESS_*` that remote requests may use at most (RC).
+    pub access: U32,
+    /// Queue key (UD).
+    pub qkey: U32,
+    /// Longest wait for a receive buffer at the target, in microseconds.
+    pub rnr_timeout_us: U32,
+    /// READs and atomics in flight as initiator; 0: none may be posted (RC).
+    pub max_rd_atomic: u8,
+    /// READs and atomics in flight as target; 0: they are refused (RC).
+    pub max_dest_rd_atomic: u8,
+    /// Zero.
+    pub reserved1: [u8; 6],
+}
+assert_size!(ModifyQp, 40);
+
+/// Result of `QueryQp`.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct QpState {
+    /// A [`QpStateCode`].
+    pub state: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Index up to which the device has taken the send queue.
+    pub sq_index: U32,
+    /// Index up to which the device has taken the receive queue.
+    pub rq_index: U32,
+    /// Zero.
+    pub reserved1: U32,
+}
+assert_size!(QpState, 16);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Event and completion queues.
+
+use super::PageList;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Creates an event queue.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateEq {
+    /// Ring memory.
+    pub ring: PageList,
+    /// Doorbell page pair.
+    pub doorbell_page: U32,
+    /// Doorbell slot.
+    pub doorbell_slot: U16,
+    /// MSI-X vector that it raises.
+    pub vector: U16,
+    /// log2 of the entries.
+    pub log_entries: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+assert_size!(CreateEq, 32);
+
+/// Creates a completion queue.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CreateCq {
+    /// Ring memory, zeroed.
+    pub ring: PageList,
+    /// Doorbell page pair.
+    pub doorbell_page: U32,
+    /// Doorbell slot.
+    pub doorbell_slot: U16,
+    /// log2 of the entries.
+    pub log_entries: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Event queue that takes its events.
+    pub eqn: U32,
+    /// Zero.
+    pub reserved1: U32,
+}
+assert_size!(CreateCq, 32);
+
+/// Sets event moderation of a completion queue: an armed queue raises its event when `max_count` entries have come in
+/// or `usecs` microseconds after the first, whichever is earlier. 0 and 1 mean no waiting.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ModifyCq {
+    /// Completion queue.
+    pub cqn: U32,
+    /// Longest wait in microseconds.
+    pub usecs: U16,
+    /// Entries that end the wait.
+    pub max_count: U16,
+}
+assert_size!(ModifyCq, 8);
