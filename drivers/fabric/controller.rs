@@ -4,11 +4,12 @@
 use crate::{
     admin::{AdminQueue, Failure},
     command,
-    doorbell::Doorbells,
+    doorbell::{Doorbells, OwnPages},
+    handlers::ObjectHandlers,
     lifecycle::Lifecycle,
     listeners::Listeners,
     peers::Peers,
-    port::PortInfo,
+    port::{Port, PortInfo},
     registers::Registers,
     vector::Vector,
 };
@@ -21,9 +22,10 @@ use kernel::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc, Mutex, SpinLock,
     },
+    types::ForLt,
     workqueue::{self, DelayedWork, Work, WorkItem},
 };
-use nk::{bound::BoundDevice, pci::BusMaster};
+use nk::{auxiliary::ChildSlot, bound::BoundDevice, pci::BusMaster};
 use nupa_proto::admin::{AdminOpcode, ById, BODY_SIZE};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -63,7 +65,9 @@ pub(crate) struct Controller {
     bound: BoundDevice,
     pub(crate) bus: BusMaster,
     pub(crate) registers: Registers,
-    doorbells: Arc<Doorbells>,
+    #[pin]
+    doorbells: OwnPages,
+    objects: Arc<ObjectHandlers>,
     vectors: KVec<Arc<Vector>>,
     #[pin]
     pub(crate) admin: AdminQueue,
@@ -77,6 +81,8 @@ pub(crate) struct Controller {
     pub(crate) rss: Mutex<KVec<u32>>,
     #[pin]
     listeners: Listeners,
+    /// Where `nupa_fabric.rdma` is while the controller works.
+    pub(crate) rdma: ChildSlot<ForLt!(Port)>,
     #[pin]
     pub(crate) lifecycle: Mutex<Lifecycle>,
     pub(crate) attention: Atomic<u32>,
@@ -84,6 +90,16 @@ pub(crate) struct Controller {
     attend: Work<Self, ATTEND>,
     #[pin]
     watch: DelayedWork<Self, WATCH>,
+}
+
+/// What a controller is made of.
+pub(crate) struct Parts {
+    pub(crate) registers: Registers,
+    pub(crate) doorbells: Arc<Doorbells>,
+    /// Those that the vectors tell.
+    pub(crate) objects: Arc<ObjectHandlers>,
+    /// Its interrupt vectors, the first one that of node and link events.
+    pub(crate) vectors: KVec<Arc<Vector>>,
 }
 
 impl_has_work! {
@@ -111,31 +127,32 @@ impl WorkItem<WATCH> for Controller {
 }
 
 impl Controller {
-    /// A controller that is not started. `vectors` are its interrupt vectors, the first one that of node and link
-    /// events.
+    /// A controller that is not started.
     pub(crate) fn new(
         pdev: &pci::Device<device::Bound>,
-        registers: Registers,
-        doorbells: Arc<Doorbells>,
-        vectors: KVec<Arc<Vector>>,
+        parts: Parts,
         info: PortInfo,
     ) -> Result<Arc<Self>> {
+        let rdma = ChildSlot::new(pdev.as_ref())?;
+        let peers = Peers::new()?;
         let bound = BoundDevice::new(pdev.as_ref())?;
         Arc::pin_init(
             pin_init!(Self {
                 device: pdev.as_ref().into(),
                 bound,
                 bus: BusMaster::new(pdev),
-                registers,
-                doorbells,
-                vectors,
+                registers: parts.registers,
+                doorbells <- OwnPages::new(parts.doorbells),
+                objects: parts.objects,
+                vectors: parts.vectors,
                 admin <- AdminQueue::new(),
                 state: Atomic::new(State::Down as u32),
                 link_up: Atomic::new(false),
-                peers: Peers::new(),
+                peers,
                 info <- new_spinlock!(info),
                 rss <- new_mutex!(KVec::new()),
                 listeners <- Listeners::new(),
+                rdma,
                 lifecycle <- new_mutex!(Lifecycle::new()),
                 attention: Atomic::new(0),
                 attend <- new_work!("nupa_fabric::attend"),
@@ -153,8 +170,12 @@ impl Controller {
         &self.bound
     }
 
-    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
+    pub(crate) fn doorbells(&self) -> &OwnPages {
         &self.doorbells
+    }
+
+    pub(crate) fn objects(&self) -> &ObjectHandlers {
+        &self.objects
     }
 
     pub(crate) fn vectors(&self) -> &[Arc<Vector>] {

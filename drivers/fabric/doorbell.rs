@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Doorbell pages, and the slots of queues in them.
+//! Doorbell pages.
 //!
 //! The shared pages are in memory of ours if the function can do that, and else in BAR 2: memory costs neither a bus
-//! access nor, in a guest, a trap. Kicks always go to BAR 2.
+//! access nor, in a guest, a trap. Kicks always go to BAR 2. A page has one holder at a time ([`DoorbellPage`]): the
+//! driver, or a user context that maps it.
+
+mod page;
+mod slot;
+
+pub use self::page::{DoorbellPage, DoorbellSlot, Window};
+pub(crate) use self::slot::{OwnPages, Slot};
 
 use crate::{
     identity::{check_doorbells, Unfit},
-    slots::SlotMap,
+    registers::Identity,
+    slots::PageMap,
 };
 use kernel::{
     device::Bound,
@@ -16,57 +24,57 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk::{bound::BoundDevice, pci::full_fence, ring::RingMemory};
-use nupa_engine::{client, hal::SlotWord};
+use nk::{bound::BoundDevice, ring::RingMemory};
 use nupa_proto::{
-    doorbell::{
-        host_push_offset, host_slot_offset, kick_offset, push_offset, slot_offset, PAGE_SIZE,
-        PAIR_SIZE, PUSH_SLOTS,
-    },
+    doorbell::{device_memory_offset, PAGE_SIZE, PAIR_SIZE},
     regs::{BAR_DOORBELL, CAP_HOST_DOORBELLS},
-    wqe::BLOCK_SIZE,
 };
 
 /// The doorbell BAR.
 #[pin_data]
 pub(crate) struct Doorbells {
     bar: Devres<pci::Bar<'static>>,
+    /// Physical address of the BAR.
+    phys: u64,
     /// The shared pages, if they are not in the BAR.
     memory: Option<RingMemory>,
+    /// The function's own memory, behind the pages in the BAR.
+    device_memory: Option<Window>,
     #[pin]
-    slots: Mutex<SlotMap>,
+    pages: Mutex<PageMap>,
 }
 
 impl Doorbells {
-    /// Maps the BAR, of which the function says that it has `pages` page pairs; the inner error says that it has none.
-    ///
-    /// `caps` are the function's capabilities. May sleep.
+    /// Maps the BAR of a function that says this of itself; the inner error says that it has no pages. May sleep.
     pub(crate) fn new(
         pdev: &pci::Device<Bound>,
-        pages: u32,
-        caps: u64,
+        identity: &Identity,
     ) -> Result<Result<Arc<Self>, Unfit>> {
         let bar = pdev.iomap_region(u32::from(BAR_DOORBELL), c"nupa_fabric")?;
-        let room =
-            u32::try_from(bar.maxsize().checked_div(PAIR_SIZE).unwrap_or(0)).unwrap_or(u32::MAX);
-        let pages = pages.min(room);
-        if let Err(unfit) = check_doorbells(pages) {
+        let phys = pdev.resource_start(u32::from(BAR_DOORBELL))?;
+        let bytes = bar.maxsize();
+        let room = u32::try_from(bytes.checked_div(PAIR_SIZE).unwrap_or(0)).unwrap_or(u32::MAX);
+        if let Err(unfit) = check_doorbells(identity.doorbell_pages, room) {
             return Ok(Err(unfit));
         }
-        let memory = match caps & CAP_HOST_DOORBELLS {
+        let memory = match identity.caps & CAP_HOST_DOORBELLS {
             0 => None,
+            // The function takes all of its pages from there, so there is no less than all of it.
             _ => {
-                let bytes = usize::try_from(pages)?
+                let bytes = usize::try_from(identity.doorbell_pages)?
                     .checked_mul(PAGE_SIZE)
                     .ok_or(EINVAL)?;
                 Some(RingMemory::new(&BoundDevice::new(pdev.as_ref())?, bytes)?)
             }
         };
         let bar = bar.into_devres()?;
+        let device_memory = device_memory(identity, phys, bytes);
         let doorbells = pin_init!(Self {
             bar,
+            phys,
             memory,
-            slots <- new_mutex!(SlotMap::new(pages)),
+            device_memory,
+            pages <- new_mutex!(PageMap::new(identity.doorbell_pages)),
         });
         Arc::pin_init(doorbells, GFP_KERNEL).map(Ok)
     }
@@ -76,6 +84,11 @@ impl Doorbells {
         self.memory.as_ref().map(RingMemory::dma_address)
     }
 
+    /// The function's own memory as the CPU sees it, if it has any.
+    pub(crate) fn device_memory(&self) -> Option<Window> {
+        self.device_memory
+    }
+
     fn write32(&self, offset: usize, value: u32) {
         // After unbinding there is nobody to be told, and offsets of slots are inside of the BAR.
         let _ = self
@@ -83,120 +96,24 @@ impl Doorbells {
             .try_access()
             .map(|bar| bar.try_write32(value, offset));
     }
-}
 
-/// A doorbell slot that its holder was given; goes back when dropped.
-pub(crate) struct Slot {
-    doorbells: Arc<Doorbells>,
-    page: u32,
-    number: u16,
-}
-
-impl Slot {
-    /// Takes a free slot, one with a push slot if possible. May sleep. `ENOSPC` if all are taken.
-    pub(crate) fn new(doorbells: &Arc<Doorbells>, push: bool) -> Result<Self> {
-        let (page, number) = doorbells.slots.lock().take(push).ok_or(ENOSPC)?;
-        Ok(Self {
-            doorbells: doorbells.clone(),
-            page,
-            number,
-        })
-    }
-
-    /// Takes a free slot of a page, for the second queue of a pair. May sleep. `ENOSPC` if all are taken.
-    pub(crate) fn on_page(doorbells: &Arc<Doorbells>, page: u32) -> Result<Self> {
-        let number = doorbells.slots.lock().take_on(page).ok_or(ENOSPC)?;
-        Ok(Self {
-            doorbells: doorbells.clone(),
-            page,
-            number,
-        })
-    }
-
-    /// Page pair.
-    pub(crate) fn page(&self) -> u32 {
-        self.page
-    }
-
-    /// Number within the page.
-    pub(crate) fn number(&self) -> u16 {
-        self.number
-    }
-
-    /// Where a word of the slot is in pages that are in memory.
-    #[inline]
-    fn memory_offset(&self, word: SlotWord) -> usize {
-        host_slot_offset(self.page, self.number).wrapping_add(word.offset())
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.doorbells.slots.lock().give(self.page, self.number);
-    }
-}
-
-/// Any context. Without effect once the driver is unbound.
-impl client::Doorbell for Slot {
-    #[inline]
-    fn load(&self, word: SlotWord) -> u32 {
-        if let Some(memory) = &self.doorbells.memory {
-            return memory.load_acquire(self.memory_offset(word));
-        }
-        let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
-        let value = self
-            .doorbells
+    fn write64(&self, offset: usize, value: u64) {
+        // As above.
+        let _ = self
             .bar
             .try_access()
-            .map(|bar| bar.try_read32(offset));
-        value.and_then(Result::ok).unwrap_or(0)
+            .map(|bar| bar.try_write64(value, offset));
     }
+}
 
-    #[inline]
-    fn store(&self, word: SlotWord, value: u32) {
-        if let Some(memory) = &self.doorbells.memory {
-            return memory.store_release(self.memory_offset(word), value);
-        }
-        self.doorbells.write32(
-            slot_offset(self.page, self.number).wrapping_add(word.offset()),
-            value,
-        );
-    }
-
-    #[inline]
-    fn fence(&self) {
-        full_fence();
-    }
-
-    #[inline]
-    fn kick(&self, index: u32) {
-        self.doorbells
-            .write32(kick_offset(self.page, self.number), index);
-    }
-
-    fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
-        if self.number >= PUSH_SLOTS {
-            return false;
-        }
-        let Some(bar) = self.doorbells.bar.try_access() else {
-            return true;
-        };
-        let kick = kick_offset(self.page, self.number).wrapping_add(4);
-        if let Some(memory) = &self.doorbells.memory {
-            memory.write(host_push_offset(self.page, self.number), block);
-            full_fence();
-            let _ = bar.try_write32(index, kick);
-            return true;
-        }
-        let base = push_offset(self.page, self.number);
-        for (offset, unit) in (base..).step_by(8).zip(block.chunks_exact(8)) {
-            let unit = unit
-                .iter()
-                .rev()
-                .fold(0, |unit, &byte| unit << 8 | u64::from(byte));
-            let _ = bar.try_write64(unit, offset);
-        }
-        let _ = bar.try_write32(index, kick);
-        true
-    }
+/// Where the function's memory is in a BAR of `bytes` bytes at `phys`; none if it has none, or says what cannot be.
+fn device_memory(identity: &Identity, phys: u64, bytes: usize) -> Option<Window> {
+    let offset = u64::try_from(device_memory_offset(identity.doorbell_pages)).ok()?;
+    let len = identity.device_memory;
+    let end = offset.checked_add(len)?;
+    (len != 0 && end <= u64::try_from(bytes).ok()?).then_some(Window {
+        phys: phys.checked_add(offset)?,
+        len,
+        memory: false,
+    })
 }

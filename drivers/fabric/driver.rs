@@ -2,9 +2,10 @@
 //! The PCI driver.
 
 use crate::{
-    controller::Controller,
+    controller::{Controller, Parts},
     debug::Files,
     doorbell::Doorbells,
+    handlers::ObjectHandlers,
     identity::Unfit,
     port::{Port, PortInfo},
     registers::Registers,
@@ -30,10 +31,20 @@ pub(crate) struct Driver;
 /// What belongs to a bound function. Fields are dropped in order: children first, interrupts late, last of all the
 /// function is stopped.
 pub(crate) struct Function<'bound> {
+    _rdma: PublishedRdma,
     _net: auxiliary::Registration<'bound, ForLt!(Port)>,
     _files: Files,
     _interrupts: KVec<Registration<VectorInterrupt>>,
     running: Running,
+}
+
+/// Sees to it that `nupa_fabric.rdma` goes, and does not come back.
+struct PublishedRdma(Arc<Controller>);
+
+impl Drop for PublishedRdma {
+    fn drop(&mut self) {
+        self.0.rdma.close();
+    }
 }
 
 /// A controller that was started; stops it when dropped.
@@ -73,13 +84,20 @@ impl<'bound> Function<'bound> {
         nk::pci::enable(pdev)?;
         let registers = Registers::new(pdev)?;
         let identity = registers.identify()?.map_err(|unfit| refuse(pdev, unfit))?;
-        let doorbells = Doorbells::new(pdev, identity.doorbell_pages, identity.caps)?;
+        let doorbells = Doorbells::new(pdev, &identity)?;
         let doorbells = doorbells.map_err(|unfit| refuse(pdev, unfit))?;
         let granted = grant_vectors(pdev)?;
-        let vectors = make_vectors(granted.count())?;
+        let objects = Arc::pin_init(ObjectHandlers::new(), GFP_KERNEL)?;
+        let vectors = make_vectors(granted.count(), &objects)?;
         // The first vector is for node and link events, unless it is the only one.
         let info = PortInfo::new(&identity, granted.count().saturating_sub(1).max(1));
-        let running = Running(Controller::new(pdev, registers, doorbells, vectors, info)?);
+        let parts = Parts {
+            registers,
+            doorbells,
+            objects,
+            vectors,
+        };
+        let running = Running(Controller::new(pdev, parts, info)?);
         let controller = &running.0;
         let interrupts = request_interrupts(&granted, controller)?;
         controller.start_first()?;
@@ -89,7 +107,10 @@ impl<'bound> Function<'bound> {
             controller: controller.clone(),
         };
         let net = auxiliary::Registration::new(pdev.as_ref(), c"net", 0, c"nupa_fabric", port)?;
+        let rdma = PublishedRdma(controller.clone());
+        controller.publish_first();
         Ok(Self {
+            _rdma: rdma,
             _net: net,
             _files: files,
             _interrupts: interrupts,
@@ -119,10 +140,10 @@ fn grant_vectors<'a>(pdev: &'a pci::Device<Bound>) -> Result<Vectors<'a>> {
     })
 }
 
-fn make_vectors(count: u32) -> Result<KVec<Arc<Vector>>> {
+fn make_vectors(count: u32, objects: &Arc<ObjectHandlers>) -> Result<KVec<Arc<Vector>>> {
     let mut vectors = KVec::with_capacity(usize::try_from(count)?, GFP_KERNEL)?;
     for index in 0..u16::try_from(count)? {
-        vectors.push(Vector::new(index)?, GFP_KERNEL)?;
+        vectors.push(Vector::new(index, objects.clone())?, GFP_KERNEL)?;
     }
     Ok(vectors)
 }

@@ -6,18 +6,47 @@ use nupa_proto::{
     ident::UnknownValue,
 };
 
-/// log2 of the entries of an event queue. A completion queue has at most one event outstanding, a node a few.
-pub(crate) const LOG_ENTRIES: u8 = 11;
+/// log2 of the entries of an event queue. A completion queue has at most one event outstanding, a queue pair and a node
+/// a few.
+pub(crate) const LOG_ENTRIES: u8 = 13;
+/// As [`LOG_ENTRIES`], where the controller cannot do more.
+pub(crate) const MIN_LOG_ENTRIES: u8 = 11;
 
 /// What an event queue entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// An armed completion queue has a new entry.
     Completion(u32),
+    /// A completion queue overflowed.
+    CqError(u32),
+    /// Something happened to a queue pair.
+    Qp(u32, ObjectEvent),
+    /// Something happened to a shared receive queue.
+    Srq(u32, ObjectEvent),
     /// Something for process context.
     News(News),
-    /// Nothing to be done: the commands' sender looks for completions itself, and refusals are counted.
+    /// Nothing to be done: the commands' sender looks for completions itself.
     Nothing,
+}
+
+/// What happened to a queue pair or a shared receive queue. The comments name the InfiniBand event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectEvent {
+    /// The queue pair went to the error state on its own (`IB_EVENT_QP_FATAL`).
+    QpFatal,
+    /// The queue pair refused a request of its peer and went to the error state (`IB_EVENT_QP_ACCESS_ERR`).
+    QpAccess,
+    /// The queue pair is in the error state and takes no more entries from its shared receive queue
+    /// (`IB_EVENT_QP_LAST_WQE_REACHED`).
+    LastWqe,
+    /// The queue pair was told to drain its send queue and has (`IB_EVENT_SQ_DRAINED`).
+    SqDrained,
+    /// The queue pair got its first message before it was ready to send (`IB_EVENT_COMM_EST`).
+    CommEstablished,
+    /// The shared receive queue fell below its limit, which is off now (`IB_EVENT_SRQ_LIMIT_REACHED`).
+    SrqLimit,
+    /// The shared receive queue hands out no more entries (`IB_EVENT_SRQ_ERR`).
+    SrqFatal,
 }
 
 /// Events that are handled in process context.
@@ -27,13 +56,13 @@ pub(crate) enum News {
     LinkUp,
     /// The link of this node went down.
     LinkDown,
-    /// A node joined.
-    NodeUp(u16),
+    /// A node joined; its epoch.
+    NodeUp(u16, u32),
     /// A node left.
     NodeDown(u16),
-    /// A completion queue overflowed.
+    /// A vital completion queue overflowed.
     CqError(u32),
-    /// A queue pair failed.
+    /// A vital queue pair failed.
     QpFatal(u32),
     /// The function stopped.
     Fatal,
@@ -47,14 +76,20 @@ impl TryFrom<&Eqe> for Event {
         let node = eqe.node.get();
         Ok(match EventType::try_from(eqe.event_type)? {
             EventType::Completion => Self::Completion(object),
-            EventType::CqError => Self::News(News::CqError(object)),
-            EventType::QpFatal => Self::News(News::QpFatal(object)),
+            EventType::CqError => Self::CqError(object),
+            EventType::QpFatal => Self::Qp(object, ObjectEvent::QpFatal),
+            EventType::QpAccess => Self::Qp(object, ObjectEvent::QpAccess),
+            EventType::LastWqe => Self::Qp(object, ObjectEvent::LastWqe),
+            EventType::SqDrained => Self::Qp(object, ObjectEvent::SqDrained),
+            EventType::CommEstablished => Self::Qp(object, ObjectEvent::CommEstablished),
+            EventType::SrqLimit => Self::Srq(object, ObjectEvent::SrqLimit),
+            EventType::SrqFatal => Self::Srq(object, ObjectEvent::SrqFatal),
             EventType::LinkUp => Self::News(News::LinkUp),
             EventType::LinkDown => Self::News(News::LinkDown),
-            EventType::NodeUp => Self::News(News::NodeUp(node)),
+            EventType::NodeUp => Self::News(News::NodeUp(node, object)),
             EventType::NodeDown => Self::News(News::NodeDown(node)),
             EventType::Fatal => Self::News(News::Fatal),
-            EventType::QpAccess | EventType::Admin | EventType::SrqLimit => Self::Nothing,
+            EventType::Admin => Self::Nothing,
         })
     }
 }
@@ -137,7 +172,7 @@ mod tests {
         let node_up = EventType::NodeUp.to_wire();
         assert_eq!(
             Event::try_from(&eqe(node_up, 7, 2)),
-            Ok(Event::News(News::NodeUp(7)))
+            Ok(Event::News(News::NodeUp(7, 2)))
         );
         assert_eq!(
             Event::try_from(&eqe(EventType::Completion.to_wire(), 0, 9)),
@@ -159,14 +194,14 @@ mod tests {
         let mut backlog = Backlog::new();
         for round in 0..5u16 {
             for node in 0..BACKLOG as u16 {
-                backlog.push(News::NodeUp(node ^ round));
+                backlog.push(News::NodeUp(node ^ round, 0));
             }
             assert!(!backlog.take_lost());
             backlog.push(News::Fatal);
             assert!(backlog.take_lost());
             assert!(!backlog.take_lost());
             for node in 0..BACKLOG as u16 {
-                assert_eq!(backlog.pop(), Some(News::NodeUp(node ^ round)));
+                assert_eq!(backlog.pop(), Some(News::NodeUp(node ^ round, 0)));
             }
             assert_eq!(backlog.pop(), None);
         }

@@ -78,9 +78,11 @@ pub(crate) fn check_version(magic: u32, version: u32) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Checks that there are doorbell pages.
-pub(crate) fn check_doorbells(pages: u32) -> Result<(), Unfit> {
-    (pages != 0).then_some(()).ok_or(Unfit::NoDoorbells)
+/// Checks that there are doorbell pages, and that the BAR has room for them.
+pub(crate) fn check_doorbells(pages: u32, room: u32) -> Result<(), Unfit> {
+    (pages != 0 && pages <= room)
+        .then_some(())
+        .ok_or(Unfit::NoDoorbells)
 }
 
 /// Checks the identity of the node; returns (id, number of nodes).
@@ -113,7 +115,7 @@ pub(crate) fn check_limits(limits: &DeviceLimits) -> Result<(), Unfit> {
         && limits.max_eq.get() >= 1
         && limits.max_pd.get() >= 1
         && limits.rss_entries.get() >= 1
-        && limits.max_log_eq >= crate::event::LOG_ENTRIES;
+        && limits.max_log_eq >= crate::event::MIN_LOG_ENTRIES;
     enough.then_some(()).ok_or(Unfit::Limits)
 }
 
@@ -176,8 +178,9 @@ mod tests {
 
     #[test]
     fn doorbells() {
-        assert_eq!(check_doorbells(0), Err(Unfit::NoDoorbells));
-        assert_eq!(check_doorbells(1), Ok(()));
+        assert_eq!(check_doorbells(0, 1), Err(Unfit::NoDoorbells));
+        assert_eq!(check_doorbells(2, 1), Err(Unfit::NoDoorbells));
+        assert_eq!(check_doorbells(1, 1), Ok(()));
     }
 
     #[test]

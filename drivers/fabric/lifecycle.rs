@@ -2,14 +2,15 @@
 //! Start, stop, recovery and loss of the controller.
 //!
 //! All of it runs in process context under [`Controller::lifecycle`], which comes before the lock of the listeners
-//! (and so before the RTNL, which they may take), which comes before that of the admin queue.
+//! and the device lock of the auxiliary device for verbs (and so before the RTNL, which both may take), which come before
+//! that of the admin queue.
 
 use crate::{
     controller::{attention, Controller, State},
     event::News,
     identity::{check_limits, Unfit},
     patience::Patience,
-    port::{PortEvent, PortInfo},
+    port::{Port, PortEvent, PortInfo},
     registers::Status,
 };
 use kernel::{
@@ -95,7 +96,7 @@ impl Controller {
             .start(
                 self.bound(),
                 &self.registers,
-                self.doorbells().memory_address(),
+                self.doorbells().doorbells().memory_address(),
             )
             .inspect_err(|error| {
                 dev_err!(
@@ -222,8 +223,9 @@ impl Controller {
         match news {
             News::LinkUp => self.note_link(true),
             News::LinkDown => self.note_link(false),
-            News::NodeUp(node) if self.is_peer(node) => {
+            News::NodeUp(node, epoch) if self.is_peer(node) => {
                 self.peers().set(node, true);
+                self.peers().set_epoch(node, epoch);
                 self.listeners().tell(PortEvent::NodeUp(node));
             }
             News::NodeDown(node) if self.is_peer(node) => {
@@ -231,7 +233,7 @@ impl Controller {
                     self.listeners().tell(PortEvent::NodeDown(node));
                 }
             }
-            News::NodeUp(_) | News::NodeDown(_) => {}
+            News::NodeUp(..) | News::NodeDown(_) => {}
             News::CqError(cqn) => {
                 dev_err!(self.device(), "completion queue {cqn} overflowed\n");
                 return true;
@@ -257,6 +259,7 @@ impl Controller {
     fn read_peers(self: &Arc<Self>, generation: u32, tell: impl Fn(PortEvent)) -> Result {
         let mut bits = [0u8; MAX_NODES as usize / 8];
         self.read_into(generation, AdminOpcode::ListNodes, &mut bits)?;
+        self.peers().forget_epochs();
         for (byte, first) in bits.iter().zip((0u16..).step_by(8)) {
             for (bit, node) in (0..8).zip(first..) {
                 let up = byte & (1 << bit) != 0 && self.is_peer(node);
@@ -282,7 +285,7 @@ impl Controller {
         dev_warn!(self.device(), "resetting the controller\n");
         self.set_state(State::Down);
         self.stop(true);
-        self.listeners().tell(PortEvent::Resetting);
+        self.tell_lost(PortEvent::Resetting);
         for attempt in 1..=ATTEMPTS {
             match self.start() {
                 Ok(()) => return self.go_on(),
@@ -302,8 +305,38 @@ impl Controller {
         self.lose("controller does not recover: check the log of the fabric switch, then rebind the driver");
     }
 
+    /// Objects are dead: has those who hold some drop them.
+    fn tell_lost(&self, event: PortEvent) {
+        self.listeners().tell(event);
+        self.rdma.remove();
+    }
+
+    /// Publishes the port for verbs, if the controller is fit for them.
+    fn publish_rdma(self: &Arc<Self>) {
+        if self.info().caps & regs::CAP_RC == 0 {
+            return;
+        }
+        let port = Port {
+            controller: self.clone(),
+        };
+        if let Err(error) = self.rdma.add(c"rdma", 0, c"nupa_fabric", port) {
+            dev_err!(
+                self.device(),
+                "cannot publish the port for verbs: {error:?}\n"
+            );
+        }
+    }
+
+    /// As `publish_rdma`, for the first time, when the port is published otherwise. Sleeps.
+    pub(crate) fn publish_first(self: &Arc<Self>) {
+        let _life = self.lifecycle.lock();
+        if self.state() == State::Running {
+            self.publish_rdma();
+        }
+    }
+
     /// The function was started again.
-    fn go_on(&self) {
+    fn go_on(self: &Arc<Self>) {
         self.set_state(State::Running);
         dev_info!(
             self.device(),
@@ -311,6 +344,7 @@ impl Controller {
             self.registers.epoch().unwrap_or(0)
         );
         self.listeners().tell(PortEvent::Ready);
+        self.publish_rdma();
     }
 
     /// Gives up a function that was stopped.
@@ -321,7 +355,7 @@ impl Controller {
         for node in 0..MAX_NODES {
             self.peers().set(node, false);
         }
-        self.listeners().tell(PortEvent::Gone);
+        self.tell_lost(PortEvent::Gone);
     }
 
     /// Somebody else is about to reset the function, or it cannot be reached for now: stop using it. Sleeps.
@@ -331,7 +365,7 @@ impl Controller {
         self.set_state(State::Paused);
         self.stop(reachable);
         if !known_dead {
-            self.listeners().tell(PortEvent::Resetting);
+            self.tell_lost(PortEvent::Resetting);
         }
     }
 

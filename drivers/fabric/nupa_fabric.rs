@@ -2,7 +2,7 @@
 //! Driver of the NUPA fabric controller.
 //!
 //! It owns the PCI function, starts and resets it, routes its events, and publishes one [`Port`] on the auxiliary bus
-//! as `nupa_fabric.net`. The controller's interface is defined by [`nupa_proto`] and described in
+//! as `nupa_fabric.net` and `nupa_fabric.rdma`. The controller's interface is defined by [`nupa_proto`] and described in
 //! `Documentation/controller.md`.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod debug;
 mod doorbell;
 mod driver;
 mod event;
+mod handlers;
 mod identity;
 mod lifecycle;
 mod listeners;
@@ -26,9 +27,13 @@ mod requests;
 mod slots;
 mod vector;
 
-pub use self::port::{
-    dma_sge, Cq, CqControl, CqHandler, Listener, ListenerRegistration, Peer, Port, PortEvent,
-    PortInfo, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim,
+pub use self::{
+    doorbell::{DoorbellPage, DoorbellSlot, Window},
+    port::{
+        dma_sge, Cq, CqControl, CqHandler, EventHandler, Listener, ListenerRegistration, Mr,
+        ObjectEvent, PageArray, Pd, Peer, Port, PortEvent, PortInfo, Qp, QpConfig, QpControl,
+        QpParameters, QueuePair, QueueRing, RecvQueue, SendQueue, SendReclaim, Srq,
+    },
 };
 
 use self::driver::Driver;

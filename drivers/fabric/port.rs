@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The port: the only way from `nupa_net` (and later `nupa_rdma`) down to the fabric.
+//! The port: the only way from `nupa_net` and `nupa_rdma` down to the fabric.
 //!
-//! `nupa_fabric` publishes one [`Port`] per controller as registration data of the auxiliary device
-//! `nupa_fabric.net`; a child driver gets it in `probe` with
+//! `nupa_fabric` publishes one [`Port`] per controller as registration data of the auxiliary devices
+//! `nupa_fabric.net` and, if the controller has connected queue pairs, `nupa_fabric.rdma`; a child driver gets it in
+//! `probe` with
 //! `adev.registration_data::<ForLt!(Port)>()?.get_ref()` and may clone it. Registers, BARs, vectors and coherent memory
 //! stay below.
 //!
@@ -20,6 +21,10 @@
 //! the destruction then costs no command. On [`PortEvent::Ready`] they create new ones. [`PortEvent::Gone`] is for
 //! good, unless the PCI function is reset from outside.
 //!
+//! `nupa_fabric.net` stays through all of that. `nupa_fabric.rdma` is taken off the bus once the listeners have heard
+//! of the loss, and put back as a new device once they have heard [`PortEvent::Ready`]: programs cannot go on with
+//! queue pairs that lost their state.
+//!
 //! # Contexts and locks
 //!
 //! Functions of [`Port`] may sleep for up to the admin timeout (5 s) unless they say otherwise. They may be called with
@@ -27,13 +32,18 @@
 //! which may themselves take the RTNL.
 
 mod cq;
+mod event;
 mod listener;
+mod object;
 mod qp;
+mod verbs;
 
 pub use self::{
     cq::{Cq, CqControl, CqHandler},
+    event::{EventHandler, ObjectEvent},
     listener::{Listener, ListenerRegistration, PortEvent},
     qp::{dma_sge, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim},
+    verbs::{Mr, PageArray, Pd, Qp, QpParameters, QueueRing, Srq},
 };
 
 use crate::{controller::Controller, registers::Identity};

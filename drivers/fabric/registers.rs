@@ -32,6 +32,8 @@ pub(crate) struct Identity {
     pub(crate) caps: u64,
     pub(crate) link_speed_mbps: u32,
     pub(crate) doorbell_pages: u32,
+    /// Bytes of the function's own memory.
+    pub(crate) device_memory: u64,
 }
 
 /// State of the function, `STATUS_*`.
@@ -111,6 +113,7 @@ impl Registers {
             fabric_id: self.read64(regs::REG_FABRIC_ID)?,
             link_speed_mbps: self.read32(regs::REG_LINK_SPEED)?,
             doorbell_pages: self.read32(regs::REG_DOORBELL_PAGES)?,
+            device_memory: self.read64(regs::REG_DEVICE_MEMORY)?,
         }))
     }
 

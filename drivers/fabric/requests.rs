@@ -27,6 +27,18 @@ impl Controller {
         })
     }
 
+    pub(crate) fn peer_epoch(self: &Arc<Self>, node: u16) -> Result<u32> {
+        if node == self.info().node {
+            return self.registers.epoch();
+        }
+        if let Some(epoch) = self.peers().epoch(node) {
+            return Ok(epoch);
+        }
+        let epoch = self.query_peer(node)?.epoch;
+        self.peers().add_epoch(node, epoch);
+        Ok(epoch)
+    }
+
     pub(crate) fn set_rx_filter(self: &Arc<Self>, addresses: &[[u8; 6]], flags: u32) -> Result {
         if addresses.len() > usize::from(self.info().limits.max_rx_addresses.get()) {
             return Err(ENOSPC);

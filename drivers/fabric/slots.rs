@@ -1,76 +1,78 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which doorbell slots are taken.
+//! Which doorbell pages, and which slots of a page, are taken.
 
 use nupa_proto::doorbell::{PUSH_SLOTS, SLOTS};
 
-/// Doorbell pages that the kernel uses itself at most; the rest is for user contexts.
-pub(crate) const MAX_PAGES: usize = 8;
-
-/// A set of doorbell slots, [`SLOTS`] on each page.
-#[derive(Debug)]
-pub(crate) struct SlotMap {
-    /// One bit per slot that is taken.
-    taken: [u128; MAX_PAGES],
-    pages: usize,
-}
+/// Slots of one doorbell page, one bit for each that is taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlotMap(u128);
 
 const _: () = assert!(SLOTS as u32 == u128::BITS);
 
-impl SlotMap {
-    /// All slots of the first `pages` pages, [`MAX_PAGES`] at most.
-    pub(crate) fn new(pages: u32) -> Self {
-        let pages = usize::try_from(pages).map_or(MAX_PAGES, |pages| pages.min(MAX_PAGES));
-        Self {
-            taken: [0; MAX_PAGES],
-            pages,
-        }
-    }
+/// Slots that have a push slot.
+const WITH_PUSH: u128 = (1 << PUSH_SLOTS) - 1;
 
-    /// Takes a free slot: (page, slot). Slots with a push slot go to those who want one, as far as there are others.
-    pub(crate) fn take(&mut self, push: bool) -> Option<(u32, u16)> {
-        let with_push = (1u128 << PUSH_SLOTS) - 1;
-        let preferred = if push { with_push } else { !with_push };
+impl SlotMap {
+    /// Takes a free slot. Those with a push slot go to who wants one, as far as there are others.
+    pub(crate) fn take(&mut self, push: bool) -> Option<u16> {
+        let preferred = if push { WITH_PUSH } else { !WITH_PUSH };
         self.take_of(preferred).or_else(|| self.take_of(!preferred))
     }
 
-    fn take_of(&mut self, wanted: u128) -> Option<(u32, u16)> {
-        for (page, taken) in (0..).zip(self.taken.iter_mut().take(self.pages)) {
-            let free = !*taken & wanted;
-            if free != 0 {
-                let slot = free.trailing_zeros();
-                *taken |= 1 << slot;
-                return Some((page, u16::try_from(slot).ok()?));
+    fn take_of(&mut self, wanted: u128) -> Option<u16> {
+        let free = !self.0 & wanted;
+        if free == 0 {
+            return None;
+        }
+        let slot = free.trailing_zeros();
+        self.0 |= 1 << slot;
+        u16::try_from(slot).ok()
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn give(&mut self, slot: u16) {
+        self.0 &= !1u128.checked_shl(u32::from(slot)).unwrap_or(0);
+    }
+}
+
+/// Most doorbell pages that are used: enough for 10,000 queue pairs with a completion queue each.
+pub(crate) const MAX_PAGES: u32 = 256;
+/// Words of a [`PageMap`].
+const WORDS: usize = (MAX_PAGES / u128::BITS) as usize;
+
+/// Doorbell pages of a function, one bit for each that is taken.
+#[derive(Debug)]
+pub(crate) struct PageMap([u128; WORDS]);
+
+impl PageMap {
+    /// The first `pages` pages, [`MAX_PAGES`] at most; all are free.
+    pub(crate) fn new(pages: u32) -> Self {
+        let mut words = [u128::MAX; WORDS];
+        for (word, first) in words.iter_mut().zip((0..).step_by(128)) {
+            let there = pages.saturating_sub(first);
+            *word = u128::MAX.checked_shl(there).unwrap_or(0);
+        }
+        Self(words)
+    }
+
+    /// Takes a free page.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        for (word, first) in self.0.iter_mut().zip((0u32..).step_by(128)) {
+            if *word != u128::MAX {
+                let bit = word.trailing_ones();
+                *word |= 1 << bit;
+                return Some(first.wrapping_add(bit));
             }
         }
         None
     }
 
-    /// Takes a free slot of a page, one without a push slot as far as there are any.
-    pub(crate) fn take_on(&mut self, page: u32) -> Option<u16> {
-        let taken = self
-            .taken
-            .get_mut(..self.pages)?
-            .get_mut(usize::try_from(page).ok()?)?;
-        let slot = match !*taken {
-            0 => return None,
-            // The highest one.
-            free => u128::BITS
-                .wrapping_sub(1)
-                .wrapping_sub(free.leading_zeros()),
-        };
-        *taken |= 1 << slot;
-        u16::try_from(slot).ok()
-    }
-
-    /// Gives a slot back.
-    pub(crate) fn give(&mut self, page: u32, slot: u16) {
-        let Some(taken) = usize::try_from(page)
-            .ok()
-            .and_then(|page| self.taken.get_mut(page))
-        else {
-            return;
-        };
-        *taken &= !1u128.checked_shl(u32::from(slot)).unwrap_or(0);
+    /// Gives a page back.
+    pub(crate) fn give(&mut self, page: u32) {
+        let word = usize::try_from(page / u128::BITS).ok();
+        if let Some(word) = word.and_then(|word| self.0.get_mut(word)) {
+            *word &= !(1 << (page % u128::BITS));
+        }
     }
 }
 
@@ -81,42 +83,35 @@ mod tests {
 
     #[test]
     fn every_slot_once_then_none() {
-        let mut map = SlotMap::new(2);
+        let mut map = SlotMap::default();
         let taken: HashSet<_> = std::iter::from_fn(|| map.take(false)).collect();
-        assert_eq!(taken.len(), 2 * usize::from(SLOTS));
-        assert!(taken.iter().all(|&(page, slot)| page < 2 && slot < SLOTS));
+        assert_eq!(taken, (0..SLOTS).collect());
+        map.give(7);
+        assert_eq!(map.take(true), Some(7));
+        map.give(u16::MAX);
         assert_eq!(map.take(true), None);
-        map.give(1, 7);
-        assert_eq!(map.take(true), Some((1, 7)));
     }
 
     #[test]
     fn push_slots_are_kept_for_those_who_want_them() {
-        let mut map = SlotMap::new(1);
-        assert_eq!(map.take(true), Some((0, 0)));
-        assert_eq!(map.take(false), Some((0, PUSH_SLOTS)));
-        assert_eq!(map.take(true), Some((0, 1)));
+        let mut map = SlotMap::default();
+        assert_eq!(map.take(true), Some(0));
+        assert_eq!(map.take(false), Some(PUSH_SLOTS));
+        assert_eq!(map.take(true), Some(1));
     }
 
     #[test]
-    fn second_slot_on_the_same_page() {
-        let mut map = SlotMap::new(2);
-        assert_eq!(map.take_on(1), Some(SLOTS - 1));
-        assert_eq!(map.take_on(1), Some(SLOTS - 2));
-        while map.take_on(1).is_some() {}
-        assert_eq!(map.take(true), Some((0, 0)));
-        assert_eq!(map.take_on(2), None);
-    }
-
-    #[test]
-    fn nonsense_is_ignored() {
-        let mut map = SlotMap::new(u32::MAX);
-        map.give(u32::MAX, 3);
-        map.give(0, u16::MAX);
-        assert_eq!(
-            std::iter::from_fn(|| map.take(true)).count(),
-            MAX_PAGES * usize::from(SLOTS)
-        );
-        assert_eq!(SlotMap::new(0).take(true), None);
+    fn every_page_once_then_none() {
+        for pages in [0, 1, 127, 128, 129, MAX_PAGES, u32::MAX] {
+            let mut map = PageMap::new(pages);
+            let taken: Vec<_> = std::iter::from_fn(|| map.take()).collect();
+            assert_eq!(taken, (0..pages.min(MAX_PAGES)).collect::<Vec<_>>());
+            if let Some(&last) = taken.last() {
+                map.give(last);
+                assert_eq!(map.take(), Some(last));
+            }
+            map.give(u32::MAX);
+            assert_eq!(map.take(), None);
+        }
     }
 }

@@ -4,7 +4,8 @@
 use crate::{
     controller::{attention, Controller},
     doorbell::Slot,
-    event::{Backlog, Event, News, LOG_ENTRIES},
+    event::{Backlog, Event, News, ObjectEvent, LOG_ENTRIES},
+    handlers::{Detached, HandlerTable, Kind, ObjectHandlers},
     memory::QueueMemory,
     port::CqHandler,
 };
@@ -26,6 +27,7 @@ const BUDGET: u32 = 2 << LOG_ENTRIES;
 #[pin_data]
 pub(crate) struct Vector {
     index: u16,
+    objects: Arc<ObjectHandlers>,
     #[pin]
     inner: SpinLockIrq<Inner>,
 }
@@ -33,17 +35,10 @@ pub(crate) struct Vector {
 struct Inner {
     queue: Option<EventQueue>,
     /// Handlers of the completion queues that report here.
-    handlers: KVec<Entry>,
+    handlers: HandlerTable<dyn CqHandler>,
     backlog: Backlog,
     /// The queue held what no working controller writes.
     garbage: bool,
-}
-
-/// Who is told of the completions of a queue.
-struct Entry {
-    cqn: u32,
-    generation: u32,
-    handler: Arc<dyn CqHandler>,
 }
 
 /// An event queue of the controller.
@@ -53,14 +48,16 @@ pub(crate) struct EventQueue {
 }
 
 impl Vector {
-    /// The vector of this index, with no event queue yet.
-    pub(crate) fn new(index: u16) -> Result<Arc<Self>> {
+    /// The vector of this index, with no event queue yet. `objects` are told what happens to queue pairs and shared
+    /// receive queues.
+    pub(crate) fn new(index: u16, objects: Arc<ObjectHandlers>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 index,
+                objects,
                 inner <- new_spinlock_irq!(Inner {
                     queue: None,
-                    handlers: KVec::new(),
+                    handlers: HandlerTable::new(),
                     backlog: Backlog::new(),
                     garbage: false,
                 }),
@@ -71,18 +68,19 @@ impl Vector {
 
     /// Creates the event queue in a function that was just started, and arms it. Sleeps.
     pub(crate) fn open(&self, controller: &Arc<Controller>, generation: u32) -> Result {
-        let memory = QueueMemory::new(controller.bound(), EQE_SIZE << LOG_ENTRIES)?;
-        let slot = Slot::new(controller.doorbells(), false)?;
+        let log_entries = LOG_ENTRIES.min(controller.info().limits.max_log_eq);
+        let memory = QueueMemory::new(controller.bound(), EQE_SIZE << log_entries)?;
+        let slot = Slot::new(controller.doorbells())?;
         let command = CreateEq {
             ring: memory.page_list(),
             doorbell_page: slot.page().into(),
             doorbell_slot: slot.number().into(),
             vector: self.index.into(),
-            log_entries: LOG_ENTRIES,
+            log_entries,
             ..CreateEq::default()
         };
         let created: Created = controller.command(generation, AdminOpcode::CreateEq, &command)?;
-        let ring = EventRing::new(memory, slot, LOG_ENTRIES);
+        let ring = EventRing::new(memory, slot, log_entries);
         self.inner.lock().queue = Some(EventQueue {
             number: created.id.get(),
             ring,
@@ -104,30 +102,20 @@ impl Vector {
         self.inner.lock().queue.as_ref().map(|queue| queue.number)
     }
 
-    /// Sends the events of a completion queue to `handler` from now on.
+    /// Sends the events of a completion queue to `handler` from now on. May sleep.
     pub(crate) fn add(&self, cqn: u32, generation: u32, handler: Arc<dyn CqHandler>) -> Result {
-        self.inner.lock().handlers.push(
-            Entry {
-                cqn,
-                generation,
-                handler,
-            },
-            GFP_ATOMIC,
-        )?;
+        let new = Detached::new(cqn, generation, handler)?;
+        let old = self.inner.lock().handlers.insert(new);
+        // Only now, without the lock.
+        drop(old);
         Ok(())
     }
 
     /// Ends that; when this returns the handler is not running and never will again.
     pub(crate) fn remove(&self, cqn: u32, generation: u32) {
-        let mut inner = self.inner.lock();
-        let position = inner
-            .handlers
-            .iter()
-            .position(|entry| entry.cqn == cqn && entry.generation == generation);
-        let handler = position.and_then(|position| inner.handlers.remove(position).ok());
-        drop(inner);
-        // Only now, since dropping it may not be fit for a context without interrupts.
-        drop(handler);
+        let old = self.inner.lock().handlers.remove(cqn, generation);
+        // Only now, without the lock.
+        drop(old);
     }
 
     /// Hands out the events that are there and asks for an interrupt when there are more. Returns whether there is
@@ -152,12 +140,12 @@ impl Vector {
                 return news;
             };
             match Event::try_from(&eqe) {
-                Ok(Event::Completion(cqn)) => complete(handlers, cqn),
-                Ok(Event::News(event)) => {
-                    backlog.push(event);
-                    news = true;
+                Ok(event) => {
+                    if let Some(event) = self.tell(handlers, event) {
+                        backlog.push(event);
+                        news = true;
+                    }
                 }
-                Ok(Event::Nothing) => {}
                 Err(_) => {
                     *garbage = true;
                     news = true;
@@ -166,6 +154,32 @@ impl Vector {
         }
         *garbage = true;
         true
+    }
+
+    /// Tells whom an event is for; returns what is for process context. Objects that nobody answers for were destroyed
+    /// meanwhile.
+    fn tell(&self, handlers: &HandlerTable<dyn CqHandler>, event: Event) -> Option<News> {
+        match event {
+            Event::Completion(cqn) => {
+                handlers.get(cqn)?.completion();
+                None
+            }
+            Event::CqError(cqn) => {
+                let handler = handlers.get(cqn)?;
+                handler.error();
+                handler.is_vital().then_some(News::CqError(cqn))
+            }
+            Event::Qp(qpn, event) => {
+                let vital = self.objects.tell(Kind::Qp, qpn, event);
+                (vital && event == ObjectEvent::QpFatal).then_some(News::QpFatal(qpn))
+            }
+            Event::Srq(srqn, event) => {
+                self.objects.tell(Kind::Srq, srqn, event);
+                None
+            }
+            Event::News(news) => Some(news),
+            Event::Nothing => None,
+        }
     }
 
     /// Whether the event queue held what no working controller writes.
@@ -181,14 +195,6 @@ impl Vector {
     /// Whether news were lost since the last time this was asked.
     pub(crate) fn take_lost(&self) -> bool {
         self.inner.lock().backlog.take_lost()
-    }
-}
-
-/// Calls the handler of a completion queue, if it still has one. While a controller is being reset, queues of the old
-/// generation may share the number; being called without a reason does their handlers no harm.
-fn complete(handlers: &[Entry], cqn: u32) {
-    for entry in handlers.iter().filter(|entry| entry.cqn == cqn) {
-        entry.handler.completion();
     }
 }
 

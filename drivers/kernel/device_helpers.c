@@ -3,6 +3,8 @@
 
 #include <linux/cpumask.h>
 #include <linux/interrupt.h>
+#include <linux/io.h>
+#include <linux/mm.h>
 #include <linux/pci.h>
 
 #include "device_helpers.h"
@@ -37,4 +39,12 @@ void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index)
 void nk_mb(void)
 {
 	mb();
+}
+
+/* Memory of dma_alloc_coherent() is mapped linearly, or page by page where an IOMMU made it contiguous. */
+phys_addr_t nk_coherent_phys(void *addr)
+{
+	if (is_vmalloc_addr(addr))
+		return page_to_phys(vmalloc_to_page(addr)) + offset_in_page(addr);
+	return virt_to_phys(addr);
 }

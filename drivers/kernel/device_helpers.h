@@ -14,5 +14,6 @@ void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
 void nk_mb(void);
+phys_addr_t nk_coherent_phys(void *addr);
 
 #endif

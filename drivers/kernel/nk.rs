@@ -4,6 +4,7 @@
 //! With the generated bindings below it this crate is the only home of `unsafe` in the drivers. It wraps what the
 //! drivers need of each subsystem, not more, and keeps differences between kernel versions to itself.
 
+pub mod auxiliary;
 pub mod bound;
 pub mod counter;
 pub mod irqlock;

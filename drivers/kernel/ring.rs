@@ -3,11 +3,12 @@
 //!
 //! C header: `include/linux/dma-mapping.h`.
 
-use crate::bound::BoundDevice;
+use crate::{bindings, bound::BoundDevice};
 use core::mem::size_of;
 use kernel::{
     device::Device,
     dma::{Coherent, DmaAddress},
+    page::PAGE_SIZE,
     prelude::*,
     sync::atomic::{Acquire, Atomic, Release},
 };
@@ -39,6 +40,15 @@ impl RingMemory {
     #[inline]
     pub fn dma_address(&self) -> DmaAddress {
         self.units.dma_handle()
+    }
+
+    /// Physical address of the page that `offset` lies in, for user space to be mapped to; none outside of the memory.
+    ///
+    /// Any context. Mappings must be gone before the memory is.
+    pub fn page_phys(&self, offset: usize) -> Option<u64> {
+        let page = self.at(offset - offset % PAGE_SIZE, PAGE_SIZE)?;
+        // SAFETY: `page` points into memory that `Coherent` got from `dma_alloc_coherent()`, a whole page of it.
+        Some(unsafe { bindings::nk_coherent_phys(page.cast()) })
     }
 
     /// Bytes.

@@ -59,4 +59,8 @@ impl CqHandler for Wake {
     fn completion(&self) {
         self.0.schedule_irqoff();
     }
+
+    fn is_vital(&self) -> bool {
+        true
+    }
 }

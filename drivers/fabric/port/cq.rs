@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues.
 
-use crate::{controller::Controller, doorbell::Slot, memory::QueueMemory, vector::Vector};
+use super::{object::Object, verbs::QueueRing};
+use crate::{
+    controller::Controller,
+    doorbell::{DoorbellSlot, Slot},
+    memory::QueueMemory,
+    vector::Vector,
+};
 use kernel::{prelude::*, sync::Arc};
 use nupa_engine::client::CompletionRing;
 use nupa_proto::{
-    admin::{AdminOpcode, CreateCq, Created, ModifyCq},
+    admin::{AdminOpcode, CreateCq, ModifyCq},
     cqe::{Cqe, CQE_SIZE},
 };
 
@@ -16,6 +22,14 @@ pub trait CqHandler: Send + Sync {
     /// Called in hard interrupt context with interrupts off: schedule NAPI and return. Never called again once the
     /// queue, that is [`Cq`], all its [`CqControl`]s and the queue pairs on it, is dropped. May come without a reason.
     fn completion(&self);
+
+    /// The queue overflowed and takes no more entries. Same context.
+    fn error(&self) {}
+
+    /// Whether the controller is to be reset when the queue overflows. Same context.
+    fn is_vital(&self) -> bool {
+        false
+    }
 }
 
 /// A completion queue and the right to consume it.
@@ -30,21 +44,24 @@ pub struct CqControl {
     object: Arc<CqObject>,
 }
 
-/// The queue in the controller.
+/// The queue in the controller. Fields are dropped in order.
 pub(super) struct CqObject {
-    controller: Arc<Controller>,
-    generation: u32,
-    number: u32,
+    object: Object,
     vector: Arc<Vector>,
-    /// Held for the controller, until the queue is destroyed.
-    _memory: QueueMemory,
+    _keep: Keep,
+}
+
+/// What the controller uses until the queue is destroyed.
+struct Keep {
+    /// The ring, if it is the port's.
+    _memory: Option<QueueMemory>,
+    slot: Arc<DoorbellSlot>,
 }
 
 impl Drop for CqObject {
     fn drop(&mut self) {
-        self.controller
-            .destroy(self.generation, AdminOpcode::DestroyCq, self.number);
-        self.vector.remove(self.number, self.generation);
+        self.vector
+            .remove(self.object.number, self.object.generation);
     }
 }
 
@@ -59,35 +76,20 @@ impl Cq {
         vector: u32,
         handler: Arc<dyn CqHandler>,
     ) -> Result<Self> {
-        if log_entries > controller.info().limits.max_log_cq {
-            return Err(EINVAL);
-        }
-        let vector = controller.completion_vector(vector)?.clone();
-        let generation = controller.running()?;
-        let memory = QueueMemory::new(controller.bound(), CQE_SIZE << log_entries)?;
-        let slot = Slot::new(controller.doorbells(), false)?;
-        let command = CreateCq {
-            ring: memory.page_list(),
-            doorbell_page: slot.page().into(),
-            doorbell_slot: slot.number().into(),
+        let memory = QueueMemory::new(controller.bound(), CQE_SIZE << log_entries.min(31))?;
+        let slot = Slot::new(controller.doorbells())?;
+        let ring = QueueRing {
+            list: memory.page_list(),
             log_entries,
-            eqn: vector.event_queue().ok_or(EIO)?.into(),
-            ..CreateCq::default()
+            log_stride: 0,
         };
-        let created: Created = controller.command(generation, AdminOpcode::CreateCq, &command)?;
-        let object = CqObject {
-            controller: controller.clone(),
-            generation,
-            number: created.id.get(),
-            vector: vector.clone(),
-            _memory: memory.clone(),
+        let keep = Keep {
+            _memory: Some(memory.clone()),
+            slot: slot.hold(),
         };
-        // From here on dropping the object destroys the queue.
-        let object = Arc::new(object, GFP_KERNEL)?;
-        vector.add(object.number, generation, handler)?;
         Ok(Self {
+            control: CqControl::create(controller, &ring, keep, vector, handler)?,
             ring: CompletionRing::new(memory, slot, log_entries),
-            control: CqControl { object },
         })
     }
 
@@ -122,26 +124,69 @@ impl Cq {
 }
 
 impl CqControl {
+    pub(super) fn for_user(
+        controller: &Arc<Controller>,
+        ring: &QueueRing,
+        slot: DoorbellSlot,
+        vector: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Self> {
+        let keep = Keep {
+            _memory: None,
+            slot: Arc::new(slot, GFP_KERNEL)?,
+        };
+        Self::create(controller, ring, keep, vector, handler)
+    }
+
+    fn create(
+        controller: &Arc<Controller>,
+        ring: &QueueRing,
+        keep: Keep,
+        vector: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Self> {
+        if ring.log_entries > controller.info().limits.max_log_cq {
+            return Err(EINVAL);
+        }
+        let vector = controller.completion_vector(vector)?;
+        let generation = controller.running()?;
+        let command = CreateCq {
+            ring: ring.list,
+            doorbell_page: keep.slot.page().number().into(),
+            doorbell_slot: keep.slot.number().into(),
+            log_entries: ring.log_entries,
+            eqn: vector.event_queue().ok_or(EIO)?.into(),
+            ..CreateCq::default()
+        };
+        let opcodes = [AdminOpcode::CreateCq, AdminOpcode::DestroyCq];
+        let object = CqObject {
+            object: Object::create(controller, generation, opcodes, &command)?,
+            vector: vector.clone(),
+            _keep: keep,
+        };
+        let object = Arc::new(object, GFP_KERNEL)?;
+        let number = object.object.number;
+        object.vector.add(number, generation, handler)?;
+        Ok(Self { object })
+    }
+
     /// Number of the queue in the controller. Any context.
     pub fn number(&self) -> u32 {
-        self.object.number
+        self.object.object.number
     }
 
     /// Delays events until `max_count` entries have come in or `usecs` microseconds after the first, whichever is
     /// earlier. Zeroes mean no waiting. Sleeps.
     pub fn set_moderation(&self, usecs: u16, max_count: u16) -> Result {
-        let object = &self.object;
         let command = ModifyCq {
-            cqn: object.number.into(),
+            cqn: self.number().into(),
             usecs: usecs.into(),
             max_count: max_count.into(),
         };
-        object
-            .controller
-            .order(object.generation, AdminOpcode::ModifyCq, &command)
+        self.object.object.order(AdminOpcode::ModifyCq, &command)
     }
 
     pub(super) fn generation(&self) -> u32 {
-        self.object.generation
+        self.object.object.generation
     }
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs for Ethernet frames.
 
-use super::CqControl;
-use crate::{controller::Controller, doorbell::Slot, memory::QueueMemory};
+use super::{object::Object, CqControl, EventHandler, ObjectEvent, Pd};
+use crate::{
+    controller::Controller,
+    doorbell::{DoorbellSlot, Slot},
+    handlers::Kind,
+    memory::QueueMemory,
+};
 use kernel::{
     dma::DmaAddress,
     prelude::*,
@@ -14,8 +19,8 @@ use kernel::{
 use nupa_engine::client::{Data, Operation, PostError, RecvRing, SendRequest, SendRing};
 use nupa_proto::{
     admin::{
-        AdminOpcode, CreateQp, Created, ModifyQp, QpStateCode, QpType, QP_FLAG_PRIVILEGED,
-        QP_MASK_RNR, QP_MASK_STATE,
+        AdminOpcode, CreateQp, ModifyQp, QpStateCode, QpType, QP_FLAG_PRIVILEGED, QP_MASK_RNR,
+        QP_MASK_STATE,
     },
     frame::FrameMeta,
     ident::DMA_LKEY,
@@ -88,48 +93,38 @@ struct Progress {
     done: Atomic<u32>,
 }
 
-/// The queue pair in the controller.
+/// The queue pair in the controller. Fields are dropped in order.
 struct QpObject {
-    controller: Arc<Controller>,
-    generation: u32,
-    number: u32,
-    _pd: ProtectionDomain,
+    object: Object,
+    _pd: Pd,
     /// Held for the controller, until the pair is destroyed.
     _memory: [QueueMemory; 2],
+    _slots: [Arc<DoorbellSlot>; 2],
     /// The pair goes before its completion queues.
     _cqs: [CqControl; 2],
 }
 
-/// A protection domain, destroyed when dropped.
-struct ProtectionDomain {
-    controller: Arc<Controller>,
-    generation: u32,
-    number: u32,
-}
-
-impl ProtectionDomain {
-    fn new(controller: &Arc<Controller>, generation: u32) -> Result<Self> {
-        let created: Created = controller.command(generation, AdminOpcode::AllocPd, &[0u8; 0])?;
-        Ok(Self {
-            controller: controller.clone(),
-            generation,
-            number: created.id.get(),
-        })
-    }
-}
-
-impl Drop for ProtectionDomain {
-    fn drop(&mut self) {
-        self.controller
-            .destroy(self.generation, AdminOpcode::DeallocPd, self.number);
-    }
-}
-
 impl Drop for QpObject {
     fn drop(&mut self) {
-        self.controller.forget_rss(self.generation, self.number);
-        self.controller
-            .destroy(self.generation, AdminOpcode::DestroyQp, self.number);
+        let Object {
+            controller,
+            generation,
+            number,
+            ..
+        } = &self.object;
+        controller.forget_rss(*generation, *number);
+        controller.objects().remove(Kind::Qp, *number, *generation);
+    }
+}
+
+/// A failure of the pair is one of the network interface: only a reset helps.
+struct Vital;
+
+impl EventHandler for Vital {
+    fn event(&self, _: ObjectEvent) {}
+
+    fn is_vital(&self) -> bool {
+        true
     }
 }
 
@@ -166,9 +161,8 @@ impl QueuePair {
             controller.bound(),
             MIN_RECV_STRIDE << config.log_recv_entries,
         )?;
-        let sq_slot = Slot::new(controller.doorbells(), true)?;
-        let rq_slot = Slot::on_page(controller.doorbells(), sq_slot.page())?;
-        let pd = ProtectionDomain::new(controller, generation)?;
+        let (sq_slot, rq_slot) = Slot::pair(controller.doorbells())?;
+        let pd = Pd::new(controller)?;
         let parameters = CreateQp {
             sq: sq.page_list(),
             rq: rq.page_list(),
@@ -177,7 +171,7 @@ impl QueuePair {
             log_sq: config.log_send_blocks,
             log_rq: config.log_recv_entries,
             log_rq_stride: LOG_RECV_STRIDE,
-            pd: pd.number.into(),
+            pd: pd.number().into(),
             send_cqn: config.send_cq.number().into(),
             recv_cqn: config.recv_cq.number().into(),
             doorbell_page: sq_slot.page().into(),
@@ -187,16 +181,19 @@ impl QueuePair {
         };
         let memory = QueueMemory::copy_of(controller.bound(), parameters.as_bytes())?;
         let buffer = memory.buffer(u32::try_from(size_of::<CreateQp>())?);
-        let created: Created = controller.command(generation, AdminOpcode::CreateQp, &buffer)?;
-        // From here on dropping the object destroys the pair.
+        let opcodes = [AdminOpcode::CreateQp, AdminOpcode::DestroyQp];
         let object = QpObject {
-            controller: controller.clone(),
-            generation,
-            number: created.id.get(),
+            object: Object::create(controller, generation, opcodes, &buffer)?,
             _pd: pd,
             _memory: [sq.clone(), rq.clone()],
+            _slots: [sq_slot.hold(), rq_slot.hold()],
             _cqs: [config.send_cq.clone(), config.recv_cq.clone()],
         };
+        let number = object.object.number;
+        let handler = Arc::new(Vital, GFP_KERNEL)?;
+        controller
+            .objects()
+            .add(Kind::Qp, number, generation, handler)?;
         object.make_ready(config.rnr_timeout_us)?;
         let object = Arc::new(object, GFP_KERNEL)?;
         let progress = Arc::new(
@@ -236,14 +233,13 @@ impl QpObject {
 
     fn modify(&self, state: QpStateCode, mask: u32, rnr_timeout_us: u32) -> Result {
         let command = ModifyQp {
-            qpn: self.number.into(),
+            qpn: self.object.number.into(),
             mask: (QP_MASK_STATE | mask).into(),
             state: state.to_wire(),
             rnr_timeout_us: rnr_timeout_us.into(),
             ..ModifyQp::default()
         };
-        self.controller
-            .order(self.generation, AdminOpcode::ModifyQp, &command)
+        self.object.order(AdminOpcode::ModifyQp, &command)
     }
 }
 
@@ -356,7 +352,7 @@ impl RecvQueue {
 impl QpControl {
     /// Number of the pair, for [`super::Port::set_rss`]. Any context.
     pub fn number(&self) -> u32 {
-        self.object.number
+        self.object.object.number
     }
 
     /// Ends sending and receiving: everything posted completes with `WrFlush`. Sleeps.

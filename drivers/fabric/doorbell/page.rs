@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Doorbell pages, one holder each.
+
+use super::Doorbells;
+use crate::slots::SlotMap;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+use nupa_proto::doorbell::{host_slot_offset, kick_offset, slot_offset, PAGE_SIZE};
+
+/// Something of the controller's that user space can be mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Physical address, at the start of a page.
+    pub phys: u64,
+    /// Bytes, whole pages.
+    pub len: u64,
+    /// It is ordinary memory, to be mapped cached; otherwise it is the device's and must not be.
+    pub memory: bool,
+}
+
+/// A pair of doorbell pages, zeroed, that nobody else holds. Queues on it can be rung through it and through no other.
+///
+/// It goes to another holder once this is dropped: no mapping of it may be left by then. It stays mapped and without
+/// effect while the controller is lost, and can be used again afterwards.
+#[pin_data]
+pub struct DoorbellPage {
+    taken: Taken,
+    #[pin]
+    slots: Mutex<SlotMap>,
+}
+
+/// A page pair that is taken; goes back when dropped.
+struct Taken {
+    doorbells: Arc<Doorbells>,
+    number: u32,
+}
+
+impl Taken {
+    /// Wipes what an earlier holder has left. What the controller reads of a slot it wipes itself, when it gives the
+    /// slot to a queue.
+    fn clear(&self) {
+        const ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+        if let Some(memory) = &self.doorbells.memory {
+            memory.write(host_slot_offset(self.number, 0), &ZEROES);
+            return;
+        }
+        let start = slot_offset(self.number, 0);
+        for offset in (start..start.wrapping_add(PAGE_SIZE)).step_by(8) {
+            self.doorbells.write64(offset, 0);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.doorbells.pages.lock().give(self.number);
+    }
+}
+
+impl DoorbellPage {
+    /// Takes a free page pair. May sleep. `ENOSPC` if all are taken.
+    pub(crate) fn new(doorbells: &Arc<Doorbells>) -> Result<Arc<Self>> {
+        let number = doorbells.pages.lock().take().ok_or(ENOSPC)?;
+        let taken = Taken {
+            doorbells: doorbells.clone(),
+            number,
+        };
+        taken.clear();
+        let page = pin_init!(Self {
+            taken,
+            slots <- new_mutex!(SlotMap::default()),
+        });
+        Arc::pin_init(page, GFP_KERNEL)
+    }
+
+    pub(super) fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.taken.doorbells
+    }
+
+    /// Number of the pair, for commands that create queues.
+    pub(crate) fn number(&self) -> u32 {
+        self.taken.number
+    }
+
+    /// The shared page, to be mapped for reading and writing. Any context.
+    pub fn shared(&self) -> Window {
+        let memory = self.doorbells().memory.as_ref();
+        let offset = host_slot_offset(self.number(), 0);
+        match memory.and_then(|memory| memory.page_phys(offset)) {
+            Some(phys) => Window {
+                phys,
+                len: PAGE_SIZE as u64,
+                memory: true,
+            },
+            None => self.bar_window(slot_offset(self.number(), 0)),
+        }
+    }
+
+    /// The trapped page, to be mapped for writing. Any context.
+    pub fn trapped(&self) -> Window {
+        self.bar_window(kick_offset(self.number(), 0))
+    }
+
+    fn bar_window(&self, offset: usize) -> Window {
+        Window {
+            phys: self.doorbells().phys.wrapping_add(offset as u64),
+            len: PAGE_SIZE as u64,
+            memory: false,
+        }
+    }
+
+    /// Takes a free slot, one without a push slot if possible. May sleep.
+    pub fn take_slot(self: &Arc<Self>) -> Option<DoorbellSlot> {
+        self.take(false)
+    }
+
+    /// Takes a free slot for a send queue, one with a push slot if possible. May sleep.
+    pub fn take_send_slot(self: &Arc<Self>) -> Option<DoorbellSlot> {
+        self.take(true)
+    }
+
+    fn take(self: &Arc<Self>, push: bool) -> Option<DoorbellSlot> {
+        let number = self.slots.lock().take(push)?;
+        Some(DoorbellSlot {
+            page: self.clone(),
+            number,
+        })
+    }
+}
+
+/// A doorbell slot of a page; goes back when dropped, which must be after the queue it was given to is destroyed.
+pub struct DoorbellSlot {
+    page: Arc<DoorbellPage>,
+    number: u16,
+}
+
+impl DoorbellSlot {
+    /// Number within the page.
+    #[inline]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The page.
+    #[inline]
+    pub fn page(&self) -> &Arc<DoorbellPage> {
+        &self.page
+    }
+}
+
+impl Drop for DoorbellSlot {
+    fn drop(&mut self) {
+        self.page.slots.lock().give(self.number);
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Doorbell slots of queues that the kernel itself uses.
+
+use super::{page::DoorbellSlot, DoorbellPage, Doorbells};
+use kernel::{
+    io::Io,
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+use nk::pci::full_fence;
+use nupa_engine::{client, hal::SlotWord};
+use nupa_proto::{
+    doorbell::{
+        host_push_offset, host_slot_offset, kick_offset, push_offset, slot_offset, PUSH_SLOTS,
+    },
+    wqe::BLOCK_SIZE,
+};
+
+/// Doorbell pages of the kernel's own queues: as many as it takes, kept for the next ones.
+#[pin_data]
+pub(crate) struct OwnPages {
+    doorbells: Arc<Doorbells>,
+    #[pin]
+    pages: Mutex<KVec<Arc<DoorbellPage>>>,
+}
+
+impl OwnPages {
+    /// None so far.
+    pub(crate) fn new(doorbells: Arc<Doorbells>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            doorbells,
+            pages <- new_mutex!(KVec::new()),
+        })
+    }
+
+    /// All pages of the function.
+    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
+    /// Takes what `take` wants of a page, of the first one that has it. May sleep. `ENOSPC` if all are taken.
+    fn take<T>(&self, take: impl Fn(&Arc<DoorbellPage>) -> Option<T>) -> Result<T> {
+        let mut pages = self.pages.lock();
+        if let Some(taken) = pages.iter().find_map(&take) {
+            return Ok(taken);
+        }
+        let page = DoorbellPage::new(&self.doorbells)?;
+        pages.push(page.clone(), GFP_KERNEL)?;
+        take(&page).ok_or(ENOSPC)
+    }
+}
+
+/// A doorbell slot of a queue of the kernel's; goes back when this and what [`Slot::hold`] returned is dropped.
+pub(crate) struct Slot {
+    /// The same as the page's, one step nearer.
+    doorbells: Arc<Doorbells>,
+    page: u32,
+    number: u16,
+    slot: Arc<DoorbellSlot>,
+}
+
+impl Slot {
+    fn from_page(slot: DoorbellSlot) -> Result<Self> {
+        Ok(Self {
+            doorbells: slot.page().doorbells().clone(),
+            page: slot.page().number(),
+            number: slot.number(),
+            slot: Arc::new(slot, GFP_KERNEL)?,
+        })
+    }
+
+    /// Takes a free slot for a queue that is not sent from. May sleep. `ENOSPC` if all are taken.
+    pub(crate) fn new(own: &OwnPages) -> Result<Self> {
+        Self::from_page(own.take(DoorbellPage::take_slot)?)
+    }
+
+    /// Takes the slots of a queue pair, those of send and receive queue, which are on one page. May sleep. `ENOSPC` if
+    /// all are taken.
+    pub(crate) fn pair(own: &OwnPages) -> Result<(Self, Self)> {
+        let (send, recv) = own.take(|page| Some((page.take_send_slot()?, page.take_slot()?)))?;
+        Ok((Self::from_page(send)?, Self::from_page(recv)?))
+    }
+
+    /// The slot, for the object that has to keep it for as long as it is in the controller.
+    pub(crate) fn hold(&self) -> Arc<DoorbellSlot> {
+        self.slot.clone()
+    }
+
+    /// Page pair.
+    pub(crate) fn page(&self) -> u32 {
+        self.page
+    }
+
+    /// Number within the page.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Where a word of the slot is in pages that are in memory.
+    #[inline]
+    fn memory_offset(&self, word: SlotWord) -> usize {
+        host_slot_offset(self.page, self.number).wrapping_add(word.offset())
+    }
+}
+
+/// Any context. Without effect once the driver is unbound.
+impl client::Doorbell for Slot {
+    #[inline]
+    fn load(&self, word: SlotWord) -> u32 {
+        if let Some(memory) = &self.doorbells.memory {
+            return memory.load_acquire(self.memory_offset(word));
+        }
+        let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
+        let value = self
+            .doorbells
+            .bar
+            .try_access()
+            .map(|bar| bar.try_read32(offset));
+        value.and_then(Result::ok).unwrap_or(0)
+    }
+
+    #[inline]
+    fn store(&self, word: SlotWord, value: u32) {
+        if let Some(memory) = &self.doorbells.memory {
+            return memory.store_release(self.memory_offset(word), value);
+        }
+        self.doorbells.write32(
+            slot_offset(self.page, self.number).wrapping_add(word.offset()),
+            value,
+        );
+    }
+
+    #[inline]
+    fn fence(&self) {
+        full_fence();
+    }
+
+    #[inline]
+    fn kick(&self, index: u32) {
+        self.doorbells
+            .write32(kick_offset(self.page, self.number), index);
+    }
+
+    fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
+        if self.number >= PUSH_SLOTS {
+            return false;
+        }
+        let kick = kick_offset(self.page, self.number).wrapping_add(4);
+        if let Some(memory) = &self.doorbells.memory {
+            memory.write(host_push_offset(self.page, self.number), block);
+            full_fence();
+        } else {
+            let base = push_offset(self.page, self.number);
+            for (offset, unit) in (base..).step_by(8).zip(block.chunks_exact(8)) {
+                let unit = unit
+                    .iter()
+                    .rev()
+                    .fold(0, |unit, &byte| unit << 8 | u64::from(byte));
+                self.doorbells.write64(offset, unit);
+            }
+        }
+        self.doorbells.write32(kick, index);
+        true
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The half of the port that RDMA verbs are made of.
+//!
+//! All objects here sleep when they are made, changed and dropped. What they need (domain, completion queues, doorbell
+//! slots) they hold themselves; memory of queues and regions is their owner's, to be freed after them. Once the
+//! controller is lost every call fails at once, and dropping them costs nothing.
+
+mod domain;
+mod page_array;
+mod qp;
+mod region;
+mod srq;
+
+pub use self::{
+    domain::Pd,
+    page_array::PageArray,
+    qp::{Qp, QpParameters},
+    region::Mr,
+    srq::Srq,
+};
+
+use super::{CqControl, CqHandler, EventHandler, Port};
+use crate::doorbell::{DoorbellPage, DoorbellSlot, Window};
+use kernel::{prelude::*, sync::Arc};
+use nupa_proto::admin::{AdminOpcode, AllocKey, CreateMr, KeyKind, PageList, SetGid, GID_VALID};
+
+/// Memory of a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueRing {
+    /// Where it is.
+    pub list: PageList,
+    /// log2 of its entries; those of a send queue are blocks.
+    pub log_entries: u8,
+    /// log2 of the bytes of an entry.
+    pub log_stride: u8,
+}
+
+impl Port {
+    /// Takes a pair of doorbell pages, for one user context. `ENOSPC` if there is none left.
+    pub fn doorbell_page(&self) -> Result<Arc<DoorbellPage>> {
+        DoorbellPage::new(self.controller.doorbells().doorbells())
+    }
+
+    /// The controller's own memory as the CPU sees it, if it has any; regions of it are registered by addresses from
+    /// [`nupa_proto::regs::DEVICE_MEMORY_BASE`] on. Does not sleep.
+    pub fn device_memory(&self) -> Option<Window> {
+        self.controller.doorbells().doorbells().device_memory()
+    }
+
+    /// Writes down `count` pages of `1 << shift` bytes for the next command. `EINVAL` if there are fewer addresses.
+    pub fn page_array(
+        &self,
+        shift: u8,
+        count: usize,
+        addresses: &mut dyn Iterator<Item = u64>,
+    ) -> Result<PageArray> {
+        PageArray::new(self.controller.bound(), shift, count, addresses)
+    }
+
+    /// Allocates a protection domain.
+    pub fn alloc_pd(&self) -> Result<Arc<Pd>> {
+        Ok(Arc::new(Pd::new(&self.controller)?, GFP_KERNEL)?)
+    }
+
+    /// Registers memory; the field `pd` is filled in here.
+    pub fn create_mr(&self, pd: &Arc<Pd>, region: &CreateMr) -> Result<Arc<Mr>> {
+        let region = CreateMr {
+            pd: pd.number().into(),
+            ..*region
+        };
+        Mr::create(pd, AdminOpcode::CreateMr, &region)
+    }
+
+    /// Allocates a key that FAST_REG gives at most `max_pages` pages, or that BIND_MW binds (`max_pages` is 0 then).
+    pub fn alloc_key(&self, pd: &Arc<Pd>, kind: KeyKind, max_pages: u32) -> Result<Arc<Mr>> {
+        let command = AllocKey {
+            pd: pd.number().into(),
+            max_pages: max_pages.into(),
+            kind: kind.to_wire(),
+            ..AllocKey::default()
+        };
+        Mr::create(pd, AdminOpcode::AllocKey, &command)
+    }
+
+    /// Creates a completion queue that its owner polls without the port, in zeroed memory. Events come in on `vector`.
+    ///
+    /// `EINVAL` for a vector or size that the port does not have.
+    pub fn create_user_cq(
+        &self,
+        ring: &QueueRing,
+        slot: DoorbellSlot,
+        vector: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<CqControl> {
+        CqControl::for_user(&self.controller, ring, slot, vector, handler)
+    }
+
+    /// Creates a queue pair of type RC or UD in the reset state, whose rings are its owner's.
+    pub fn create_user_qp(
+        &self,
+        parameters: QpParameters<'_>,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Qp> {
+        Qp::new(&self.controller, parameters, handler)
+    }
+
+    /// Creates a shared receive queue whose ring is its owner's. `flags` are those of [`nupa_proto::admin::CreateSrq`].
+    pub fn create_user_srq(
+        &self,
+        pd: &Arc<Pd>,
+        ring: &QueueRing,
+        flags: u8,
+        slot: DoorbellSlot,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Srq> {
+        Srq::new(pd, ring, flags, slot, handler)
+    }
+
+    /// Sets entry `index` of the GID table, or clears it.
+    pub fn set_gid(&self, index: u32, gid: Option<[u8; 16]>) -> Result {
+        let command = SetGid {
+            gid: gid.unwrap_or_default(),
+            index: index.into(),
+            flags: if gid.is_some() { GID_VALID } else { 0 }.into(),
+        };
+        let generation = self.controller.running()?;
+        self.controller
+            .order(generation, AdminOpcode::SetGid, &command)
+    }
+
+    /// Epoch of a node, this one included. `EHOSTDOWN` if it is not there.
+    ///
+    /// It may have been reset a moment ago; a queue pair that is connected to an epoch of the past fails at its first
+    /// request.
+    pub fn peer_epoch(&self, node: u16) -> Result<u32> {
+        self.controller.peer_epoch(node)
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connected and datagram queue pairs.
+
+use super::{Pd, QueueRing, Srq};
+use crate::{
+    controller::Controller,
+    doorbell::DoorbellSlot,
+    handlers::Kind,
+    memory::QueueMemory,
+    port::{object::Object, CqControl, EventHandler},
+};
+use kernel::{prelude::*, sync::Arc};
+use nupa_proto::{
+    admin::{
+        AdminOpcode::{self, CreateQp, DestroyQp},
+        ById, CreateQp as Parameters, ModifyQp, QpState, QpType, QP_FLAG_SRQ,
+    },
+    doorbell::SLOT_NONE,
+};
+use zerocopy::IntoBytes;
+
+/// What a new queue pair is to be.
+pub struct QpParameters<'a> {
+    /// RC or UD.
+    pub qp_type: QpType,
+    /// `QP_FLAG_*` of [`nupa_proto::admin`], but for `QP_FLAG_SRQ`, which follows from `srq`.
+    pub flags: u8,
+    /// Protection domain.
+    pub pd: &'a Arc<Pd>,
+    /// Completion queue of the send side.
+    pub send_cq: &'a CqControl,
+    /// Completion queue of the receive side; may be the same one.
+    pub recv_cq: &'a CqControl,
+    /// Where receive entries come from instead of a ring of its own.
+    pub srq: Option<&'a Srq>,
+    /// The send ring; its entries are blocks.
+    pub send: QueueRing,
+    /// The receive ring; ignored with `srq`.
+    pub recv: QueueRing,
+    /// Doorbell slot of the send queue.
+    pub slot: DoorbellSlot,
+    /// Doorbell slot of the receive queue, on the same page; none with `srq`.
+    pub recv_slot: Option<DoorbellSlot>,
+}
+
+/// A queue pair. Fields are dropped in order, after the pair has been taken from those who are told of it.
+pub struct Qp {
+    object: Object,
+    _cqs: [CqControl; 2],
+    _srq: Option<Srq>,
+    _pd: Arc<Pd>,
+    _slot: DoorbellSlot,
+    _recv_slot: Option<DoorbellSlot>,
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        let Object {
+            controller,
+            generation,
+            number,
+            ..
+        } = &self.object;
+        controller.objects().remove(Kind::Qp, *number, *generation);
+    }
+}
+
+impl QpParameters<'_> {
+    /// `EIO` if an object that the pair needs is from before a reset, `EINVAL` if the slots do not fit.
+    fn encode(&self) -> Result<Parameters> {
+        let generation = self.pd.generation();
+        let cqs = [self.send_cq, self.recv_cq];
+        if cqs.iter().any(|cq| cq.generation() != generation)
+            || self.srq.is_some_and(|srq| srq.generation() != generation)
+        {
+            return Err(EIO);
+        }
+        let page = self.slot.page();
+        let recv_slot = match &self.recv_slot {
+            None => SLOT_NONE,
+            Some(slot) if Arc::ptr_eq(slot.page(), page) => slot.number(),
+            Some(_) => return Err(EINVAL),
+        };
+        let with_srq = if self.srq.is_some() { QP_FLAG_SRQ } else { 0 };
+        let recv = match self.srq {
+            Some(_) => QueueRing::default(),
+            None => self.recv,
+        };
+        Ok(Parameters {
+            sq: self.send.list,
+            rq: recv.list,
+            qp_type: self.qp_type.to_wire(),
+            flags: self.flags & !QP_FLAG_SRQ | with_srq,
+            log_sq: self.send.log_entries,
+            log_rq: recv.log_entries,
+            log_rq_stride: recv.log_stride,
+            reserved: [0; 3],
+            pd: self.pd.number().into(),
+            send_cqn: self.send_cq.number().into(),
+            recv_cqn: self.recv_cq.number().into(),
+            doorbell_page: page.number().into(),
+            sq_slot: self.slot.number().into(),
+            rq_slot: recv_slot.into(),
+            srqn: self.srq.map_or(0, Srq::number).into(),
+        })
+    }
+}
+
+impl Qp {
+    pub(super) fn new(
+        controller: &Arc<Controller>,
+        parameters: QpParameters<'_>,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Self> {
+        let memory = QueueMemory::copy_of(controller.bound(), parameters.encode()?.as_bytes())?;
+        let buffer = memory.buffer(u32::try_from(size_of::<Parameters>())?);
+        let generation = parameters.pd.generation();
+        let object = Object::create(controller, generation, [CreateQp, DestroyQp], &buffer)?;
+        let number = object.number;
+        let qp = Self {
+            object,
+            _cqs: [parameters.send_cq.clone(), parameters.recv_cq.clone()],
+            _srq: parameters.srq.cloned(),
+            _pd: parameters.pd.clone(),
+            _slot: parameters.slot,
+            _recv_slot: parameters.recv_slot,
+        };
+        controller
+            .objects()
+            .add(Kind::Qp, number, generation, handler)?;
+        Ok(qp)
+    }
+
+    /// Number of the pair. Any context.
+    pub fn number(&self) -> u32 {
+        self.object.number
+    }
+
+    /// Changes state and attributes; the field `qpn` is filled in here. Nothing has changed if this fails.
+    pub fn modify(&self, attributes: &ModifyQp) -> Result {
+        let command = ModifyQp {
+            qpn: self.number().into(),
+            ..*attributes
+        };
+        self.object.order(AdminOpcode::ModifyQp, &command)
+    }
+
+    /// Reads state and indices.
+    pub fn query(&self) -> Result<QpState> {
+        let command = ById {
+            id: self.number().into(),
+            reserved: 0.into(),
+        };
+        let Object {
+            controller,
+            generation,
+            ..
+        } = &self.object;
+        controller.command(*generation, AdminOpcode::QueryQp, &command)
+    }
+}

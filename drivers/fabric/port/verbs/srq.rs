@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues.
+
+use super::{Pd, QueueRing};
+use crate::{
+    doorbell::DoorbellSlot,
+    handlers::Kind,
+    port::{object::Object, EventHandler},
+};
+use kernel::{prelude::*, sync::Arc};
+use nupa_proto::admin::{
+    AdminOpcode::{self, CreateSrq, DestroySrq},
+    ById, CreateSrq as Parameters, ModifySrq, SrqState,
+};
+
+/// A shared receive queue. Clones keep it alive.
+#[derive(Clone)]
+pub struct Srq {
+    inner: Arc<Inner>,
+}
+
+/// Fields are dropped in order.
+struct Inner {
+    object: Object,
+    pd: Arc<Pd>,
+    _slot: DoorbellSlot,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Object {
+            controller,
+            generation,
+            number,
+            ..
+        } = &self.object;
+        controller.objects().remove(Kind::Srq, *number, *generation);
+    }
+}
+
+impl Srq {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        ring: &QueueRing,
+        flags: u8,
+        slot: DoorbellSlot,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Self> {
+        let command = Parameters {
+            ring: ring.list,
+            pd: pd.number().into(),
+            doorbell_page: slot.page().number().into(),
+            doorbell_slot: slot.number().into(),
+            log_entries: ring.log_entries,
+            log_stride: ring.log_stride,
+            flags,
+            ..Parameters::default()
+        };
+        let (controller, generation) = (pd.controller(), pd.generation());
+        let object = Object::create(controller, generation, [CreateSrq, DestroySrq], &command)?;
+        let number = object.number;
+        let inner = Inner {
+            object,
+            pd: pd.clone(),
+            _slot: slot,
+        };
+        let inner = Arc::new(inner, GFP_KERNEL)?;
+        controller
+            .objects()
+            .add(Kind::Srq, number, generation, handler)?;
+        Ok(Self { inner })
+    }
+
+    /// Number of the queue in the controller. Any context.
+    pub fn number(&self) -> u32 {
+        self.inner.object.number
+    }
+
+    /// Arms the limit: once fewer entries than this are left, [`super::super::ObjectEvent::SrqLimit`] comes. 0 disarms it.
+    pub fn set_limit(&self, limit: u32) -> Result {
+        let command = ModifySrq {
+            srqn: self.number().into(),
+            limit: limit.into(),
+        };
+        self.inner.object.order(AdminOpcode::ModifySrq, &command)
+    }
+
+    /// Reads limit and index.
+    pub fn query(&self) -> Result<SrqState> {
+        let command = ById {
+            id: self.number().into(),
+            reserved: 0.into(),
+        };
+        let object = &self.inner.object;
+        object
+            .controller
+            .command(object.generation, AdminOpcode::QuerySrq, &command)
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.inner.pd.generation()
+    }
+}
