@@ -9,6 +9,7 @@ pub(crate) struct Objects<T, L> {
     table: L,
     first: u32,
     limit: u32,
+    full: FullGroups,
     _object: core::marker::PhantomData<T>,
 }
 
@@ -23,6 +24,7 @@ impl<T, L: Table<T>> Objects<T, L> {
             table: L::default(),
             first,
             limit,
+            full: FullGroups::new(limit),
             _object: core::marker::PhantomData,
         }
     }
@@ -47,31 +49,39 @@ impl<T, L: Table<T>> Objects<T, L> {
 
     /// Adds the object that `make` builds from its number: the lowest free one. May allocate.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, Full> {
+        let group = self.full.first_open().ok_or(Full)?;
+        let range = self.full.slots_of(group);
         let slots = self.table.slots();
-        let free = slots
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(slots.len());
+        let known = slots.get(range.start..range.end.min(slots.len()));
+        let free = known
+            .and_then(|known| known.iter().position(Option::is_none))
+            .map_or(slots.len(), |at| range.start.saturating_add(at));
         if free >= self.limit as usize {
             return Err(Full);
         }
         if free == slots.len() {
             // Doubling keeps the copies that a growing table makes rare.
-            let len = free.saturating_mul(2).clamp(8, self.limit.max(1) as usize);
+            let len = free.saturating_mul(2).clamp(8, self.limit.max(8) as usize);
             self.table.grow(len).map_err(|_| Full)?;
         }
         let number = self
             .first
             .saturating_add(u32::try_from(free).map_err(|_| Full)?);
-        let slot = self.table.slots_mut().get_mut(free).ok_or(Full)?;
-        *slot = Some(make(number));
+        let slots = self.table.slots_mut();
+        *slots.get_mut(free).ok_or(Full)? = Some(make(number));
+        let rest = slots.get(free..range.end);
+        if rest.is_some_and(|rest| rest.iter().all(Option::is_some)) {
+            self.full.close(group);
+        }
         Ok(number)
     }
 
     /// Takes an object out.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.slot(number);
-        self.table.slots_mut().get_mut(slot)?.take()
+        let object = self.table.slots_mut().get_mut(slot)?.take()?;
+        self.full.open(slot);
+        Some(object)
     }
 
     /// All objects with their numbers.
@@ -87,5 +97,116 @@ impl<T, L: Table<T>> Objects<T, L> {
     pub(crate) fn end(&self) -> u32 {
         self.first
             .saturating_add(u32::try_from(self.table.slots().len()).unwrap_or(self.limit))
+    }
+}
+
+/// Words of the map of full groups.
+const WORDS: usize = 64;
+/// Most groups of slots.
+const GROUPS: usize = WORDS * u64::BITS as usize;
+
+/// Which groups of slots have no free one: so a free slot is found without a search of the whole table, however large
+/// that is.
+#[derive(Debug)]
+struct FullGroups {
+    /// A bit per group.
+    map: [u64; WORDS],
+    /// Slots of a group.
+    size: usize,
+}
+
+impl FullGroups {
+    fn new(limit: u32) -> Self {
+        Self {
+            map: [0; WORDS],
+            size: (limit as usize).div_ceil(GROUPS).max(1),
+        }
+    }
+
+    /// The first group that may have a free slot.
+    fn first_open(&self) -> Option<usize> {
+        let word = self.map.iter().position(|word| *word != u64::MAX)?;
+        let bit = self.map.get(word)?.trailing_ones() as usize;
+        Some(word.wrapping_mul(u64::BITS as usize).wrapping_add(bit))
+    }
+
+    /// Slots of a group; the last one's may lie beyond the limit.
+    fn slots_of(&self, group: usize) -> core::ops::Range<usize> {
+        let start = group.saturating_mul(self.size);
+        start..start.saturating_add(self.size)
+    }
+
+    /// Notes that a group has no free slot.
+    fn close(&mut self, group: usize) {
+        if let Some(word) = self.map.get_mut(group / u64::BITS as usize) {
+            *word |= 1 << (group % u64::BITS as usize);
+        }
+    }
+
+    /// Notes that a slot is free.
+    fn open(&mut self, slot: usize) {
+        let group = slot.checked_div(self.size).unwrap_or(0);
+        if let Some(word) = self.map.get_mut(group / u64::BITS as usize) {
+            *word &= !(1 << (group % u64::BITS as usize));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::{FullGroups, Objects};
+    use crate::storage::{NoMemory, Table};
+    use std::vec::Vec;
+
+    #[derive(Default)]
+    struct Slots(Vec<Option<u32>>);
+
+    impl Table<u32> for Slots {
+        fn slots(&self) -> &[Option<u32>] {
+            &self.0
+        }
+
+        fn slots_mut(&mut self) -> &mut [Option<u32>] {
+            &mut self.0
+        }
+
+        fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
+            self.0.resize(len, None);
+            Ok(())
+        }
+    }
+
+    /// Adds until nothing more fits, takes some out, and finds just those numbers again, lowest first.
+    fn fill_and_refill(limit: u32) {
+        let mut objects = Objects::<u32, Slots>::new(2, limit);
+        for n in 0..limit {
+            assert_eq!(objects.insert(|number| number), Ok(n + 2));
+        }
+        assert!(objects.insert(|number| number).is_err());
+        let gone: Vec<u32> = (2..limit + 2).filter(|n| n % 7 == 3).collect();
+        for number in gone.iter().rev() {
+            assert_eq!(objects.remove(*number), Some(*number));
+            assert_eq!(objects.remove(*number), None);
+        }
+        assert_eq!(objects.iter().count(), limit as usize - gone.len());
+        for number in gone {
+            assert_eq!(objects.insert(|number| number), Ok(number));
+        }
+        assert!(objects.insert(|number| number).is_err());
+    }
+
+    #[test]
+    fn numbers_are_used_up_and_used_again() {
+        for limit in [0, 1, 7, 8, 9, 100, 4096, 4097, 10_000] {
+            fill_and_refill(limit);
+        }
+    }
+
+    #[test]
+    fn groups_cover_the_largest_table() {
+        let groups = FullGroups::new(1 << 18);
+        assert!(groups.size * super::GROUPS >= 1 << 18);
     }
 }
