@@ -136,6 +136,7 @@ fn layouts_are_those_of_the_specification() {
             addr,
             pages,
             page_shift,
+            levels,
             reserved
         }),
         layout!(DeviceLimits {
@@ -189,6 +190,57 @@ fn layouts_are_those_of_the_specification() {
             pd,
             access
         }),
+        layout!(ModifyMr { key, mask, region }),
+        layout!(AllocKey {
+            pd,
+            max_pages,
+            kind,
+            reserved
+        }),
+        layout!(CreateSrq {
+            ring,
+            pd,
+            doorbell_page,
+            doorbell_slot,
+            log_entries,
+            log_stride,
+            flags,
+            reserved
+        }),
+        layout!(ModifySrq { srqn, limit }),
+        layout!(SrqState { limit, index }),
+        layout!(SetGid { gid, index, flags }),
+        layout!(GrhSegment {
+            dgid,
+            flow_label,
+            sgid_index,
+            hop_limit,
+            traffic_class,
+            reserved
+        }),
+        layout!(FastRegSegment {
+            iova,
+            len,
+            list,
+            pages,
+            access,
+            page_shift,
+            reserved
+        }),
+        layout!(BindSegment {
+            addr,
+            len,
+            region_key,
+            access
+        }),
+        layout!(FlushSegment {
+            addr,
+            rkey,
+            len,
+            kind,
+            level,
+            reserved
+        }),
         layout!(CreateQp {
             sq,
             rq,
@@ -204,7 +256,7 @@ fn layouts_are_those_of_the_specification() {
             doorbell_page,
             sq_slot,
             rq_slot,
-            reserved1
+            srqn
         }),
         layout!(ModifyQp {
             qpn,
@@ -216,7 +268,10 @@ fn layouts_are_those_of_the_specification() {
             remote_epoch,
             access,
             qkey,
-            rnr_timeout_us
+            rnr_timeout_us,
+            max_rd_atomic,
+            max_dest_rd_atomic,
+            reserved1
         }),
         layout!(QpState {
             state,
@@ -251,7 +306,15 @@ fn layouts_are_those_of_the_specification() {
             remote_access_errors,
             bad_descriptors,
             kicks,
-            interrupts
+            interrupts,
+            rx_reads,
+            rx_read_bytes,
+            rx_atomics,
+            rx_rnr_naks,
+            rx_datagram_drops,
+            tx_retry_exceeded,
+            flushed,
+            cq_overflows
         }),
     ];
     for (name, size, fields) in layouts {
@@ -297,6 +360,7 @@ fn enumerations_are_those_of_the_specification() {
     check!("\n## Admin commands", AdminOpcode);
     check!("\n| Value | Status |", AdminStatus);
     check!("\n| Value | `QpType` |", QpType);
+    check!("\n| Value | `KeyKind` |", KeyKind);
     check!("\n## Queue pair states", QpStateCode);
     check!("\n`status` of a completion", WcStatus);
     check!("\n| Value | `EventType` |", EventType);
@@ -327,6 +391,7 @@ fn registers_are_those_of_the_specification() {
         (regs::REG_ADMIN_SIZE, "REG_ADMIN_SIZE"),
         (regs::REG_ADMIN_DOORBELL, "REG_ADMIN_DOORBELL"),
         (regs::REG_DOORBELL_MEMORY, "REG_DOORBELL_MEMORY"),
+        (regs::REG_DEVICE_MEMORY, "REG_DEVICE_MEMORY"),
     ];
     let expected: Vec<_> = registers
         .iter()
