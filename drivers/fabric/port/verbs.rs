@@ -47,14 +47,16 @@ impl Port {
         self.controller.doorbells().doorbells().device_memory()
     }
 
-    /// Writes down `count` pages of `1 << shift` bytes for the next command. `EINVAL` if there are fewer addresses.
+    /// Writes down `count` pages of `1 << shift` bytes for the next command. What the command is about begins `start`
+    /// modulo the page size into the first page. `EINVAL` if there are fewer addresses.
     pub fn page_array(
         &self,
         shift: u8,
+        start: u64,
         count: usize,
         addresses: &mut dyn Iterator<Item = u64>,
     ) -> Result<PageArray> {
-        PageArray::new(self.controller.bound(), shift, count, addresses)
+        PageArray::new(self.controller.bound(), shift, start, count, addresses)
     }
 
     /// Allocates a protection domain.

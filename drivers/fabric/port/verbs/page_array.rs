@@ -25,12 +25,18 @@ impl PageArray {
     pub(super) fn new(
         device: &BoundDevice,
         shift: u8,
+        start: u64,
         count: usize,
         addresses: &mut dyn Iterator<Item = u64>,
     ) -> Result<Self> {
         if count == 1 {
+            let mask = 1u64
+                .checked_shl(shift.into())
+                .ok_or(EINVAL)?
+                .wrapping_sub(1);
+            let page = addresses.next().ok_or(EINVAL)?;
             let list = PageList {
-                addr: addresses.next().ok_or(EINVAL)?.into(),
+                addr: (page | start & mask).into(),
                 ..PageList::default()
             };
             return Ok(Self {
