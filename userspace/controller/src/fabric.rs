@@ -172,6 +172,21 @@ impl Fabric {
         rung
     }
 
+    /// Requests that all guests' send queues have completed since the process began; wraps around.
+    pub fn requests(&self) -> u64 {
+        let guests = self.nodes.0.iter();
+        guests
+            .filter(|controller| controller.platform.attachment.is_some())
+            .map(|controller| {
+                let counters = controller.node.counters();
+                counters
+                    .tx_frames
+                    .get()
+                    .wrapping_add(counters.tx_messages.get())
+            })
+            .fold(0, u64::wrapping_add)
+    }
+
     /// Stops functions in which the engine found a fault.
     fn stop_faulty(&mut self) {
         for id in 0..self.nodes.max_nodes() {

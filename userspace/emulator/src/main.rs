@@ -10,6 +10,7 @@
 mod cli;
 mod control;
 mod function;
+mod holdoff;
 mod logging;
 mod pacing;
 mod poller;

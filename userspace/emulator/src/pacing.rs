@@ -45,6 +45,11 @@ impl Pacing {
         }
     }
 
+    /// Whether kicks may be held off, with so many guests: where "auto" would not poll.
+    pub(crate) fn holds_off(&self, guests: usize) -> bool {
+        self.poll == Poll::Auto && self.spin(guests).is_none()
+    }
+
     /// Whether doorbells are being polled.
     pub(crate) fn is_polling(&self) -> bool {
         self.since.is_some()

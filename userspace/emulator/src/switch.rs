@@ -16,6 +16,7 @@ use rustix::rand::{getrandom, GetRandomFlags};
 
 use crate::cli::Args;
 use crate::control::{stats, Control};
+use crate::holdoff::HoldOff;
 use crate::pacing::Pacing;
 use crate::poller::{Poller, Ready, Source};
 use crate::port::Port;
@@ -32,6 +33,7 @@ pub(crate) struct Switch {
     fabric: Fabric,
     clock: Rc<dyn Clock>,
     pacing: Pacing,
+    hold_off: HoldOff,
     stopping: bool,
 }
 
@@ -73,6 +75,7 @@ impl Switch {
             fabric,
             clock,
             pacing,
+            hold_off: HoldOff::default(),
             stopping: false,
         })
     }
@@ -88,7 +91,8 @@ impl Switch {
                 worked |= matches!(source, Source::Guest(_));
                 self.serve(source);
             }
-            worked |= self.pacing.is_polling() && self.fabric.poll_doorbells();
+            let look = self.pacing.is_polling() || self.hold_off.is_due(self.clock.now_us());
+            worked |= look && self.fabric.poll_doorbells();
             let deadline = self.fabric.run();
             timeout = self.pace(worked, deadline);
         }
@@ -121,13 +125,22 @@ impl Switch {
         }
     }
 
-    /// How long the loop may sleep; none: until something happens. Starts and ends polling.
+    /// How long the loop may sleep; none: until something happens. Starts and ends polling and
+    /// hold-off, during both of which guests need not kick.
     fn pace(&mut self, worked: bool, deadline: Option<u64>) -> Option<Duration> {
         let now = self.clock.now_us();
         let guests = self.ports.iter().filter(|port| port.is_connected()).count();
-        let was_polling = self.pacing.is_polling();
+        let was_quiet = self.pacing.is_polling() || self.hold_off.is_holding();
         let polling = self.pacing.round(worked, guests, now);
-        if polling != was_polling && self.fabric.set_polling(polling) {
+        let look = if self.pacing.holds_off(guests) {
+            let requests = || self.fabric.requests();
+            self.hold_off.round(worked, now, requests)
+        } else {
+            self.hold_off.reset();
+            None
+        };
+        let quiet = polling || look.is_some();
+        if quiet != was_quiet && self.fabric.set_polling(quiet) {
             // A doorbell was rung while polling was switched: that is work, not sleep.
             self.fabric.poll_doorbells();
             return Some(Duration::ZERO);
@@ -135,7 +148,8 @@ impl Switch {
         if polling {
             return Some(Duration::ZERO);
         }
-        deadline.map(|at| Duration::from_micros(at.saturating_sub(now)))
+        let next = [deadline, look].into_iter().flatten().min();
+        next.map(|at| Duration::from_micros(at.saturating_sub(now)))
     }
 }
 
