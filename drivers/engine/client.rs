@@ -11,6 +11,7 @@
 mod completion;
 mod consumer;
 mod event;
+mod operation;
 mod producer;
 mod recv;
 mod request;
@@ -19,8 +20,9 @@ mod send;
 pub use self::{
     completion::CompletionRing,
     event::EventRing,
+    operation::Operation,
     recv::RecvRing,
-    request::{Data, Operation, SendRequest},
+    request::{Data, SendRequest},
     send::SendRing,
 };
 

@@ -2,6 +2,7 @@
 //! Completion rings.
 
 use super::{consumer::Consumer, Doorbell, QueueMemory};
+use core::mem::offset_of;
 use nupa_proto::cqe::{Cqe, CQE_SIZE};
 use zerocopy::IntoBytes;
 
@@ -46,5 +47,19 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
     #[inline]
     pub fn arm(&mut self, solicited_only: bool) -> bool {
         self.ring.arm(solicited_only)
+    }
+
+    /// Makes completions of a queue pair that were not polled yet belong to queue pair 0, which is none. To be called
+    /// after the queue pair was destroyed or reset: its number may be given to another one.
+    pub fn disown(&mut self, qpn: u32) {
+        const QPN: usize = offset_of!(Cqe, qpn);
+        for offset in self.ring.waiting() {
+            let at = offset.wrapping_add(QPN);
+            let mut word = [0; 4];
+            self.ring.memory().read(at, &mut word);
+            if u32::from_le_bytes(word) == qpn {
+                self.ring.memory().write(at, &[0; 4]);
+            }
+        }
     }
 }

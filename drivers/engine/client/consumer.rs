@@ -34,19 +34,37 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
         }
     }
 
+    pub(super) fn memory(&self) -> &M {
+        &self.memory
+    }
+
     #[inline]
-    fn offset(&self) -> usize {
+    fn offset(&self, index: u32) -> usize {
         let mask = (1u32 << self.log_entries).wrapping_sub(1);
-        ((self.index & mask) as usize).wrapping_mul(ENTRY)
+        ((index & mask) as usize).wrapping_mul(ENTRY)
     }
 
     /// Whether the next entry is there.
     #[inline]
     pub(super) fn ready(&self) -> bool {
+        self.is_there(self.index)
+    }
+
+    #[inline]
+    fn is_there(&self, index: u32) -> bool {
         let valid = self
             .memory
-            .load_acquire(self.offset().wrapping_add(ENTRY).wrapping_sub(4));
-        valid & CQE_PHASE == phase(self.index, u32::from(self.log_entries))
+            .load_acquire(self.offset(index).wrapping_add(ENTRY).wrapping_sub(4));
+        valid & CQE_PHASE == phase(index, u32::from(self.log_entries))
+    }
+
+    /// Offsets of the entries that are there and not taken.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = usize> + '_ {
+        let ahead = 0..1u32 << self.log_entries;
+        ahead
+            .map(|ahead| self.index.wrapping_add(ahead))
+            .take_while(|&index| self.is_there(index))
+            .map(|index| self.offset(index))
     }
 
     /// Copies the next entry to `entry` and takes it; false if there is none.
@@ -56,7 +74,7 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
             self.publish();
             return false;
         }
-        self.memory.read(self.offset(), entry);
+        self.memory.read(self.offset(self.index), entry);
         self.index = self.index.wrapping_add(1);
         if self.index.wrapping_sub(self.published) >= BATCH.min(1 << self.log_entries >> 2) {
             self.publish();

@@ -58,6 +58,11 @@ impl<D: Doorbell> Producer<D> {
     }
 
     #[inline]
+    pub(super) fn rewind(&mut self) {
+        self.written = self.rung;
+    }
+
+    #[inline]
     pub(super) fn completed(&mut self, index: u32) -> Result<u32, BadIndex> {
         let count = index.wrapping_sub(self.done);
         if count > self.rung.wrapping_sub(self.done) {

@@ -1,50 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Send requests before they are descriptors.
 
-use nupa_proto::{
-    frame::FrameMeta,
-    wqe::{
-        blocks_for, Control, Opcode, RemoteSegment, Sge, DATA_OFFSET, MAX_INLINE, MAX_SEND_SGE,
-        WQE_INLINE,
-    },
-};
+use super::operation::{put, Operation};
+use nupa_proto::wqe::{Control, Sge, BLOCK_SIZE, MAX_INLINE, MAX_SEND_SGE, WQE_INLINE};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::IntoBytes;
-
-/// What a send request asks for. Immediate data is in network order as given.
-#[derive(Clone, Copy, Debug)]
-pub enum Operation {
-    /// Consumes a receive buffer at the peer.
-    Send {
-        /// Immediate data.
-        imm: Option<u32>,
-    },
-    /// Writes to the peer's memory; with immediate data it also consumes a receive buffer there.
-    Write {
-        /// Address within the peer's region.
-        addr: u64,
-        /// Key of the region.
-        rkey: u32,
-        /// Immediate data.
-        imm: Option<u32>,
-    },
-    /// Reads from the peer's memory.
-    Read {
-        /// Address within the peer's region.
-        addr: u64,
-        /// Key of the region.
-        rkey: u32,
-    },
-    /// Sends an Ethernet frame.
-    Frame {
-        /// Target node, or [`nupa_proto::ident::NODE_FLOOD`].
-        node: u16,
-        /// Offload state.
-        meta: FrameMeta,
-    },
-    /// Does nothing but complete.
-    Nop,
-}
 
 /// The bytes that a request is about.
 #[derive(Clone, Copy, Debug)]
@@ -68,10 +28,12 @@ pub struct SendRequest<'a> {
     pub data: Data<'a>,
 }
 
-/// A request in wire form, but for the ring.
+/// A request in wire form.
 pub(super) struct Encoded<'a> {
-    pub(super) head: [u8; DATA_OFFSET],
-    pub(super) data: &'a [u8],
+    /// The first block: all segments, then as much of the data as fits.
+    pub(super) first: [u8; BLOCK_SIZE],
+    /// The data behind it, which begins with the second block.
+    pub(super) rest: &'a [u8],
     pub(super) blocks: u8,
 }
 
@@ -83,17 +45,24 @@ impl<'a> SendRequest<'a> {
             Data::Sges(sges) => (sges.len() <= MAX_SEND_SGE, sges.as_bytes()),
             Data::Inline(bytes) => (bytes.len() <= MAX_INLINE, bytes),
         };
-        fits.then(|| u8::try_from(blocks_for(bytes.len())).ok())?
+        let end = match self.operation.data_offset() {
+            Some(offset) => offset.wrapping_add(bytes.len()),
+            None if bytes.is_empty() => BLOCK_SIZE,
+            None => return None,
+        };
+        fits.then(|| u8::try_from(end.div_ceil(BLOCK_SIZE)).ok())?
     }
 
     #[inline]
     pub(super) fn encode(&self) -> Option<Encoded<'a>> {
         let blocks = self.blocks()?;
-        let (count, data, inline) = match self.data {
-            Data::Sges(sges) => (sges.len(), sges.as_bytes(), 0),
-            Data::Inline(bytes) => (bytes.len(), bytes, WQE_INLINE),
+        let mut first = [0; BLOCK_SIZE];
+        let (opcode, imm_or_key) = self.operation.encode(&mut first);
+        let room = first.get_mut(self.operation.data_offset().unwrap_or(BLOCK_SIZE)..)?;
+        let (count, rest, inline) = match self.data {
+            Data::Sges(sges) => (sges.len(), put_entries(room, sges), 0),
+            Data::Inline(bytes) => (bytes.len(), put_bytes(room, bytes), WQE_INLINE),
         };
-        let (opcode, imm_or_key, segment) = self.operation.encode();
         let control = Control {
             opcode: opcode.to_wire(),
             flags: self.flags & !WQE_INLINE | inline,
@@ -102,46 +71,36 @@ impl<'a> SendRequest<'a> {
             imm_or_key: U32::new(imm_or_key),
             wr_id: U64::new(self.wr_id),
         };
-        let mut head = [0; DATA_OFFSET];
-        let (first, second) = head.split_at_mut(size_of::<Control>());
-        first.copy_from_slice(control.as_bytes());
-        second.copy_from_slice(&segment);
-        Some(Encoded { head, data, blocks })
+        put(&mut first, 0, &control);
+        Some(Encoded {
+            first,
+            rest,
+            blocks,
+        })
     }
 }
 
-impl Operation {
-    /// Opcode, `imm_or_key` and operation segment.
-    #[inline]
-    fn encode(&self) -> (Opcode, u32, [u8; 16]) {
-        match *self {
-            Self::Send { imm: None } => (Opcode::Send, 0, [0; 16]),
-            Self::Send { imm: Some(imm) } => (Opcode::SendImm, imm, [0; 16]),
-            Self::Write {
-                addr,
-                rkey,
-                imm: None,
-            } => (Opcode::Write, 0, remote(addr, rkey)),
-            Self::Write {
-                addr,
-                rkey,
-                imm: Some(imm),
-            } => (Opcode::WriteImm, imm, remote(addr, rkey)),
-            Self::Read { addr, rkey } => (Opcode::Read, 0, remote(addr, rkey)),
-            Self::Frame { node, meta } => {
-                (Opcode::Frame, u32::from(node), zerocopy::transmute!(meta))
-            }
-            Self::Nop => (Opcode::Nop, 0, [0; 16]),
-        }
-    }
-}
-
+/// Puts as many entries into `room` as it holds, and returns the rest. One at a time, because copies of a known length
+/// are two instructions.
 #[inline]
-fn remote(addr: u64, rkey: u32) -> [u8; 16] {
-    let segment = RemoteSegment {
-        addr: U64::new(addr),
-        rkey: U32::new(rkey),
-        reserved: U32::new(0),
-    };
-    zerocopy::transmute!(segment)
+fn put_entries<'a>(room: &mut [u8], sges: &'a [Sge]) -> &'a [u8] {
+    let mut rest = sges;
+    for to in room.chunks_exact_mut(size_of::<Sge>()) {
+        let Some((sge, behind)) = rest.split_first() else {
+            break;
+        };
+        to.copy_from_slice(sge.as_bytes());
+        rest = behind;
+    }
+    rest.as_bytes()
+}
+
+/// Puts as many bytes into `room` as it holds, and returns the rest.
+#[inline]
+fn put_bytes<'a>(room: &mut [u8], bytes: &'a [u8]) -> &'a [u8] {
+    let (near, far) = bytes.split_at(bytes.len().min(room.len()));
+    for (to, from) in room.iter_mut().zip(near) {
+        *to = *from;
+    }
+    far
 }

@@ -4,7 +4,7 @@
 use super::{
     producer::Producer, request::Encoded, BadIndex, Doorbell, PostError, QueueMemory, SendRequest,
 };
-use nupa_proto::wqe::{BLOCK_SIZE, DATA_OFFSET};
+use nupa_proto::wqe::BLOCK_SIZE;
 
 /// Producer of send requests.
 #[derive(Debug)]
@@ -55,14 +55,20 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
     pub fn post_push(&mut self, request: &SendRequest<'_>) -> Result<u32, PostError> {
         let encoded = request.encode().ok_or(PostError::Invalid)?;
         let alone = encoded.blocks == 1 && self.producer.is_rung();
-        let block = self.write(&encoded)?;
+        self.write(&encoded)?;
         let index = self.producer.advance(u32::from(encoded.blocks));
         self.producer.ring(|doorbell, index| {
-            if !(alone && doorbell.push(&block, index)) {
+            if !(alone && doorbell.push(&encoded.first, index)) {
                 doorbell.kick(index);
             }
         });
         Ok(index)
+    }
+
+    /// Takes back what was posted since the ring was last rung.
+    #[inline]
+    pub fn rewind(&mut self) {
+        self.producer.rewind();
     }
 
     /// Frees the blocks before the `queue_index` of a send completion; returns how many.
@@ -76,29 +82,17 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
         self.producer.reset();
     }
 
-    /// Writes the blocks of a descriptor and returns the first one.
+    /// Writes the blocks of a descriptor.
     #[inline]
-    fn write(&self, encoded: &Encoded<'_>) -> Result<[u8; BLOCK_SIZE], PostError> {
+    fn write(&self, encoded: &Encoded<'_>) -> Result<(), PostError> {
         if self.producer.free() < u32::from(encoded.blocks) {
             return Err(PostError::Full);
         }
-        let (near, far) = encoded
-            .data
-            .split_at(encoded.data.len().min(BLOCK_SIZE - DATA_OFFSET));
-        let mut first = [0; BLOCK_SIZE];
-        let (head, tail) = first.split_at_mut(DATA_OFFSET);
-        head.copy_from_slice(&encoded.head);
-        for (to, from) in tail.iter_mut().zip(near) {
-            *to = *from;
+        let at = |ahead| self.producer.position(ahead).wrapping_mul(BLOCK_SIZE);
+        self.memory.write(at(0), &encoded.first);
+        for (ahead, block) in (1..).zip(encoded.rest.chunks(BLOCK_SIZE)) {
+            self.memory.write(at(ahead), block);
         }
-        self.memory
-            .write(self.producer.position(0).wrapping_mul(BLOCK_SIZE), &first);
-        for (ahead, block) in (1..).zip(far.chunks(BLOCK_SIZE)) {
-            self.memory.write(
-                self.producer.position(ahead).wrapping_mul(BLOCK_SIZE),
-                block,
-            );
-        }
-        Ok(first)
+        Ok(())
     }
 }
