@@ -10,6 +10,22 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
+/// An atomic operation on 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Stores `swap` if `compare` is there.
+    CompareSwap {
+        /// What must be there.
+        compare: u64,
+        /// What to store.
+        swap: u64,
+    },
+    /// Adds, wrapping around.
+    FetchAdd(u64),
+    /// Stores.
+    Store(u64),
+}
+
 /// A node's memory, addressed by DMA address.
 ///
 /// The node may change any byte at any time, so the engine copies out once, validates, then uses its copy. An access
@@ -23,6 +39,10 @@ pub trait Memory {
 
     /// Stores a naturally aligned 32-bit little-endian word with release order.
     fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError>;
+
+    /// Does an atomic operation on a naturally aligned 64-bit little-endian word and returns what was there before (of a
+    /// store: anything). Atomic also against the node's own processors; ordered as a full fence.
+    fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError>;
 
     /// Copies `len` bytes at `from` to `to` in `target`, which may be the same memory.
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError>;

@@ -18,7 +18,7 @@ use nupa_engine::{
         CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, RecvRing, SendRequest,
         SendRing,
     },
-    hal::{AccessError, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
     storage::{NoMemory, Storage, Table},
     Engine, Fabric, Node, NodeConfig,
 };
@@ -180,6 +180,11 @@ impl Memory for Machine {
     fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError> {
         self.valid(addr).store(value, Ordering::Release);
         Ok(())
+    }
+
+    fn atomic(&self, _: u64, _: Atomic) -> Result<u64, AccessError> {
+        // Nobody asks for it here.
+        Err(AccessError)
     }
 
     fn copy_to(&self, from: u64, _: &Self, to: u64, len: usize) -> Result<(), AccessError> {

@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use guestmem::{full_fence, GuestMemory, MapRequest, MmapRegion, Rights};
 use nupa_engine::client::{Doorbell, QueueMemory};
-use nupa_engine::hal::{AccessError, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord};
+use nupa_engine::hal::{
+    AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord,
+};
 use nupa_engine::storage::{NoMemory, Storage, Table};
 use nupa_proto::doorbell::{push_offset, slot_offset, PAIR_SIZE, PUSH_SLOTS};
 use nupa_proto::wqe::BLOCK_SIZE;
@@ -77,6 +79,18 @@ impl Memory for Ram {
     #[inline]
     fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError> {
         self.0.store_u32(addr, value).map_err(|_| AccessError)
+    }
+
+    fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError> {
+        let guest = &self.0;
+        let old = match operation {
+            Atomic::CompareSwap { compare, swap } => {
+                guest.compare_exchange_u64(addr, compare, swap)
+            }
+            Atomic::FetchAdd(value) => guest.fetch_add_u64(addr, value),
+            Atomic::Store(value) => guest.store_u64(addr, value).map(|()| 0),
+        };
+        old.map_err(|_| AccessError)
     }
 
     #[inline]

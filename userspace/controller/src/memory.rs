@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use guestmem::{GuestMemory, Rights};
-use nupa_engine::hal::{AccessError, Memory};
+use nupa_engine::hal::{AccessError, Atomic, Memory};
 
 use crate::fault::Fault;
 use crate::random;
@@ -127,6 +127,18 @@ impl Memory for NodeMemory {
         }
         let stored = self.reach()?.store_u32(addr, value.to_le());
         stored.map_err(|_| AccessError)
+    }
+
+    fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError> {
+        let guest = self.reach()?;
+        let old = match operation {
+            Atomic::CompareSwap { compare, swap } => {
+                guest.compare_exchange_u64(addr, compare, swap)
+            }
+            Atomic::FetchAdd(value) => guest.fetch_add_u64(addr, value),
+            Atomic::Store(value) => guest.store_u64(addr, value).map(|()| 0),
+        };
+        old.map_err(|_| AccessError)
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 
 use nupa_engine::{
     client::{Doorbell, QueueMemory},
-    hal::{AccessError, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
     storage::{NoMemory, Storage, Table},
 };
 use nupa_proto::{doorbell::SLOTS, wqe::BLOCK_SIZE};
@@ -98,6 +98,23 @@ impl Memory for Ram {
             return Err(AccessError);
         }
         self.write(addr, &value.to_le_bytes())
+    }
+
+    fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError> {
+        if addr % 8 != 0 {
+            return Err(AccessError);
+        }
+        let mut word = [0; 8];
+        self.read(addr, &mut word)?;
+        let old = u64::from_le_bytes(word);
+        let new = match operation {
+            Atomic::CompareSwap { compare, swap } if compare == old => swap,
+            Atomic::CompareSwap { .. } => old,
+            Atomic::FetchAdd(value) => old.wrapping_add(value),
+            Atomic::Store(value) => value,
+        };
+        self.write(addr, &new.to_le_bytes())?;
+        Ok(old)
     }
 
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
