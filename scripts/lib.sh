@@ -52,6 +52,8 @@ stock_guest=$(guest_of "$kernel_key")
 debug_kernel=$cache/debug-$debug_key
 debug_guest=$(guest_of "$debug_key")
 
+rdma_core_dir=$cache/rdma-core-$(key_of "$RDMA_CORE_SHA256" "$top/scripts/setup.d/rdma-core.sh")
+
 # Of the chosen kernel: its directory (tree, modules, vmlinux), its guest, its release (uname -r),
 # what make has to be told in its tree, and what directories of the build are told apart by.
 case $NUPA_KERNEL in
