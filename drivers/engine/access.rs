@@ -5,6 +5,7 @@ use crate::{
     check::{Check, Refusal},
     node::{Node, Regions},
     qp::QueuePair,
+    region::{Region, LOCAL_READ},
     span::Span,
     storage::Storage,
 };
@@ -47,7 +48,11 @@ pub(crate) fn local<S: Storage, P>(
         .get(number)
         .filter(|region| region.key == key && region.pd == pair.pd);
     let region = region.ok_or(refused(Check::LocalKey))?;
-    if purpose == Purpose::Destination && region.access & ACCESS_LOCAL_WRITE == 0 {
+    let needed = match purpose {
+        Purpose::Source => LOCAL_READ,
+        Purpose::Destination => LOCAL_READ | ACCESS_LOCAL_WRITE,
+    };
+    if region.access & needed != needed {
         return Err(refused(Check::LocalRight));
     }
     region
@@ -56,11 +61,12 @@ pub(crate) fn local<S: Storage, P>(
 }
 
 impl<S: Storage> Node<S> {
-    /// Checks a remote access, made through this node's queue pair `pair`, that needs `right` (an `ACCESS_REMOTE_*`).
+    /// Checks a remote access, made through this node's queue pair `pair` (number `qpn`), that needs `right` (an `ACCESS_REMOTE_*`).
     /// An access of no bytes needs no key.
     #[inline(always)]
     pub(crate) fn remote_span(
         &self,
+        qpn: u32,
         pair: &QueuePair<S::Pages>,
         key: u32,
         addr: u64,
@@ -75,7 +81,8 @@ impl<S: Storage> Node<S> {
             return Ok(Span::direct(0, 0));
         }
         let number = key_index(key);
-        let known = |region: &&crate::region::Region<_>| region.key == key && region.pd == pair.pd;
+        let known =
+            |region: &&Region<_>| region.key == key && region.pd == pair.pd && region.serves(qpn);
         let region = self
             .regions
             .get(number)

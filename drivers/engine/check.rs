@@ -31,6 +31,10 @@ pub enum Check {
     Length = 19,
     /// Local memory could not be reached.
     LocalMemory = 20,
+    /// Page size, number of pages or page address of a fast registration.
+    PageList = 21,
+    /// The key is bound already, or to another queue pair, or windows are bound to it.
+    KeyState = 22,
     /// Remote key, its tag or its domain.
     RemoteKey = 32,
     /// Range within the remote region.

@@ -10,24 +10,16 @@ use crate::{
     hal::Platform,
     list::Links,
     node::{Domain, Node},
-    pages::PageMap,
-    region::Region,
     ring::Ring,
     slots::Owner,
     storage::Storage,
 };
 use nupa_proto::{
-    admin::{
-        CreateCq, CreateEq, CreateMr, ModifyCq, PageList, QpType, SetRss, SetRxFilter, ACCESS_ALL,
-    },
+    admin::{CreateCq, CreateEq, ModifyCq, PageList, QpType, SetRss, SetRxFilter},
     cqe::CQE_SIZE,
     eqe::EQE_SIZE,
-    ident::{key_index, make_key, KEY_TAG_BITS, KEY_VARIANT_MASK},
     status::AdminStatus,
 };
-
-/// Where the random tag of a key begins.
-const TAG_SHIFT: u32 = u32::BITS - KEY_TAG_BITS;
 
 impl<S: Storage> Node<S> {
     /// Takes ring memory over, after a check of its size against the limits.
@@ -187,63 +179,6 @@ impl<S: Storage> Node<S> {
             Some(_) => {}
         }
         self.domains.remove(pd);
-        Ok(())
-    }
-
-    /// Registers memory; returns its key, which is drawn at random but for the index part.
-    pub fn create_mr(
-        &mut self,
-        platform: &impl Platform,
-        body: &CreateMr,
-    ) -> Result<u32, AdminStatus> {
-        let (iova, len) = (body.iova.get(), body.len.get());
-        let (pd, access) = (body.pd.get(), body.access.get());
-        let valid = access & !ACCESS_ALL == 0
-            && len != 0
-            && len <= self.limits().max_mr_size
-            && iova.checked_add(len).is_some();
-        if !valid {
-            return Err(AdminStatus::InvalidField);
-        }
-        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
-        let map = PageMap::load::<S>(platform.memory(), &body.pages, iova, len, 1)?;
-        // No tag is all ones or all zeroes, so no key is ever DMA_LKEY or a bare index.
-        let random = platform.random();
-        let tag = (random >> TAG_SHIFT).clamp(1, (u32::MAX >> TAG_SHIFT) - 1);
-        let random = tag << TAG_SHIFT | random & KEY_VARIANT_MASK;
-        let mut key = 0;
-        let make = |index| {
-            key = make_key(index, random);
-            Region {
-                map,
-                iova,
-                len,
-                pd,
-                access,
-                key,
-            }
-        };
-        self.regions
-            .insert(make)
-            .map_err(|_| AdminStatus::NoResources)?;
-        self.use_domain(pd);
-        Ok(key)
-    }
-
-    /// Deregisters memory.
-    pub fn destroy_mr(&mut self, key: u32) -> Result<(), AdminStatus> {
-        let index = key_index(key);
-        let known = self
-            .regions
-            .get(index)
-            .is_some_and(|region| region.key == key);
-        let region = if known {
-            self.regions.remove(index)
-        } else {
-            None
-        };
-        let region = region.ok_or(AdminStatus::NoSuchObject)?;
-        self.release_domain(region.pd);
         Ok(())
     }
 

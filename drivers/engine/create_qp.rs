@@ -54,6 +54,7 @@ impl<S: Storage> Node<S> {
             remote: None,
             access: 0,
             rnr_timeout_us: RNR_FOREVER,
+            windows: 0,
             links: Links::default(),
         };
         if pair.send.slot == pair.recv.slot {
@@ -172,6 +173,7 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::Busy);
         }
         self.unpark(qpn);
+        self.unbind_windows(qpn);
         let Some(pair) = self.pairs.remove(qpn) else {
             return Ok(());
         };

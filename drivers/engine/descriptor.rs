@@ -6,8 +6,9 @@ use nupa_proto::{
     frame::FrameMeta,
     status::WcStatus,
     wqe::{
-        blocks_for, Control, Opcode, RemoteSegment, Sge, BLOCK_SIZE, DATA_OFFSET, MAX_BLOCKS,
-        MAX_INLINE, MAX_SEND_SGE, OP_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
+        blocks_for, BindSegment, Control, FastRegSegment, Opcode, RemoteSegment, Sge, BLOCK_SIZE,
+        DATA_OFFSET, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE, OP_OFFSET, WQE_FENCE, WQE_INLINE,
+        WQE_SIGNALED, WQE_SOLICITED,
     },
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -42,6 +43,12 @@ impl Header {
     #[inline(always)]
     pub(crate) fn inline_len(&self) -> u32 {
         u32::from(self.data_count)
+    }
+
+    /// Neither entries nor inline bytes follow.
+    #[inline(always)]
+    pub(crate) fn has_no_data(&self) -> bool {
+        self.data_count == 0
     }
 
     #[inline(always)]
@@ -113,6 +120,20 @@ impl Descriptor {
             return Err(malformed(Check::Reserved));
         }
         Ok(segment)
+    }
+
+    /// The operation segment of a fast registration.
+    pub(crate) fn fast_reg(&self) -> Result<&FastRegSegment, Refusal> {
+        let segment: &FastRegSegment = self.at(OP_OFFSET)?;
+        if segment.reserved != [0; 7] {
+            return Err(malformed(Check::Reserved));
+        }
+        Ok(segment)
+    }
+
+    /// The operation segment of a window's binding.
+    pub(crate) fn bind(&self) -> Result<&BindSegment, Refusal> {
+        self.at(OP_OFFSET)
     }
 
     /// The offload state of a frame.

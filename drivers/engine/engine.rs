@@ -218,6 +218,7 @@ impl Engine {
         match self.request.opcode {
             Opcode::Nop => Outcome::Done,
             Opcode::Frame => self.execute_frame(fabric),
+            Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw => self.execute_local(fabric),
             _ => self.execute_message(fabric),
         }
     }

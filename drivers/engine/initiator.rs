@@ -180,7 +180,13 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
                 request.meta = *descriptor.meta()?;
                 return Ok(());
             }
-            (QpType::Rc, Opcode::Send | Opcode::SendImm) => {}
+            (QpType::Rc, Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw) => {
+                return match header.has_no_data() {
+                    true => Ok(()),
+                    false => Err(malformed(Check::DataCount)),
+                };
+            }
+            (QpType::Rc, Opcode::Send | Opcode::SendImm | Opcode::SendInv) => {}
             (QpType::Rc, Opcode::Write | Opcode::WriteImm | Opcode::Read) => {
                 if header.opcode == Opcode::Read && header.is_inline() {
                     return Err(malformed(Check::Flags));
@@ -200,7 +206,7 @@ impl Request {
     /// Whether the length is one that the operation may have, and the node takes part in the fabric.
     #[inline(always)]
     fn check(&self, up: bool) -> Result<(), Refusal> {
-        if self.opcode == Opcode::Nop {
+        if self.is_local() {
             return Ok(());
         }
         if !up {
@@ -217,6 +223,15 @@ impl Request {
         }
     }
 
+    /// Whether it concerns nobody but the initiator.
+    #[inline(always)]
+    fn is_local(&self) -> bool {
+        matches!(
+            self.opcode,
+            Opcode::Nop | Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw
+        )
+    }
+
     /// Operation code of the send completion.
     #[inline(always)]
     fn cqe_opcode(&self) -> CqeOpcode {
@@ -224,6 +239,9 @@ impl Request {
             Opcode::Read => CqeOpcode::Read,
             Opcode::Write | Opcode::WriteImm => CqeOpcode::Write,
             Opcode::Frame | Opcode::Nop => CqeOpcode::Frame,
+            Opcode::FastReg => CqeOpcode::FastReg,
+            Opcode::LocalInv => CqeOpcode::LocalInv,
+            Opcode::BindMw => CqeOpcode::BindMw,
             _ => CqeOpcode::Send,
         }
     }
@@ -305,7 +323,7 @@ impl<S: Storage> Node<S> {
     fn count_send(&mut self, request: &Request, result: Result<(), Refusal>) {
         let counters = &mut self.counters;
         match (result, request.opcode) {
-            (Ok(()), Opcode::Nop) => {}
+            (Ok(()), _) if request.is_local() => {}
             (Ok(()), Opcode::Frame) => {
                 counters.tx_frames.add(1);
                 counters.tx_bytes.add(request.len);

@@ -20,6 +20,10 @@ pub struct Limits {
     pub max_pd: u32,
     /// Bytes of a memory region.
     pub max_mr_size: u64,
+    /// Page addresses that all memory regions store, 8 bytes of the host's memory each.
+    pub max_pages: u64,
+    /// Pages of a key that FAST_REG binds.
+    pub max_fast_reg_pages: u32,
     /// log2 of the entries of any ring.
     pub max_log_ring: u8,
 }
@@ -32,7 +36,9 @@ impl Default for Limits {
             max_eq: 65,
             max_mr: 65536,
             max_pd: 1024,
-            max_mr_size: 1 << 36,
+            max_mr_size: 1 << 40,
+            max_pages: 1 << 26,
+            max_fast_reg_pages: 1024,
             max_log_ring: 16,
         }
     }
@@ -54,6 +60,7 @@ impl Limits {
             max_log_eq: self.max_log_ring,
             max_rx_addresses: U16::new(MAX_ADDRESSES as u16),
             rss_entries: U16::new(RSS_ENTRIES as u16),
+            max_fast_reg_pages: U32::new(self.max_fast_reg_pages),
             max_rd_atomic: U16::new(u16::MAX),
             ..DeviceLimits::default()
         }

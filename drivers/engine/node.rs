@@ -65,6 +65,8 @@ pub struct Node<S: Storage> {
     pub(crate) completions: Kind<S, CompletionQueue<S::Pages>>,
     pub(crate) pairs: Kind<S, QueuePair<S::Pages>>,
     pub(crate) regions: Regions<S>,
+    /// Page addresses that regions store.
+    pub(crate) stored_pages: u64,
     pub(crate) domains: Kind<S, Domain>,
     pub(crate) slots: Slots<S>,
     pub(crate) filter: RxFilter,
@@ -90,6 +92,7 @@ impl<S: Storage> Node<S> {
             completions: Objects::new(0, limits.max_cq),
             pairs: Objects::new(FIRST_QPN, limits.max_qp),
             regions: Objects::new(0, limits.max_mr),
+            stored_pages: 0,
             domains: Objects::new(0, limits.max_pd),
             slots: Slots::default(),
             filter: RxFilter::new(),

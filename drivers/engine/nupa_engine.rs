@@ -27,9 +27,11 @@ pub mod node;
 pub mod storage;
 
 mod access;
+mod bind;
 mod counters;
 mod cq;
 mod create;
+mod create_mr;
 mod create_qp;
 mod descriptor;
 mod eq;

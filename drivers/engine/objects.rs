@@ -102,8 +102,10 @@ impl<T, L: Table<T>> Objects<T, L> {
 
 /// Words of the map of full groups.
 const WORDS: usize = 64;
+/// log2 of the bits of a word.
+const LOG_BITS: u32 = u64::BITS.trailing_zeros();
 /// Most groups of slots.
-const GROUPS: usize = WORDS * u64::BITS as usize;
+const GROUPS: usize = WORDS << LOG_BITS;
 
 /// Which groups of slots have no free one: so a free slot is found without a search of the whole table, however large
 /// that is.
@@ -127,7 +129,13 @@ impl FullGroups {
     fn first_open(&self) -> Option<usize> {
         let word = self.map.iter().position(|word| *word != u64::MAX)?;
         let bit = self.map.get(word)?.trailing_ones() as usize;
-        Some(word.wrapping_mul(u64::BITS as usize).wrapping_add(bit))
+        Some((word << LOG_BITS) | bit)
+    }
+
+    /// Word of the map, and bit in it, that stand for a group.
+    const fn position(group: usize) -> (usize, u64) {
+        let (word, bit) = (group >> LOG_BITS, group & ((1 << LOG_BITS) - 1));
+        (word, 1 << bit)
     }
 
     /// Slots of a group; the last one's may lie beyond the limit.
@@ -138,16 +146,18 @@ impl FullGroups {
 
     /// Notes that a group has no free slot.
     fn close(&mut self, group: usize) {
-        if let Some(word) = self.map.get_mut(group / u64::BITS as usize) {
-            *word |= 1 << (group % u64::BITS as usize);
+        let (word, bit) = Self::position(group);
+        if let Some(word) = self.map.get_mut(word) {
+            *word |= bit;
         }
     }
 
     /// Notes that a slot is free.
     fn open(&mut self, slot: usize) {
         let group = slot.checked_div(self.size).unwrap_or(0);
-        if let Some(word) = self.map.get_mut(group / u64::BITS as usize) {
-            *word &= !(1 << (group % u64::BITS as usize));
+        let (word, bit) = Self::position(group);
+        if let Some(word) = self.map.get_mut(word) {
+            *word &= !bit;
         }
     }
 }

@@ -5,12 +5,15 @@ use crate::{
     hal::Memory,
     storage::{NoMemory, Storage},
 };
-use nupa_proto::{admin::PageList, status::AdminStatus};
+use nupa_proto::{
+    admin::{PageList, LIST_PAGE_ENTRIES},
+    doorbell::PAGE_SIZE,
+    status::AdminStatus,
+};
+use zerocopy::IntoBytes;
 
 /// Smallest and largest log2 of a page size that a list may have.
 const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
-/// Page addresses that are read at a time while a list is taken over.
-const CHUNK: usize = 32;
 
 /// A range of bytes in DMA address space, contiguous or in pages.
 #[derive(Debug)]
@@ -21,9 +24,57 @@ pub(crate) enum PageMap<P> {
     Paged { pages: P, shift: u8, offset: u64 },
 }
 
+/// How a range of bytes lies in pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paging {
+    /// log2 of the page size.
+    pub(crate) shift: u8,
+    /// Where in the first page it starts.
+    pub(crate) offset: u64,
+}
+
+/// Why a list of pages is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadList {
+    /// It cannot be read.
+    Unreadable,
+    /// A page is not aligned, or reaches beyond the end of the address space; or there are too many.
+    Page,
+}
+
+impl From<BadList> for AdminStatus {
+    fn from(bad: BadList) -> Self {
+        match bad {
+            BadList::Unreadable => Self::BadAddress,
+            BadList::Page => Self::InvalidField,
+        }
+    }
+}
+
+impl Paging {
+    /// How `len` bytes lie in exactly `count` pages, where the first byte is `start` modulo the page size into the
+    /// first page. `None` if the page size is not allowed, or that is not how many pages it takes.
+    pub(crate) fn new(shift: u8, start: u64, len: u64, count: u32) -> Option<Self> {
+        if !PAGE_SHIFTS.contains(&shift) || len == 0 {
+            return None;
+        }
+        let mask = (1u64 << shift).wrapping_sub(1);
+        let offset = start & mask;
+        let end = offset.checked_add(len)?.checked_add(mask)?;
+        (end >> shift == u64::from(count)).then_some(Self { shift, offset })
+    }
+
+    /// Whether all of these can be pages.
+    fn fits(&self, pages: &[u64]) -> bool {
+        let mask = (1u64 << self.shift).wrapping_sub(1);
+        let bad = |page: &u64| page & mask != 0 || page.checked_add(mask).is_none();
+        !pages.iter().any(bad)
+    }
+}
+
 impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
     /// Takes a page list over. The range starts `start` modulo the page size into the first page (if in pages) and is
-    /// `len` bytes long; addresses are multiples of `align` (a power of two).
+    /// `len` bytes long; a contiguous one lies at a multiple of `align` (a power of two).
     pub(crate) fn load<S: Storage<Pages = P>>(
         memory: &impl Memory,
         list: &PageList,
@@ -31,55 +82,87 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
         len: u64,
         align: u64,
     ) -> Result<Self, AdminStatus> {
-        let (addr, count) = (list.addr.get(), list.pages.get() as usize);
-        let shift = list.page_shift;
-        if list.levels != 0 || list.reserved != [0; 2] || len == 0 {
+        let (addr, count) = (list.addr.get(), list.pages.get());
+        if list.levels > 1 || list.reserved != [0; 2] || len == 0 {
             return Err(AdminStatus::InvalidField);
         }
         if count == 0 {
             let fits = addr.checked_add(len).is_some() && addr & align.wrapping_sub(1) == 0;
-            return if fits && shift == 0 {
+            return if fits && list.page_shift == 0 && list.levels == 0 {
                 Ok(Self::Direct(addr))
             } else {
                 Err(AdminStatus::InvalidField)
             };
         }
-        if !PAGE_SHIFTS.contains(&shift) {
+        let paging = Paging::new(list.page_shift, start, len, count);
+        let paging = paging.ok_or(AdminStatus::InvalidField)?;
+        let mut pages = S::pages(count as usize).map_err(|NoMemory| AdminStatus::NoResources)?;
+        match list.levels {
+            0 => read_list(memory, addr, pages.as_mut())?,
+            _ => read_lists(memory, addr, pages.as_mut())?,
+        }
+        if !paging.fits(pages.as_ref()) {
             return Err(AdminStatus::InvalidField);
         }
-        let mask = (1u64 << shift).wrapping_sub(1);
-        let offset = start & mask;
-        let needed = offset
-            .checked_add(len)
-            .and_then(|end| end.checked_add(mask))
-            .map(|end| end >> shift);
-        if needed != u64::try_from(count).ok() {
-            return Err(AdminStatus::InvalidField);
-        }
-        let mut pages = S::pages(count).map_err(|NoMemory| AdminStatus::NoResources)?;
-        read_list(memory, addr, pages.as_mut())?;
-        Self::from_pages(pages, shift, offset)
+        Ok(Self::from_pages(pages, paging))
     }
 
-    fn from_pages(pages: P, shift: u8, offset: u64) -> Result<Self, AdminStatus> {
-        let size = 1u64 << shift;
-        let mask = size.wrapping_sub(1);
+    /// The map of pages that were checked.
+    fn from_pages(pages: P, paging: Paging) -> Self {
+        let Paging { shift, offset } = paging;
         let list = pages.as_ref();
-        if list
-            .iter()
-            .any(|page| page & mask != 0 || page.checked_add(mask).is_none())
-        {
-            return Err(AdminStatus::InvalidField);
-        }
         let mut neighbours = list.iter().zip(list.iter().skip(1));
-        let contiguous = neighbours.all(|(page, next)| page.wrapping_add(size) == *next);
+        let contiguous = neighbours.all(|(page, next)| page.wrapping_add(1 << shift) == *next);
         match list.first() {
-            Some(first) if contiguous => Ok(Self::Direct(first.wrapping_add(offset))),
-            _ => Ok(Self::Paged {
+            Some(first) if contiguous => Self::Direct(first.wrapping_add(offset)),
+            _ => Self::Paged {
                 pages,
                 shift,
                 offset,
-            }),
+            },
+        }
+    }
+
+    /// A map of nothing yet, with room for as many pages as `pages` is long.
+    pub(crate) fn unused(pages: P) -> Self {
+        Self::Paged {
+            pages,
+            shift: *PAGE_SHIFTS.start(),
+            offset: 0,
+        }
+    }
+
+    /// Puts `count` other pages into it, whose list is at `addr`. Neither sleeps nor allocates. After an error its contents
+    /// are undefined.
+    pub(crate) fn refill(
+        &mut self,
+        memory: &impl Memory,
+        addr: u64,
+        paging: Paging,
+        count: usize,
+    ) -> Result<(), BadList> {
+        let Self::Paged {
+            pages,
+            shift,
+            offset,
+        } = self
+        else {
+            return Err(BadList::Page);
+        };
+        let pages = pages.as_mut().get_mut(..count).ok_or(BadList::Page)?;
+        read_list(memory, addr, pages)?;
+        if !paging.fits(pages) {
+            return Err(BadList::Page);
+        }
+        (*shift, *offset) = (paging.shift, paging.offset);
+        Ok(())
+    }
+
+    /// Page addresses that the map keeps.
+    pub(crate) fn stored_pages(&self) -> usize {
+        match self {
+            Self::Direct(_) => 0,
+            Self::Paged { pages, .. } => pages.as_ref().len(),
         }
     }
 
@@ -104,23 +187,27 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
 }
 
 /// Reads a list of little-endian addresses.
-fn read_list(memory: &impl Memory, addr: u64, pages: &mut [u64]) -> Result<(), AdminStatus> {
+fn read_list(memory: &impl Memory, addr: u64, pages: &mut [u64]) -> Result<(), BadList> {
+    let read = memory.read(addr, pages.as_mut_bytes());
+    read.map_err(|_| BadList::Unreadable)?;
+    for page in pages {
+        *page = u64::from_le(*page);
+    }
+    Ok(())
+}
+
+/// Reads a list that lies in pages of its own, whose addresses are at `addr`.
+fn read_lists(memory: &impl Memory, addr: u64, pages: &mut [u64]) -> Result<(), BadList> {
     let mut at = addr;
-    for chunk in pages.chunks_mut(CHUNK) {
-        let mut bytes = [0; CHUNK * 8];
-        let bytes = bytes
-            .get_mut(..chunk.len().wrapping_mul(8))
-            .ok_or(AdminStatus::Internal)?;
-        memory
-            .read(at, bytes)
-            .map_err(|_| AdminStatus::BadAddress)?;
-        for (page, word) in chunk.iter_mut().zip(bytes.chunks_exact(8)) {
-            *page = word
-                .try_into()
-                .map(u64::from_le_bytes)
-                .map_err(|_| AdminStatus::Internal)?;
+    for chunk in pages.chunks_mut(LIST_PAGE_ENTRIES) {
+        let mut page = [0];
+        read_list(memory, at, &mut page)?;
+        let [page] = page;
+        if page & (PAGE_SIZE as u64).wrapping_sub(1) != 0 {
+            return Err(BadList::Page);
         }
-        at = at.wrapping_add(bytes.len() as u64);
+        read_list(memory, page, chunk)?;
+        at = at.wrapping_add(size_of::<u64>() as u64);
     }
     Ok(())
 }

@@ -27,6 +27,8 @@ pub(crate) struct QueuePair<P> {
     pub(crate) access: u32,
     /// Longest wait for a receive buffer at the target.
     pub(crate) rnr_timeout_us: u32,
+    /// Memory windows that are bound to it.
+    pub(crate) windows: u32,
     pub(crate) links: Links,
 }
 

@@ -133,7 +133,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
         match self.rest.region {
             None => Some((self.rest.addr, self.rest.len)),
             Some(number) => {
-                let (addr, contiguous) = self.regions.get(number)?.map.locate(self.rest.addr)?;
+                let (addr, contiguous) = self.regions.get(number)?.locate(self.rest.addr)?;
                 Some((
                     addr,
                     u32::try_from(contiguous)

@@ -13,9 +13,10 @@ use crate::{
 };
 use nupa_proto::{
     admin::{QpType, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
-    cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_SOLICITED},
+    cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_INVALIDATED, CQE_SOLICITED},
     eqe::EventType,
     frame::FrameMeta,
+    ident::key_index,
     status::WcStatus,
     wqe::Opcode,
 };
@@ -84,6 +85,9 @@ impl<S: Storage> Node<S> {
                 Some(self.receive(platform, qpn, request.len, Fill::One, Patience::Wait, spans)?)
             }
         };
+        if request.opcode == Opcode::SendInv {
+            self.check_remote_invalidate(platform, request)?;
+        }
         match request.opcode {
             Opcode::Write | Opcode::WriteImm => {
                 self.expose(platform, request, ACCESS_REMOTE_WRITE, spans)?;
@@ -177,14 +181,34 @@ impl<S: Storage> Node<S> {
         let qpn = request.target.qpn;
         let pair = self.pairs.get(qpn).ok_or(gone(Check::Peer))?;
         let (key, addr) = (request.remote_key, request.remote_addr);
-        match self.remote_span(pair, key, addr, request.len, right) {
+        match self.remote_span(qpn, pair, key, addr, request.len, right) {
             Ok(span) => spans.push(span).map_err(|_| gone(Check::Length)),
-            Err(refusal) => {
-                self.counters.remote_access_errors.add(1);
-                self.fail_with(platform, qpn, EventType::QpAccess);
-                Err(Declined::Refused(refusal))
+            Err(refusal) => Err(self.deny(platform, qpn, refusal)),
+        }
+    }
+
+    /// Checks that the sender may invalidate the key that it names.
+    fn check_remote_invalidate(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+    ) -> Result<(), Declined> {
+        let qpn = request.target.qpn;
+        match self.check_invalidate(qpn, request.imm) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                let refusal = Refusal::new(WcStatus::RemoteAccess, Check::RemoteKey);
+                Err(self.deny(platform, qpn, refusal))
             }
         }
+    }
+
+    /// Refuses a remote access: the queue pair that it came to goes to the error state.
+    #[cold]
+    fn deny(&mut self, platform: &impl Platform, qpn: u32, refusal: Refusal) -> Declined {
+        self.counters.remote_access_errors.add(1);
+        self.fail_with(platform, qpn, EventType::QpAccess);
+        Declined::Refused(refusal)
     }
 
     /// Reports a request whose data is in place.
@@ -202,6 +226,9 @@ impl<S: Storage> Node<S> {
         } else {
             counters.rx_messages.add(1);
             counters.rx_message_bytes.add(request.len);
+        }
+        if request.opcode == Opcode::SendInv {
+            self.unbind(key_index(request.imm));
         }
         if let Some(received) = landing.received {
             let entry = request.arrival();
@@ -238,19 +265,20 @@ impl Request {
     /// The receive completion, but for what the receive queue adds.
     #[inline(always)]
     fn arrival(&self) -> Cqe {
-        let (opcode, imm) = match self.opcode {
-            Opcode::Frame => (CqeOpcode::RecvFrame, false),
-            Opcode::WriteImm => (CqeOpcode::RecvWriteImm, true),
-            Opcode::SendImm => (CqeOpcode::Recv, true),
-            _ => (CqeOpcode::Recv, false),
+        let (opcode, carries) = match self.opcode {
+            Opcode::Frame => (CqeOpcode::RecvFrame, 0),
+            Opcode::WriteImm => (CqeOpcode::RecvWriteImm, CQE_IMM),
+            Opcode::SendImm => (CqeOpcode::Recv, CQE_IMM),
+            Opcode::SendInv => (CqeOpcode::Recv, CQE_INVALIDATED),
+            _ => (CqeOpcode::Recv, 0),
         };
         let solicited = if self.solicited { CQE_SOLICITED } else { 0 };
         let frame = self.opcode == Opcode::Frame;
         Cqe {
             byte_len: U32::new(self.len),
             opcode: opcode.to_wire(),
-            flags: solicited | if imm { CQE_IMM } else { 0 },
-            imm_or_key: U32::new(if imm { self.imm } else { 0 }),
+            flags: solicited | carries,
+            imm_or_key: U32::new(if carries != 0 { self.imm } else { 0 }),
             src_qpn: U32::new(self.source.qpn),
             src_node: U16::new(self.source.node),
             frame: if frame {

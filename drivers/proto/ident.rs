@@ -46,7 +46,7 @@ pub const fn key_index(key: u32) -> u32 {
 #[inline]
 pub const fn make_key(index: u32, random: u32) -> u32 {
     let tag = random >> (KEY_INDEX_BITS + KEY_VARIANT_BITS) << (KEY_INDEX_BITS + KEY_VARIANT_BITS);
-    tag | (index & KEY_INDEX_MASK) << KEY_VARIANT_BITS | random & KEY_VARIANT_MASK
+    tag | ((index & KEY_INDEX_MASK) << KEY_VARIANT_BITS) | (random & KEY_VARIANT_MASK)
 }
 
 /// Whether two keys differ in their variant at most, so that the owner of one may bind the other.
