@@ -7,10 +7,12 @@ import leaks
 import report
 from fabric import LOGS, Fabric
 from waiting import DEBUG_KERNEL
-
+from verbs import Rdma
 
 # From what everything else relies on, to what ends the switch.
-ORDER = ["test_traffic", "test_settings", "test_topology", "test_lifecycle", "test_memory", "test_faults"]
+ORDER = ["test_traffic", "test_settings", "test_topology", "test_rdma_device", "test_rdma_operations", "test_rdma_errors",
+         "test_rdma_queues", "test_rdma_datagrams", "test_rdma_memory", "test_rdma_processes", "test_rdma_cm",
+         "test_rdma_lifecycle", "test_lifecycle", "test_memory", "test_faults"]
 
 
 def pytest_collection_modifyitems(items):
@@ -42,6 +44,20 @@ def pair(fabric):
 def trio(fabric):
     """Nodes 1, 2 and 3, up, in default state, reaching each other."""
     return fabric.ensure(1, 2, 3)
+
+
+@pytest.fixture
+def settled(fabric):
+    """Nodes 1 and 2 for a test that changes no settings of theirs: nothing is put back before the next such test."""
+    return fabric.ensure(1, 2, settled=True)
+
+
+@pytest.fixture
+def rdma(fabric):
+    """Starts verbs programs; those that a test leaves are killed."""
+    programs = Rdma(fabric)
+    yield programs
+    programs.kill_all()
 
 
 @pytest.fixture
@@ -82,6 +98,7 @@ def pytest_runtest_makereport(item, call):
     if fabric is None:
         return
     if result.failed:
+        fabric.settled.clear()
         for node in fabric.nodes.values():
             if node.history:
                 text = "\n".join(str(entry)[-1500:] for entry in node.history[-4:])

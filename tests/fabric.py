@@ -4,6 +4,7 @@
 import shutil
 
 from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, make_run_dir, stop_all
+from verbs import Agent
 
 NETCHECK = "/nupa/build/bin/netcheck"
 
@@ -38,12 +39,17 @@ class Fabric:
         self.keep_logs = keep_logs
         self.switch = Switch(self.run_dir, nodes=63)
         self.nodes = {number: Node(number, self.run_dir) for number in range(1, 5)}
+        self.agents = {}
+        self.settled = set()
 
     def running(self):
         return [node for node in self.nodes.values() if node.alive()]
 
-    def ensure(self, *numbers):
-        """Nodes that run with modules loaded, default settings, addresses and a netcheck server."""
+    def ensure(self, *numbers, settled=False):
+        """Nodes that run with modules loaded, default settings, addresses and a netcheck server.
+
+        `settled` says that the caller changes no settings; so what one such caller found, the next one finds.
+        """
         if self.switch.process is None or self.switch.process.poll() is not None:
             for node in self.running():  # a node does not survive its switch
                 node.kill()
@@ -54,6 +60,15 @@ class Fabric:
             node.begin_start()
         for node in starting:
             node.finish_start()
+        self.settled -= {node.number for node in starting} if settled else set(numbers)
+        if not self.settled.issuperset(numbers):
+            self.tidy(nodes)
+        if settled:
+            self.settled |= set(numbers)
+        return nodes
+
+    def tidy(self, nodes):
+        """Brings nodes that run into their default state."""
         for node in nodes:
             self.switch.fault(node.number)
             self.switch.link(node.number, up=True)
@@ -64,7 +79,15 @@ class Fabric:
                 raise CommandFailed(f"{node.name} cannot be brought to its default state:\n{result}")
         for node in nodes[1:]:
             nodes[0].await_ping(node.ip)
-        return nodes
+
+    def agent(self, node):
+        """The agent that runs verbs programs on a node, started when first needed on this boot."""
+        agent = self.agents.get(node.number)
+        if agent is None or not agent.alive():
+            if agent:
+                agent.close()
+            agent = self.agents[node.number] = Agent(node)
+        return agent
 
     def trouble(self):
         """Complaints of the nodes' kernels since the last look: {name: lines}."""
@@ -72,6 +95,8 @@ class Fabric:
         return {name: lines for name, lines in found.items() if lines}
 
     def close(self):
+        for agent in self.agents.values():
+            agent.close()
         self.switch.stop()
         stop_all(self.run_dir)
         if self.keep_logs:

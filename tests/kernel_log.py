@@ -15,7 +15,7 @@ TROUBLE = re.compile(
     re.IGNORECASE,
 )
 # TCG on shared cores makes clocks look unstable; that says nothing about the drivers.
-HARMLESS = re.compile(r"clocksource|perf: interrupt took too long|TSC found unstable|hrtimer: interrupt took")
+HARMLESS = re.compile(r"clocksource|perf: interrupt took too long|TSC found unstable|hrtimer: interrupt took|8254 timer")
 
 
 class KernelLog:

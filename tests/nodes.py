@@ -105,7 +105,7 @@ class Node:
         """Starts QEMU; `finish_start` waits for the guest."""
         command = [str(VMS / "start"), "--fabric", "pcie", "--background", str(self.number)]
         self._starter = subprocess.Popen(
-            command, env=self._environment(), stdin=subprocess.DEVNULL,
+            command, env=self.environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
 
@@ -132,15 +132,17 @@ class Node:
         wait_until(f"{self.name}'s QEMU to be gone", lambda: not process_alive(pid), timeout=10)
 
     def stop(self):
-        subprocess.run([str(VMS / "stop"), str(self.number)], env=self._environment(), timeout=60, check=False,
+        subprocess.run([str(VMS / "stop"), str(self.number)], env=self.environment(), timeout=60, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def _environment(self):
+    def environment(self):
+        """Variables that tell the scripts in vms/ which node is meant."""
         return dict(os.environ, NUPA_RUN=str(self.run_dir), CPUS=str(self.cpus), PEERNET=self.peernet)
 
     # Commands.
 
-    def _ssh(self, command):
+    def ssh(self, command):
+        """The local command that runs a shell command on the node."""
         return [str(VMS / "ssh"), str(self.number), command]
 
     def record(self, result):
@@ -152,7 +154,7 @@ class Node:
         """Runs a shell command on the node; fails unless it ends in time, and with 0 if `check`."""
         timeout *= PATIENCE
         try:
-            done = subprocess.run(self._ssh(command), env=self._environment(), input=stdin, capture_output=True,
+            done = subprocess.run(self.ssh(command), env=self.environment(), input=stdin, capture_output=True,
                                   text=True, errors="replace", timeout=timeout, check=False,
                                   stdin=subprocess.DEVNULL if stdin is None else None)
         except subprocess.TimeoutExpired as late:
@@ -165,7 +167,7 @@ class Node:
 
     def spawn(self, command):
         """Starts a shell command on the node and returns at once."""
-        process = subprocess.Popen(self._ssh(command), env=self._environment(), stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(self.ssh(command), env=self.environment(), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
         return Background(self, command, process)
 

@@ -11,7 +11,6 @@ from nodes import INTERFACE
 from waiting import wait_until
 
 
-
 def test_link_down_stops_the_carrier(pair, fabric, saw):
     one, two = pair
     fabric.switch.link(2, up=False)
