@@ -43,8 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = Doorbells::Guest)]
     pub(crate) doorbells: Doorbells,
 
-    /// When to poll doorbells instead of waiting for kicks: "auto" (where cores are free),
-    /// "never", or for so many microseconds after the last work
+    /// When to poll doorbells instead of waiting for kicks: "auto" (where cores are free;
+    /// elsewhere now and then while requests come in crowds), "never", or for so many
+    /// microseconds after the last work
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) poll: Poll,
 
