@@ -31,8 +31,9 @@ pub use self::{
     doorbell::{DoorbellPage, DoorbellSlot, Window},
     port::{
         dma_sge, Cq, CqControl, CqHandler, EventHandler, Listener, ListenerRegistration, Mr,
-        ObjectEvent, PageArray, Pd, Peer, Port, PortEvent, PortInfo, Qp, QpConfig, QpControl,
-        QpParameters, QueuePair, QueueRing, RecvQueue, SendQueue, SendReclaim, Srq,
+        ObjectEvent, PageArray, PageTable, Pd, Peer, Port, PortEvent, PortInfo, Qp, QpConfig,
+        QpControl, QpParameters, QpQueues, QpSizes, QueuePair, QueueRing, RecvPoster, RecvQueue,
+        SendPoster, SendQueue, SendReclaim, Srq,
     },
 };
 

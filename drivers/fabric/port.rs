@@ -43,7 +43,10 @@ pub use self::{
     event::{EventHandler, ObjectEvent},
     listener::{Listener, ListenerRegistration, PortEvent},
     qp::{dma_sge, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim},
-    verbs::{Mr, PageArray, Pd, Qp, QpParameters, QueueRing, Srq},
+    verbs::{
+        Mr, PageArray, PageTable, Pd, Qp, QpParameters, QpQueues, QpSizes, QueueRing, RecvPoster,
+        SendPoster, Srq,
+    },
 };
 
 use crate::{controller::Controller, registers::Identity};

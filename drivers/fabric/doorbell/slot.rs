@@ -75,6 +75,11 @@ impl Slot {
         Self::from_page(own.take(DoorbellPage::take_slot)?)
     }
 
+    /// Takes a free slot for a send queue. May sleep. `ENOSPC` if all are taken.
+    pub(crate) fn for_send(own: &OwnPages) -> Result<Self> {
+        Self::from_page(own.take(DoorbellPage::take_send_slot)?)
+    }
+
     /// Takes the slots of a queue pair, those of send and receive queue, which are on one page. May sleep. `ENOSPC` if
     /// all are taken.
     pub(crate) fn pair(own: &OwnPages) -> Result<(Self, Self)> {

@@ -138,7 +138,7 @@ pub fn dma_sge(addr: DmaAddress, len: u32) -> Sge {
     }
 }
 
-fn post_error(error: PostError) -> Error {
+pub(super) fn post_error(error: PostError) -> Error {
     match error {
         PostError::Full => ENOSPC,
         PostError::Invalid => EINVAL,

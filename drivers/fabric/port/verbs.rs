@@ -7,6 +7,8 @@
 
 mod domain;
 mod page_array;
+mod page_table;
+mod posting;
 mod qp;
 mod region;
 mod srq;
@@ -14,7 +16,9 @@ mod srq;
 pub use self::{
     domain::Pd,
     page_array::PageArray,
-    qp::{Qp, QpParameters},
+    page_table::PageTable,
+    posting::{RecvPoster, SendPoster},
+    qp::{Qp, QpParameters, QpQueues, QpSizes},
     region::Mr,
     srq::Srq,
 };
@@ -101,21 +105,49 @@ impl Port {
     pub fn create_user_qp(
         &self,
         parameters: QpParameters<'_>,
+        queues: QpQueues,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Qp> {
-        Qp::new(&self.controller, parameters, handler)
+        Qp::for_user(&self.controller, parameters, queues, handler)
     }
 
-    /// Creates a shared receive queue whose ring is its owner's. `flags` are those of [`nupa_proto::admin::CreateSrq`].
+    /// As [`Port::create_user_qp`], with rings for the kernel to post to; without one for receive requests if they come
+    /// from a shared receive queue.
+    pub fn create_kernel_qp(
+        &self,
+        parameters: QpParameters<'_>,
+        sizes: &QpSizes,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(Qp, SendPoster, Option<RecvPoster>)> {
+        Qp::for_kernel(&self.controller, parameters, sizes, handler)
+    }
+
+    /// Creates a shared receive queue whose ring is its owner's.
     pub fn create_user_srq(
         &self,
         pd: &Arc<Pd>,
         ring: &QueueRing,
-        flags: u8,
         slot: DoorbellSlot,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Srq> {
-        Srq::new(pd, ring, flags, slot, handler)
+        Srq::for_user(pd, ring, slot, handler)
+    }
+
+    /// As [`Port::create_user_srq`], with a ring for the kernel to post to: `1 << log_entries` entries of
+    /// `1 << log_stride` bytes.
+    pub fn create_kernel_srq(
+        &self,
+        pd: &Arc<Pd>,
+        log_entries: u8,
+        log_stride: u8,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(Srq, RecvPoster)> {
+        Srq::for_kernel(pd, log_entries, log_stride, handler)
+    }
+
+    /// Memory for the page addresses of a fast registration, `count` of them.
+    pub fn page_table(&self, count: u32) -> Result<PageTable> {
+        PageTable::new(self.controller.bound(), count)
     }
 
     /// Sets entry `index` of the GID table, or clears it.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Connected and datagram queue pairs.
 
-use super::{Pd, QueueRing, Srq};
+use super::{
+    posting::{self, Made, RecvPoster, SendPoster},
+    Pd, QueueRing, Srq,
+};
 use crate::{
     controller::Controller,
-    doorbell::DoorbellSlot,
+    doorbell::{DoorbellSlot, Slot},
     handlers::Kind,
     memory::QueueMemory,
     port::{object::Object, CqControl, EventHandler},
@@ -19,7 +22,8 @@ use nupa_proto::{
 };
 use zerocopy::IntoBytes;
 
-/// What a new queue pair is to be.
+/// What a new queue pair is to be; where its queues are comes with it.
+#[derive(Clone, Copy)]
 pub struct QpParameters<'a> {
     /// RC or UD.
     pub qp_type: QpType,
@@ -33,14 +37,29 @@ pub struct QpParameters<'a> {
     pub recv_cq: &'a CqControl,
     /// Where receive entries come from instead of a ring of its own.
     pub srq: Option<&'a Srq>,
+}
+
+/// Rings and doorbell slots of a queue pair.
+pub struct QpQueues<S = DoorbellSlot> {
     /// The send ring; its entries are blocks.
     pub send: QueueRing,
-    /// The receive ring; ignored with `srq`.
+    /// The receive ring; ignored with a shared receive queue.
     pub recv: QueueRing,
     /// Doorbell slot of the send queue.
-    pub slot: DoorbellSlot,
-    /// Doorbell slot of the receive queue, on the same page; none with `srq`.
-    pub recv_slot: Option<DoorbellSlot>,
+    pub slot: S,
+    /// Doorbell slot of the receive queue, on the same page; none with a shared receive queue.
+    pub recv_slot: Option<S>,
+}
+
+/// Sizes of the rings of a queue pair that the kernel itself uses.
+#[derive(Clone, Copy, Debug)]
+pub struct QpSizes {
+    /// log2 of the blocks of the send ring.
+    pub log_send_blocks: u8,
+    /// log2 of the entries of the receive ring.
+    pub log_recv_entries: u8,
+    /// log2 of the bytes of an entry of the receive ring.
+    pub log_recv_stride: u8,
 }
 
 /// A queue pair. Fields are dropped in order, after the pair has been taken from those who are told of it.
@@ -49,8 +68,9 @@ pub struct Qp {
     _cqs: [CqControl; 2],
     _srq: Option<Srq>,
     _pd: Arc<Pd>,
-    _slot: DoorbellSlot,
-    _recv_slot: Option<DoorbellSlot>,
+    _slots: [Option<Arc<DoorbellSlot>>; 2],
+    /// Rings that are the port's.
+    _memory: [Option<QueueMemory>; 2],
 }
 
 impl Drop for Qp {
@@ -67,7 +87,7 @@ impl Drop for Qp {
 
 impl QpParameters<'_> {
     /// `EIO` if an object that the pair needs is from before a reset, `EINVAL` if the slots do not fit.
-    fn encode(&self) -> Result<Parameters> {
+    fn encode(&self, queues: &QpQueues<Arc<DoorbellSlot>>) -> Result<Parameters> {
         let generation = self.pd.generation();
         let cqs = [self.send_cq, self.recv_cq];
         if cqs.iter().any(|cq| cq.generation() != generation)
@@ -75,8 +95,8 @@ impl QpParameters<'_> {
         {
             return Err(EIO);
         }
-        let page = self.slot.page();
-        let recv_slot = match &self.recv_slot {
+        let page = queues.slot.page();
+        let recv_slot = match &queues.recv_slot {
             None => SLOT_NONE,
             Some(slot) if Arc::ptr_eq(slot.page(), page) => slot.number(),
             Some(_) => return Err(EINVAL),
@@ -84,14 +104,14 @@ impl QpParameters<'_> {
         let with_srq = if self.srq.is_some() { QP_FLAG_SRQ } else { 0 };
         let recv = match self.srq {
             Some(_) => QueueRing::default(),
-            None => self.recv,
+            None => queues.recv,
         };
         Ok(Parameters {
-            sq: self.send.list,
+            sq: queues.send.list,
             rq: recv.list,
             qp_type: self.qp_type.to_wire(),
             flags: self.flags & !QP_FLAG_SRQ | with_srq,
-            log_sq: self.send.log_entries,
+            log_sq: queues.send.log_entries,
             log_rq: recv.log_entries,
             log_rq_stride: recv.log_stride,
             reserved: [0; 3],
@@ -99,7 +119,7 @@ impl QpParameters<'_> {
             send_cqn: self.send_cq.number().into(),
             recv_cqn: self.recv_cq.number().into(),
             doorbell_page: page.number().into(),
-            sq_slot: self.slot.number().into(),
+            sq_slot: queues.slot.number().into(),
             rq_slot: recv_slot.into(),
             srqn: self.srq.map_or(0, Srq::number).into(),
         })
@@ -107,12 +127,65 @@ impl QpParameters<'_> {
 }
 
 impl Qp {
-    pub(super) fn new(
+    pub(super) fn for_user(
         controller: &Arc<Controller>,
         parameters: QpParameters<'_>,
+        queues: QpQueues,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Self> {
-        let memory = QueueMemory::copy_of(controller.bound(), parameters.encode()?.as_bytes())?;
+        let recv_slot = queues.recv_slot.map(|slot| Arc::new(slot, GFP_KERNEL));
+        let queues = QpQueues {
+            send: queues.send,
+            recv: queues.recv,
+            slot: Arc::new(queues.slot, GFP_KERNEL)?,
+            recv_slot: recv_slot.transpose()?,
+        };
+        Self::new(controller, parameters, queues, handler)
+    }
+
+    /// A pair whose rings are the port's, and those rings.
+    pub(super) fn for_kernel(
+        controller: &Arc<Controller>,
+        parameters: QpParameters<'_>,
+        sizes: &QpSizes,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(Self, SendPoster, Option<RecvPoster>)> {
+        let device = controller.bound();
+        let with_recv = parameters.srq.is_none();
+        let send = Made::blocks(device, sizes.log_send_blocks)?;
+        let recv = match with_recv {
+            true => Some(Made::new(
+                device,
+                sizes.log_recv_entries,
+                sizes.log_recv_stride,
+            )?),
+            false => None,
+        };
+        let (slot, recv_slot) = posting::slots(controller.doorbells(), with_recv)?;
+        let queues = QpQueues {
+            send: send.ring,
+            recv: recv.as_ref().map(|recv| recv.ring).unwrap_or_default(),
+            slot: slot.hold(),
+            recv_slot: recv_slot.as_ref().map(Slot::hold),
+        };
+        let memory = [
+            Some(send.memory.clone()),
+            recv.as_ref().map(|recv| recv.memory.clone()),
+        ];
+        let mut qp = Self::new(controller, parameters, queues, handler)?;
+        qp._memory = memory;
+        let recv = recv.zip(recv_slot).map(|(recv, slot)| recv.into_recv(slot));
+        Ok((qp, send.into_send(slot), recv))
+    }
+
+    fn new(
+        controller: &Arc<Controller>,
+        parameters: QpParameters<'_>,
+        queues: QpQueues<Arc<DoorbellSlot>>,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Self> {
+        let command = parameters.encode(&queues)?;
+        let memory = QueueMemory::copy_of(controller.bound(), command.as_bytes())?;
         let buffer = memory.buffer(u32::try_from(size_of::<Parameters>())?);
         let generation = parameters.pd.generation();
         let object = Object::create(controller, generation, [CreateQp, DestroyQp], &buffer)?;
@@ -122,8 +195,8 @@ impl Qp {
             _cqs: [parameters.send_cq.clone(), parameters.recv_cq.clone()],
             _srq: parameters.srq.cloned(),
             _pd: parameters.pd.clone(),
-            _slot: parameters.slot,
-            _recv_slot: parameters.recv_slot,
+            _slots: [Some(queues.slot), queues.recv_slot],
+            _memory: [None, None],
         };
         controller
             .objects()

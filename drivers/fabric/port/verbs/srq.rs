@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Shared receive queues.
 
-use super::{Pd, QueueRing};
+use super::{
+    posting::{Made, RecvPoster},
+    Pd, QueueRing,
+};
 use crate::{
-    doorbell::DoorbellSlot,
+    doorbell::{DoorbellSlot, Slot},
     handlers::Kind,
+    memory::QueueMemory,
     port::{object::Object, EventHandler},
 };
 use kernel::{prelude::*, sync::Arc};
 use nupa_proto::admin::{
     AdminOpcode::{self, CreateSrq, DestroySrq},
-    ById, CreateSrq as Parameters, ModifySrq, SrqState,
+    ById, CreateSrq as Parameters, ModifySrq, SrqState, QP_FLAG_PRIVILEGED,
 };
 
 /// A shared receive queue. Clones keep it alive.
@@ -23,7 +27,9 @@ pub struct Srq {
 struct Inner {
     object: Object,
     pd: Arc<Pd>,
-    _slot: DoorbellSlot,
+    _slot: Arc<DoorbellSlot>,
+    /// The ring if it is the port's.
+    _memory: Option<QueueMemory>,
 }
 
 impl Drop for Inner {
@@ -39,11 +45,37 @@ impl Drop for Inner {
 }
 
 impl Srq {
-    pub(super) fn new(
+    pub(super) fn for_user(
+        pd: &Arc<Pd>,
+        ring: &QueueRing,
+        slot: DoorbellSlot,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Self> {
+        Self::new(pd, ring, 0, Arc::new(slot, GFP_KERNEL)?, None, handler)
+    }
+
+    /// A queue whose ring is the port's, and that ring.
+    pub(super) fn for_kernel(
+        pd: &Arc<Pd>,
+        log_entries: u8,
+        log_stride: u8,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(Self, RecvPoster)> {
+        let controller = pd.controller();
+        let made = Made::new(controller.bound(), log_entries, log_stride)?;
+        let slot = Slot::new(controller.doorbells())?;
+        let memory = Some(made.memory.clone());
+        let flags = QP_FLAG_PRIVILEGED;
+        let srq = Self::new(pd, &made.ring, flags, slot.hold(), memory, handler)?;
+        Ok((srq, made.into_recv(slot)))
+    }
+
+    fn new(
         pd: &Arc<Pd>,
         ring: &QueueRing,
         flags: u8,
-        slot: DoorbellSlot,
+        slot: Arc<DoorbellSlot>,
+        memory: Option<QueueMemory>,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Self> {
         let command = Parameters {
@@ -63,6 +95,7 @@ impl Srq {
             object,
             pd: pd.clone(),
             _slot: slot,
+            _memory: memory,
         };
         let inner = Arc::new(inner, GFP_KERNEL)?;
         controller
