@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Safe abstractions for what the `kernel` crate lacks, in the form in which it would take them.
 //!
-//! With the generated bindings below it this crate is the only home of `unsafe` in the drivers. It wraps what the
+//! With the generated bindings below it this crate is the home of `unsafe` in the drivers (`nk_rdma` in `rdma/` has the rest of it). It wraps what the
 //! drivers need of each subsystem, not more, and keeps differences between kernel versions to itself.
 
 pub mod auxiliary;
@@ -14,4 +14,4 @@ pub mod ring;
 pub mod work;
 
 mod bindings;
-mod raw;
+pub mod raw;

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a driver of an RDMA device implements.
+
+use crate::{
+    Access, AhAttributes, CqInit, CqNotifier, Device, DeviceAttributes, GidAttributes, Mr, Pd,
+    Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier, Srq, SrqAttributes,
+    SrqInit, SrqNotifier, Udata, Umem,
+};
+use kernel::{prelude::*, sync::Arc};
+
+/// Memory of user space to be registered.
+#[derive(Clone, Copy, Debug)]
+pub struct UserRegion {
+    /// Address that descriptors use for the first byte.
+    pub iova: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Rights.
+    pub access: Access,
+}
+
+/// Keys of a memory region.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keys {
+    /// Local key.
+    pub local: u32,
+    /// Remote key.
+    pub remote: u32,
+}
+
+/// Changes to a memory region: what is `None` remains as it is.
+pub struct Rereg<'a, D: Driver> {
+    /// New memory: where it is, its address for descriptors, its bytes.
+    pub memory: Option<(&'a Umem, u64, u64)>,
+    /// New protection domain.
+    pub pd: Option<&'a Pd<D>>,
+    /// New rights.
+    pub access: Option<Access>,
+}
+
+/// What a memory region or window tells the core.
+pub trait MemoryKeys {
+    /// Its keys.
+    fn keys(&self) -> Keys;
+}
+
+/// What a completion queue tells the core.
+pub trait CompletionQueue {
+    /// Entries that it has room for.
+    fn entries(&self) -> u32;
+}
+
+/// What a queue pair tells the core.
+pub trait QueuePair {
+    /// Its number.
+    fn number(&self) -> u32;
+}
+
+/// Operations of an RDMA device (`struct ib_device_ops`) with one RoCE v2 port.
+///
+/// All run in process context and may sleep, unless they say otherwise; the core sees to it that what they are passed
+/// stays. Data of an object is dropped when the core destroys it, also in process context. `dev` and objects are of
+/// the same device.
+pub trait Driver: Sized + Send + Sync + 'static {
+    /// Data of a user context.
+    type Context: Send + Sync;
+    /// What is kept for as long as a process maps what it was offered.
+    type Mapping: Send + Sync;
+    /// Data of a protection domain.
+    type Pd: Send + Sync;
+    /// Data of a completion queue.
+    type Cq: CompletionQueue + Send + Sync;
+    /// Data of a shared receive queue.
+    type Srq: Send + Sync;
+    /// Data of a queue pair.
+    type Qp: QueuePair + Send + Sync;
+    /// Data of an address handle.
+    type Ah: Send + Sync;
+    /// Data of a memory region.
+    type Mr: MemoryKeys + Send + Sync;
+    /// Data of a memory window.
+    type Mw: MemoryKeys + Send + Sync;
+    /// Data of an allocation of device memory.
+    type Dm: Send + Sync;
+
+    /// Version of the interface between driver and provider.
+    const UVERBS_ABI: u32;
+
+    /// Attributes of the device.
+    fn query_device(dev: &Device<Self>) -> DeviceAttributes;
+
+    /// Attributes of the port.
+    fn query_port(dev: &Device<Self>) -> PortAttributes;
+
+    /// Firmware version: major, minor, patch.
+    fn firmware(dev: &Device<Self>) -> [u16; 3];
+
+    /// An entry of the GID table is now this.
+    fn add_gid(dev: &Device<Self>, gid: &GidAttributes) -> Result;
+
+    /// An entry of the GID table is no more.
+    fn del_gid(dev: &Device<Self>, gid: &GidAttributes);
+
+    /// A process opens the device.
+    fn alloc_context(dev: &Device<Self>, udata: &mut Udata<'_, Self>) -> Result<Self::Context>;
+
+    /// Makes a protection domain.
+    fn alloc_pd(dev: &Device<Self>) -> Result<Self::Pd>;
+
+    /// Registers memory of a process.
+    fn reg_user_mr(
+        dev: &Device<Self>,
+        pd: &Pd<Self>,
+        umem: &Umem,
+        region: &UserRegion,
+    ) -> Result<Self::Mr>;
+
+    /// Changes a memory region as a whole: on success the hardware has let go of what it was before. Returns its keys.
+    fn rereg_user_mr(mr: &Mr<Self>, changes: &Rereg<'_, Self>) -> Result<Keys>;
+
+    /// Makes a memory window of type 2.
+    fn alloc_mw(dev: &Device<Self>, pd: &Pd<Self>) -> Result<Self::Mw>;
+
+    /// Makes a completion queue in memory of a process.
+    fn create_user_cq(
+        dev: &Device<Self>,
+        init: &CqInit,
+        notifier: &Arc<CqNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Self::Cq>;
+
+    /// Delays events of a completion queue until `count` entries have come in or `micros` microseconds after the first.
+    fn modify_cq(cq: &crate::Cq<Self>, count: u16, micros: u16) -> Result;
+
+    /// Makes a shared receive queue in memory of a process.
+    fn create_user_srq(
+        dev: &Device<Self>,
+        init: &mut SrqInit<'_, Self>,
+        notifier: &Arc<SrqNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Self::Srq>;
+
+    /// Sets the limit of a shared receive queue.
+    fn modify_srq(srq: &Srq<Self>, limit: u32) -> Result;
+
+    /// Sizes and limit of a shared receive queue.
+    fn query_srq(srq: &Srq<Self>) -> Result<SrqAttributes>;
+
+    /// Makes a queue pair in memory of a process.
+    fn create_user_qp(
+        dev: &Device<Self>,
+        init: &mut QpInit<'_, Self>,
+        notifier: &Arc<QpNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Self::Qp>;
+
+    /// Changes those attributes of a queue pair that `mask` names.
+    fn modify_qp(
+        dev: &Device<Self>,
+        qp: &Qp<Self>,
+        attributes: &QpAttributes,
+        mask: QpMask,
+    ) -> Result;
+
+    /// Attributes of a queue pair, its sizes, and whether all its send requests are signaled.
+    fn query_qp(qp: &Qp<Self>) -> Result<(QpAttributes, crate::QpCapabilities, bool)>;
+
+    /// Makes an address handle for a process.
+    fn create_user_ah(
+        dev: &Device<Self>,
+        address: &AhAttributes,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Self::Ah>;
+
+    /// The address in a handle. Any context.
+    fn query_ah(ah: &crate::Ah<Self>) -> AhAttributes;
+}

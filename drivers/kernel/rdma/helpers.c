@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See helpers.h. */
+
+#include <linux/mm.h>
+#include <linux/rtnetlink.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "helpers.h"
+
+/* Device */
+
+struct ib_device *nk_rdma_alloc(size_t size)
+{
+	return _ib_alloc_device(size, &init_net);
+}
+
+void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid, int vectors)
+{
+	ibdev->node_type = RDMA_NODE_IB_CA;
+	ibdev->node_guid = cpu_to_be64(guid);
+	ibdev->phys_port_cnt = 1;
+	ibdev->num_comp_vectors = vectors;
+	ibdev->dev.parent = parent;
+}
+
+static int nk_rdma_netdev_event(struct notifier_block *nb, unsigned long event, void *info)
+{
+	struct nk_rdma_follower *follower = container_of(nb, struct nk_rdma_follower, nb);
+	struct net_device *dev = netdev_notifier_info_to_dev(info);
+
+	/* Only the port's own device; others on top of it (VLAN, bridge) have no parent. */
+	if (dev->dev.parent != follower->parent)
+		return NOTIFY_DONE;
+	if (event == NETDEV_REGISTER)
+		ib_device_set_netdev(follower->ibdev, dev, 1);
+	else if (event == NETDEV_UNREGISTER)
+		ib_device_set_netdev(follower->ibdev, NULL, 1);
+	return NOTIFY_DONE;
+}
+
+int nk_rdma_follow(struct nk_rdma_follower *follower, struct ib_device *ibdev, struct device *parent)
+{
+	follower->nb.notifier_call = nk_rdma_netdev_event;
+	/* Before the RDMA core, so that it finds the port when it looks for who wants GIDs. */
+	follower->nb.priority = 1;
+	follower->ibdev = ibdev;
+	follower->parent = parent;
+	return register_netdevice_notifier(&follower->nb);
+}
+
+void nk_rdma_unfollow(struct nk_rdma_follower *follower)
+{
+	unregister_netdevice_notifier(&follower->nb);
+}
+
+enum ib_port_state nk_rdma_port_state(struct ib_device *ibdev, u32 port)
+{
+	struct net_device *dev = ib_device_get_netdev(ibdev, port);
+	enum ib_port_state state = IB_PORT_DOWN;
+
+	if (dev) {
+		state = ib_get_curr_port_state(dev);
+		dev_put(dev);
+	}
+	return state;
+}
+
+/* Requests from user space */
+
+struct ib_ucontext *nk_rdma_udata_context(struct ib_udata *udata)
+{
+	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+struct ib_udata *nk_rdma_bundle_udata(struct uverbs_attr_bundle *attrs)
+{
+	return &attrs->driver_udata;
+}
+
+int nk_rdma_no_udata(struct ib_udata *udata)
+{
+	return ib_no_udata_io(udata);
+}
+
+int nk_rdma_udata_in_empty(struct ib_udata *udata)
+{
+	return ib_is_udata_in_empty(udata);
+}
+
+int nk_rdma_respond_empty(struct ib_udata *udata)
+{
+	return ib_respond_empty_udata(udata);
+}
+
+int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
+		 phys_addr_t phys, bool cached)
+{
+	pgprot_t prot = cached ? vma->vm_page_prot : pgprot_noncached(vma->vm_page_prot);
+
+	if (vma->vm_flags & VM_EXEC)
+		return -EPERM;
+	vm_flags_clear(vma, VM_MAYEXEC);
+	return rdma_user_mmap_io(context, vma, PHYS_PFN(phys), entry->npages * PAGE_SIZE, prot, entry);
+}
+
+/* User memory */
+
+struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access)
+{
+	return ib_umem_get_va(ibdev, addr, size, access);
+}
+
+size_t nk_rdma_umem_blocks(struct ib_umem *umem, unsigned long size)
+{
+	return ib_umem_num_dma_blocks(umem, size);
+}
+
+void nk_rdma_umem_start(struct ib_block_iter *iter, struct ib_umem *umem, unsigned long size)
+{
+	__rdma_umem_block_iter_start(iter, umem, size);
+}
+
+bool nk_rdma_umem_next(struct ib_block_iter *iter, dma_addr_t *addr)
+{
+	if (!__rdma_umem_block_iter_next(iter))
+		return false;
+	*addr = rdma_block_iter_dma_address(iter);
+	return true;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* C inline functions and macros of the RDMA core that nk_rdma calls, one out-of-line function each. */
+
+#ifndef NK_RDMA_HELPERS_H
+#define NK_RDMA_HELPERS_H
+
+#include <linux/netdevice.h>
+#include <rdma/ib_mad.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/iter.h>
+
+/* Macros that bindgen cannot evaluate. */
+enum nk_rdma_const {
+	NK_RDMA_CORE_PORT_ROCE_V2 = RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP,
+	NK_RDMA_MAD_SIZE = IB_MGMT_MAD_SIZE,
+	NK_RDMA_PORT_CM_SUP = IB_PORT_CM_SUP,
+	NK_RDMA_DEFAULT_PKEY = IB_DEFAULT_PKEY_FULL,
+	NK_RDMA_REREG_TRANS = IB_MR_REREG_TRANS,
+	NK_RDMA_REREG_PD = IB_MR_REREG_PD,
+	NK_RDMA_REREG_ACCESS = IB_MR_REREG_ACCESS,
+};
+
+/* Follows the network device of one port. */
+struct nk_rdma_follower {
+	struct notifier_block nb;
+	struct ib_device *ibdev;
+	struct device *parent;
+};
+
+/* Device */
+struct ib_device *nk_rdma_alloc(size_t size);
+void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid, int vectors);
+int nk_rdma_follow(struct nk_rdma_follower *follower, struct ib_device *ibdev, struct device *parent);
+void nk_rdma_unfollow(struct nk_rdma_follower *follower);
+enum ib_port_state nk_rdma_port_state(struct ib_device *ibdev, u32 port);
+
+/* Requests from user space */
+struct ib_ucontext *nk_rdma_udata_context(struct ib_udata *udata);
+struct ib_udata *nk_rdma_bundle_udata(struct uverbs_attr_bundle *attrs);
+int nk_rdma_no_udata(struct ib_udata *udata);
+int nk_rdma_udata_in_empty(struct ib_udata *udata);
+int nk_rdma_respond_empty(struct ib_udata *udata);
+int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
+		 phys_addr_t phys, bool cached);
+
+/* User memory */
+struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access);
+size_t nk_rdma_umem_blocks(struct ib_umem *umem, unsigned long size);
+void nk_rdma_umem_start(struct ib_block_iter *iter, struct ib_umem *umem, unsigned long size);
+bool nk_rdma_umem_next(struct ib_block_iter *iter, dma_addr_t *addr);
+
+#endif

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The C callbacks behind [`Driver`].
+//!
+//! In each, the core passes a device or objects that were made for this table's `D` and stay for the time of the
+//! call, with structures that are ours for that time. One module for each kind of object holds those that are about
+//! it.
+
+mod address;
+mod context;
+mod device;
+mod memory;
+mod qp;
+mod queue;
+
+use crate::{bindings, context::Context, object, Driver};
+use core::marker::PhantomData;
+
+/// The table of C callbacks of `D`.
+pub(crate) struct VTable<D>(PhantomData<D>);
+
+impl<D: Driver> VTable<D> {
+    /// The table, one per driver, but for its owner and its flags.
+    pub(crate) const OPS: bindings::ib_device_ops = bindings::ib_device_ops {
+        uverbs_abi_ver: D::UVERBS_ABI,
+
+        query_device: Some(Self::query_device),
+        get_dev_fw_str: Some(Self::get_dev_fw_str),
+        query_port: Some(Self::query_port),
+        get_port_immutable: Some(Self::get_port_immutable),
+        get_link_layer: Some(Self::get_link_layer),
+        query_pkey: Some(Self::query_pkey),
+
+        add_gid: Some(Self::add_gid),
+        del_gid: Some(Self::del_gid),
+        create_user_ah: Some(Self::create_user_ah),
+        query_ah: Some(Self::query_ah),
+        destroy_ah: Some(Self::destroy_ah),
+
+        alloc_ucontext: Some(Self::alloc_ucontext),
+        dealloc_ucontext: Some(Self::dealloc_ucontext),
+        disassociate_ucontext: Some(Self::disassociate_ucontext),
+        mmap: Some(Self::mmap),
+        mmap_free: Some(Self::mmap_free),
+
+        alloc_pd: Some(Self::alloc_pd),
+        dealloc_pd: Some(Self::dealloc_pd),
+        reg_user_mr: Some(Self::reg_user_mr),
+        reg_user_mr_dmabuf: Some(Self::reg_user_mr_dmabuf),
+        rereg_user_mr: Some(Self::rereg_user_mr),
+        dereg_mr: Some(Self::dereg_mr),
+        alloc_mw: Some(Self::alloc_mw),
+        dealloc_mw: Some(Self::dealloc_mw),
+
+        create_user_cq: Some(Self::create_user_cq),
+        modify_cq: Some(Self::modify_cq),
+        destroy_cq: Some(Self::destroy_cq),
+        create_srq: Some(Self::create_srq),
+        modify_srq: Some(Self::modify_srq),
+        query_srq: Some(Self::query_srq),
+        destroy_srq: Some(Self::destroy_srq),
+
+        create_qp: Some(Self::create_qp),
+        modify_qp: Some(Self::modify_qp),
+        query_qp: Some(Self::query_qp),
+        destroy_qp: Some(Self::destroy_qp),
+
+        size_ib_ah: object::Ah::<D>::SIZE,
+        size_ib_cq: object::Cq::<D>::SIZE,
+        size_ib_mw: object::Mw::<D>::SIZE,
+        size_ib_pd: object::Pd::<D>::SIZE,
+        size_ib_qp: object::Qp::<D>::SIZE,
+        size_ib_srq: object::Srq::<D>::SIZE,
+        size_ib_ucontext: Context::<D>::SIZE,
+
+        ..pin_init::zeroed()
+    };
+}

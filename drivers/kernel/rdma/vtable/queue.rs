@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues and shared receive queues.
+
+use super::VTable;
+use crate::{
+    bindings,
+    device::Device,
+    driver::CompletionQueue,
+    error::unsupported,
+    event::Notifier,
+    object::{Cq, Layout, Pd, Srq},
+    queue::{CqInit, SrqAttributes, SrqInit},
+    umem::Pins,
+    Driver, Udata,
+};
+use core::{ffi::c_int, ptr::NonNull};
+use kernel::{error::from_result, prelude::*};
+
+impl<D: Driver> VTable<D> {
+    pub(super) extern "C" fn create_user_cq(
+        ib: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above.
+            let (dev, attr) = unsafe { (Device::<D>::from_raw((*ib).device), &*attr) };
+            // SAFETY: See the module above.
+            let udata = NonNull::new(unsafe { bindings::nk_rdma_bundle_udata(attrs) });
+            // SAFETY: See the module above.
+            let mut udata = unsafe { Udata::from_raw(udata.ok_or(EINVAL)?) };
+            if attr.flags != 0 {
+                return Err(unsupported());
+            }
+            let init = CqInit {
+                entries: attr.cqe,
+                vector: attr.comp_vector,
+            };
+            let pins = Pins::default();
+            // SAFETY: Failing or not, this is detached before the core frees the queue.
+            let notifier = unsafe { Notifier::new(ib) }?;
+            let data = D::create_user_cq(dev, &init, &notifier, &pins, &mut udata)
+                .inspect_err(|_| notifier.detach())?;
+            // SAFETY: The core allocated `SIZE` bytes.
+            unsafe {
+                (*ib).cqe = i32::try_from(data.entries()).unwrap_or(i32::MAX);
+                Layout::init(ib, Some(notifier), pins, data);
+            }
+            Ok(0)
+        })
+    }
+
+    pub(super) extern "C" fn modify_cq(ib: *mut bindings::ib_cq, count: u16, micros: u16) -> c_int {
+        // SAFETY: See the module above.
+        from_result(|| D::modify_cq(unsafe { Cq::from_raw(ib) }, count, micros).map(|()| 0))
+    }
+
+    pub(super) extern "C" fn destroy_cq(
+        ib: *mut bindings::ib_cq,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: This is the core's last use of the queue.
+        unsafe { Layout::<_, D::Cq>::finish(ib) };
+        0
+    }
+
+    pub(super) extern "C" fn create_srq(
+        ib: *mut bindings::ib_srq,
+        attr: *mut bindings::ib_srq_init_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above.
+            let (dev, pd, attr) = unsafe {
+                (
+                    Device::<D>::from_raw((*ib).device),
+                    Pd::from_raw((*ib).pd),
+                    &mut *attr,
+                )
+            };
+            if attr.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
+                return Err(unsupported());
+            }
+            let mut init = SrqInit {
+                pd,
+                attributes: SrqAttributes::from_raw(&attr.attr),
+            };
+            let udata = NonNull::new(udata).ok_or_else(unsupported)?;
+            // SAFETY: See the module above.
+            let mut udata = unsafe { Udata::from_raw(udata) };
+            let pins = Pins::default();
+            // SAFETY: Failing or not, this is detached before the core frees the queue.
+            let notifier = unsafe { Notifier::new(ib) }?;
+            let data = D::create_user_srq(dev, &mut init, &notifier, &pins, &mut udata)
+                .inspect_err(|_| notifier.detach())?;
+            init.attributes.to_raw(&mut attr.attr);
+            // SAFETY: The core allocated `SIZE` bytes.
+            unsafe { Layout::init(ib, Some(notifier), pins, data) };
+            Ok(0)
+        })
+    }
+
+    pub(super) extern "C" fn modify_srq(
+        ib: *mut bindings::ib_srq,
+        attr: *mut bindings::ib_srq_attr,
+        mask: bindings::ib_srq_attr_mask,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above.
+            let (srq, attr) = unsafe { (Srq::from_raw(ib), &*attr) };
+            if mask != bindings::ib_srq_attr_mask_IB_SRQ_LIMIT {
+                return Err(unsupported());
+            }
+            D::modify_srq(srq, attr.srq_limit)?;
+            Ok(0)
+        })
+    }
+
+    pub(super) extern "C" fn query_srq(
+        ib: *mut bindings::ib_srq,
+        attr: *mut bindings::ib_srq_attr,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above.
+            let (srq, attr) = unsafe { (Srq::from_raw(ib), &mut *attr) };
+            D::query_srq(srq)?.to_raw(attr);
+            Ok(0)
+        })
+    }
+
+    pub(super) extern "C" fn destroy_srq(
+        ib: *mut bindings::ib_srq,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: This is the core's last use of the queue.
+        unsafe { Layout::<_, D::Srq>::finish(ib) };
+        0
+    }
+}

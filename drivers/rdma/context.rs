@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+//! User contexts: doorbell pages of a process's own.
+
+use crate::device::Rdma;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+use nk_rdma::{Context, Device, Udata, Window};
+use nupa_fabric::{DoorbellPage, DoorbellSlot, Port};
+use nupa_proto::{doorbell::SLOT_NONE, uabi};
+
+/// A process's use of the device.
+pub(crate) struct UserContext {
+    port: Port,
+    pages: Pin<KBox<Mutex<KVec<MappedPage>>>>,
+}
+
+/// A pair of doorbell pages that the process may map.
+struct MappedPage {
+    page: Arc<DoorbellPage>,
+    shared_offset: u64,
+    trapped_offset: u64,
+}
+
+/// What is kept while a process maps it.
+pub(crate) struct Mapping {
+    _page: Arc<DoorbellPage>,
+}
+
+/// What a queue's owner rings.
+pub(crate) struct Doorbells {
+    /// Slot of the queue, or of the send queue.
+    pub(crate) slot: DoorbellSlot,
+    /// Slot of the receive queue.
+    pub(crate) recv_slot: Option<DoorbellSlot>,
+    /// How the process finds them.
+    pub(crate) response: uabi::Doorbell,
+}
+
+/// Which slots are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// One, for a completion queue or a shared receive queue.
+    Queue,
+    /// One for a send queue.
+    Send,
+    /// One for a send queue, and one on the same page for its receive queue.
+    Pair,
+}
+
+impl UserContext {
+    /// Answers the command that opens the device.
+    pub(crate) fn new(dev: &Device<Rdma>, udata: &mut Udata<'_, Rdma>) -> Result<Self> {
+        udata.no_request()?;
+        let info = dev.port().info();
+        let context = Self {
+            port: dev.port().clone(),
+            pages: KBox::pin_init(new_mutex!(KVec::new()), GFP_KERNEL)?,
+        };
+        udata.respond(&uabi::ContextResponse {
+            caps: info.caps.into(),
+            node: info.node.into(),
+            max_log_sq: info.limits.max_log_sq,
+            max_log_rq: info.limits.max_log_rq,
+            max_log_cq: info.limits.max_log_cq,
+            ..uabi::ContextResponse::default()
+        })?;
+        Ok(context)
+    }
+
+    /// Takes doorbell slots, on a new page if those that the process has are full. `ENOSPC` if the controller's are.
+    pub(crate) fn doorbells(context: &Context<Rdma>, wanted: Wanted) -> Result<Doorbells> {
+        let mut pages = context.data().pages.lock();
+        if let Some(doorbells) = pages.iter().rev().find_map(|page| page.take(wanted)) {
+            return Ok(doorbells);
+        }
+        let page = MappedPage::new(context)?;
+        let doorbells = page.take(wanted).ok_or(ENOSPC)?;
+        pages.push(page, GFP_KERNEL)?;
+        Ok(doorbells)
+    }
+}
+
+impl MappedPage {
+    fn new(context: &Context<Rdma>) -> Result<Self> {
+        let page = context.data().port.doorbell_page()?;
+        let offer = |window: nupa_fabric::Window| {
+            context.offer(
+                Window {
+                    phys: window.phys,
+                    len: usize::try_from(window.len)?,
+                    cached: window.memory,
+                },
+                Mapping {
+                    _page: page.clone(),
+                },
+            )
+        };
+        let shared_offset = offer(page.shared())?;
+        let trapped_offset =
+            offer(page.trapped()).inspect_err(|_| context.withdraw(shared_offset))?;
+        Ok(Self {
+            page,
+            shared_offset,
+            trapped_offset,
+        })
+    }
+
+    fn take(&self, wanted: Wanted) -> Option<Doorbells> {
+        let slot = match wanted {
+            Wanted::Queue => self.page.take_slot()?,
+            Wanted::Send | Wanted::Pair => self.page.take_send_slot()?,
+        };
+        let recv_slot = match wanted {
+            Wanted::Pair => Some(self.page.take_slot()?),
+            Wanted::Queue | Wanted::Send => None,
+        };
+        let response = uabi::Doorbell {
+            shared_offset: self.shared_offset.into(),
+            trapped_offset: self.trapped_offset.into(),
+            slot: slot.number().into(),
+            recv_slot: recv_slot
+                .as_ref()
+                .map_or(SLOT_NONE, DoorbellSlot::number)
+                .into(),
+            reserved: 0.into(),
+        };
+        Some(Doorbells {
+            slot,
+            recv_slot,
+            response,
+        })
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues.
+
+use crate::{
+    context::{UserContext, Wanted},
+    device::Rdma,
+    ring::UserRing,
+};
+use kernel::{prelude::*, sync::Arc};
+use nk_rdma::{CompletionQueue, CqInit, CqNotifier, Device, Event, Pins, Udata};
+use nupa_fabric::{CqControl, CqHandler};
+use nupa_proto::{cqe::CQE_SIZE, uabi};
+
+/// log2 of the bytes of an entry.
+const LOG_ENTRY: u8 = CQE_SIZE.trailing_zeros() as u8;
+
+/// A completion queue.
+pub(crate) struct Cq {
+    control: CqControl,
+    entries: u32,
+}
+
+impl CompletionQueue for Cq {
+    fn entries(&self) -> u32 {
+        self.entries
+    }
+}
+
+impl Cq {
+    /// The queue in the controller.
+    pub(crate) fn control(&self) -> &CqControl {
+        &self.control
+    }
+
+    /// Makes one whose ring is the process's.
+    pub(crate) fn for_user(
+        dev: &Device<Rdma>,
+        init: &CqInit,
+        notifier: &Arc<CqNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Rdma>,
+    ) -> Result<Self> {
+        let request: uabi::CreateCqRequest = udata.request()?;
+        let port = dev.port();
+        let log = request.log_entries;
+        let enough = 1u32
+            .checked_shl(log.into())
+            .is_some_and(|n| n >= init.entries);
+        if request.reserved != [0; 7] || !enough {
+            return Err(EINVAL);
+        }
+        let max = port.info().limits.max_log_cq;
+        let ring = UserRing::pin(dev, pins, request.ring.get(), log, LOG_ENTRY, max)?;
+        let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
+        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
+        let control =
+            port.create_user_cq(&ring.queue_ring(), doorbells.slot, init.vector, handler)?;
+        udata.respond(&uabi::CreateCqResponse {
+            doorbell: doorbells.response,
+            cqn: control.number().into(),
+            reserved: 0.into(),
+        })?;
+        Ok(Self {
+            control,
+            entries: init.entries,
+        })
+    }
+}
+
+/// Passes events on to users of the queue.
+struct Handler(Arc<CqNotifier>);
+
+impl CqHandler for Handler {
+    fn completion(&self) {
+        self.0.completion();
+    }
+
+    fn error(&self) {
+        self.0.event(Event::CqError);
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The RDMA device.
+
+use crate::{
+    address::Ah,
+    context::{Mapping, UserContext},
+    cq::Cq,
+    qp::{Qp, MAX_SGE},
+    region::{MemoryWindow, Region},
+    ring::PAGE_SIZES,
+    srq::Srq,
+};
+use kernel::{prelude::*, sync::Arc};
+use nk_rdma::{
+    AhAttributes, CqInit, CqNotifier, Device, DeviceAttributes, DeviceCaps, Driver, GidAttributes,
+    Keys, Pins, PortAttributes, PortSpeed, QpAttributes, QpCapabilities, QpInit, QpMask,
+    QpNotifier, Rereg, SrqAttributes, SrqInit, SrqNotifier, Udata, Umem, UserRegion,
+};
+use nupa_fabric::{Pd, Port};
+use nupa_proto::{
+    admin::DeviceLimits,
+    ident::{PCI_DEVICE_ID, PCI_REVISION, PCI_VENDOR_ID},
+    regs::{CAP_FLUSH, CAP_MEM_MGT, CAP_MW},
+    uabi,
+    wqe::{MAX_BLOCKS, MAX_MESSAGE},
+};
+
+/// The device's data.
+pub(crate) struct Rdma {
+    port: Port,
+}
+
+impl Rdma {
+    /// Data of a device on `port`.
+    pub(crate) fn new(port: Port) -> Self {
+        Self { port }
+    }
+
+    /// The port below.
+    pub(crate) fn port(&self) -> &Port {
+        &self.port
+    }
+}
+
+/// What the controller can do, for those who ask the RDMA core.
+fn device_caps(caps: u64) -> DeviceCaps {
+    const ALWAYS: DeviceCaps = DeviceCaps::CURR_QP_STATE_MOD
+        .with(DeviceCaps::PORT_ACTIVE_EVENT)
+        .with(DeviceCaps::SYS_IMAGE_GUID)
+        .with(DeviceCaps::RC_RNR_NAK_GEN);
+    const OPTIONAL: [(u64, DeviceCaps); 3] = [
+        (CAP_MEM_MGT, DeviceCaps::MEM_MGT_EXTENSIONS),
+        (
+            CAP_MW,
+            DeviceCaps::MEM_WINDOW.with(DeviceCaps::MEM_WINDOW_TYPE_2B),
+        ),
+        (
+            CAP_FLUSH,
+            DeviceCaps::FLUSH_GLOBAL
+                .with(DeviceCaps::FLUSH_PERSISTENT)
+                .with(DeviceCaps::ATOMIC_WRITE),
+        ),
+    ];
+    OPTIONAL
+        .iter()
+        .filter(|(cap, _)| caps & cap != 0)
+        .fold(ALWAYS, |all, (_, flags)| all.with(*flags))
+}
+
+/// Requests of the most blocks each that a send queue has room for, or that a receive queue has: what a program may
+/// ask for without knowing which of its requests are long.
+fn max_qp_wr(limits: &DeviceLimits) -> u32 {
+    let blocks = 1u32 << limits.max_log_sq.min(30);
+    let entries = 1u32 << limits.max_log_rq.min(30);
+    (blocks / MAX_BLOCKS as u32).min(entries)
+}
+
+impl Driver for Rdma {
+    type Context = UserContext;
+    type Mapping = Mapping;
+    type Pd = Arc<Pd>;
+    type Cq = Cq;
+    type Srq = Srq;
+    type Qp = Qp;
+    type Ah = Ah;
+    type Mr = Region;
+    type Mw = MemoryWindow;
+    type Dm = ();
+
+    const UVERBS_ABI: u32 = uabi::ABI_VERSION;
+
+    fn query_device(dev: &Device<Self>) -> DeviceAttributes {
+        let info = dev.port.info();
+        let limits = &info.limits;
+        let [major, minor, patch] = info.firmware;
+        let log2 = |log: u8| 1u32 << log.min(30);
+        DeviceAttributes {
+            firmware: u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch),
+            sys_image_guid: info.guid,
+            vendor: PCI_VENDOR_ID.into(),
+            part: PCI_DEVICE_ID.into(),
+            revision: PCI_REVISION.into(),
+            caps: device_caps(info.caps),
+            page_sizes: PAGE_SIZES,
+            max_mr_size: limits.max_mr_size.get(),
+            max_qp: limits.max_qp.get(),
+            max_qp_wr: max_qp_wr(limits),
+            max_send_sge: MAX_SGE,
+            max_recv_sge: MAX_SGE,
+            max_cq: limits.max_cq.get(),
+            max_cqe: log2(limits.max_log_cq),
+            max_mr: limits.max_mr.get(),
+            max_mw: limits.max_mr.get(),
+            max_pd: limits.max_pd.get(),
+            max_ah: i32::MAX as u32,
+            max_srq: limits.max_srq.get(),
+            max_srq_wr: log2(limits.max_log_srq),
+            max_srq_sge: MAX_SGE,
+            max_rd_atomic: limits.max_rd_atomic.get().into(),
+            max_fast_reg_pages: limits.max_fast_reg_pages.get(),
+            max_dm_size: 0,
+            cq_moderation: (u16::MAX, u16::MAX),
+        }
+    }
+
+    fn query_port(dev: &Device<Self>) -> PortAttributes {
+        let info = dev.port.info();
+        PortAttributes {
+            active: dev.netdev_active(),
+            gids: info.limits.max_gids.get().into(),
+            max_message: MAX_MESSAGE,
+            speed: PortSpeed::from_mbps(info.link_speed_mbps),
+        }
+    }
+
+    fn firmware(dev: &Device<Self>) -> [u16; 3] {
+        dev.port.info().firmware
+    }
+
+    fn add_gid(dev: &Device<Self>, gid: &GidAttributes) -> Result {
+        dev.port.set_gid(gid.index.into(), Some(gid.gid))
+    }
+
+    fn del_gid(dev: &Device<Self>, gid: &GidAttributes) {
+        // A controller that was lost has none.
+        let _ = dev.port.set_gid(gid.index.into(), None);
+    }
+
+    fn alloc_context(dev: &Device<Self>, udata: &mut Udata<'_, Self>) -> Result<UserContext> {
+        UserContext::new(dev, udata)
+    }
+
+    fn alloc_pd(dev: &Device<Self>) -> Result<Arc<Pd>> {
+        dev.port.alloc_pd()
+    }
+
+    fn reg_user_mr(
+        dev: &Device<Self>,
+        pd: &nk_rdma::Pd<Self>,
+        umem: &Umem,
+        region: &UserRegion,
+    ) -> Result<Region> {
+        Region::new(dev, pd, umem, region)
+    }
+
+    fn rereg_user_mr(mr: &nk_rdma::Mr<Self>, changes: &Rereg<'_, Self>) -> Result<Keys> {
+        mr.change(changes)
+    }
+
+    fn alloc_mw(dev: &Device<Self>, pd: &nk_rdma::Pd<Self>) -> Result<MemoryWindow> {
+        MemoryWindow::new(&dev.port, pd)
+    }
+
+    fn create_user_cq(
+        dev: &Device<Self>,
+        init: &CqInit,
+        notifier: &Arc<CqNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Cq> {
+        Cq::for_user(dev, init, notifier, pins, udata)
+    }
+
+    fn modify_cq(cq: &nk_rdma::Cq<Self>, count: u16, micros: u16) -> Result {
+        cq.control().set_moderation(micros, count)
+    }
+
+    fn create_user_srq(
+        dev: &Device<Self>,
+        init: &mut SrqInit<'_, Self>,
+        notifier: &Arc<SrqNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Srq> {
+        Srq::for_user(dev, init, notifier, pins, udata)
+    }
+
+    fn modify_srq(srq: &nk_rdma::Srq<Self>, limit: u32) -> Result {
+        srq.set_limit(limit)
+    }
+
+    fn query_srq(srq: &nk_rdma::Srq<Self>) -> Result<SrqAttributes> {
+        srq.query()
+    }
+
+    fn create_user_qp(
+        dev: &Device<Self>,
+        init: &mut QpInit<'_, Self>,
+        notifier: &Arc<QpNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Qp> {
+        Qp::for_user(dev, init, notifier, pins, udata)
+    }
+
+    fn modify_qp(
+        dev: &Device<Self>,
+        qp: &nk_rdma::Qp<Self>,
+        attributes: &QpAttributes,
+        mask: QpMask,
+    ) -> Result {
+        qp.modify(dev, attributes, mask)
+    }
+
+    fn query_qp(qp: &nk_rdma::Qp<Self>) -> Result<(QpAttributes, QpCapabilities, bool)> {
+        qp.query()
+    }
+
+    fn create_user_ah(
+        _dev: &Device<Self>,
+        address: &AhAttributes,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<Ah> {
+        Ah::for_user(address, udata)
+    }
+
+    fn query_ah(ah: &nk_rdma::Ah<Self>) -> AhAttributes {
+        ah.attributes
+    }
+}

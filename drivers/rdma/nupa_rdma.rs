@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The RDMA device on a NUPA fabric: verbs for programs and for the kernel, over the port of `nupa_fabric`.
+//!
+//! The kernel makes objects and checks what they are made of; programs use their queues without it. The RDMA core
+//! sees a RoCE v2 device whose port belongs to the network interface of the same PCI function.
+//!
+//! - `driver`: binds to the auxiliary device, registers `nupa_rdma%d`.
+//! - `device`: what the RDMA core asks of the device as a whole, and the way to the modules below.
+//! - `context`: a process's doorbell pages and what else it maps.
+//! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues.
+//! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
+//! - `address`: GIDs and address handles.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod address;
+mod context;
+mod cq;
+mod device;
+mod driver;
+mod qp;
+mod region;
+mod ring;
+mod srq;
+mod state;
+
+kernel::module_auxiliary_driver! {
+    type: driver::Driver,
+    name: "nupa_rdma",
+    authors: ["The NUPA developers"],
+    description: "RDMA device on a NUPA fabric",
+    license: "GPL v2",
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs.
+
+use crate::{
+    context::{UserContext, Wanted},
+    device::Rdma,
+    ring::UserRing,
+    srq::stride_ok,
+    state::State,
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
+};
+use nk_rdma::{
+    error::unsupported, Device, Event, Pins, QpCapabilities, QpInit, QpNotifier, QpType, QueuePair,
+    Udata,
+};
+use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QueueRing};
+use nupa_proto::{
+    admin::{self, QP_FLAG_SIGNAL_ALL},
+    uabi,
+    wqe::{BLOCK_SIZE, MAX_INLINE, MAX_RECV_SGE},
+};
+
+/// log2 of the bytes of a block of a send queue.
+const LOG_BLOCK: u8 = BLOCK_SIZE.trailing_zeros() as u8;
+/// Scatter/gather entries of a request.
+pub(crate) const MAX_SGE: u32 = MAX_RECV_SGE as u32;
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) object: nupa_fabric::Qp,
+    pub(crate) qp_type: QpType,
+    pub(crate) capabilities: QpCapabilities,
+    pub(crate) signal_all: bool,
+    pub(crate) handler: Arc<Handler>,
+    /// Held while the controller changes the pair.
+    pub(crate) state: Pin<KBox<Mutex<State>>>,
+}
+
+impl QueuePair for Qp {
+    fn number(&self) -> u32 {
+        self.object.number()
+    }
+}
+
+/// Refuses sizes that no queue pair can have.
+fn check(capabilities: &QpCapabilities) -> Result {
+    let fits = capabilities.max_send_sge <= MAX_SGE
+        && capabilities.max_recv_sge <= MAX_SGE
+        && capabilities.max_inline_data <= MAX_INLINE as u32;
+    if fits {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+/// The rings of a user's queue pair, pinned.
+struct UserRings {
+    send: UserRing,
+    recv: Option<UserRing>,
+}
+
+impl UserRings {
+    fn pin(
+        dev: &Device<Rdma>,
+        init: &QpInit<'_, Rdma>,
+        pins: &Pins,
+        request: &uabi::CreateQpRequest,
+    ) -> Result<Self> {
+        let limits = dev.port().info().limits;
+        let room = |log: u8, wanted| 1u32.checked_shl(log.into()).is_some_and(|n| n >= wanted);
+        if request.reserved != [0; 5]
+            || !room(request.log_send_blocks, init.capabilities.max_send_wr)
+        {
+            return Err(EINVAL);
+        }
+        let send = UserRing::pin(
+            dev,
+            pins,
+            request.send_ring.get(),
+            request.log_send_blocks,
+            LOG_BLOCK,
+            limits.max_log_sq,
+        )?;
+        if init.srq.is_some() {
+            return Ok(Self { send, recv: None });
+        }
+        if !stride_ok(request.log_recv_stride)
+            || !room(request.log_recv_entries, init.capabilities.max_recv_wr)
+        {
+            return Err(EINVAL);
+        }
+        let recv = UserRing::pin(
+            dev,
+            pins,
+            request.recv_ring.get(),
+            request.log_recv_entries,
+            request.log_recv_stride,
+            limits.max_log_rq,
+        )?;
+        Ok(Self {
+            send,
+            recv: Some(recv),
+        })
+    }
+}
+
+impl Qp {
+    /// Makes one whose rings are the process's.
+    pub(crate) fn for_user(
+        dev: &Device<Rdma>,
+        init: &QpInit<'_, Rdma>,
+        notifier: &Arc<QpNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Rdma>,
+    ) -> Result<Self> {
+        let qp_type = match init.qp_type {
+            QpType::Rc => admin::QpType::Rc,
+            QpType::Ud => admin::QpType::Ud,
+            QpType::Gsi => return Err(unsupported()),
+        };
+        if init.flags != 0 {
+            return Err(unsupported());
+        }
+        check(&init.capabilities)?;
+        let request: uabi::CreateQpRequest = udata.request()?;
+        let rings = UserRings::pin(dev, init, pins, &request)?;
+        let wanted = match init.srq {
+            Some(_) => Wanted::Send,
+            None => Wanted::Pair,
+        };
+        let doorbells = UserContext::doorbells(udata.context()?, wanted)?;
+        let handler = Arc::new(Handler::new(notifier.clone()), GFP_KERNEL)?;
+        let parameters = QpParameters {
+            qp_type,
+            flags: if init.signal_all {
+                QP_FLAG_SIGNAL_ALL
+            } else {
+                0
+            },
+            pd: init.pd,
+            send_cq: init.send_cq.control(),
+            recv_cq: init.recv_cq.control(),
+            srq: init.srq.map(|srq| srq.object()),
+            send: rings.send.queue_ring(),
+            recv: rings
+                .recv
+                .as_ref()
+                .map_or(QueueRing::default(), UserRing::queue_ring),
+            slot: doorbells.slot,
+            recv_slot: doorbells.recv_slot,
+        };
+        let object = dev.port().create_user_qp(parameters, handler.clone())?;
+        udata.respond(&uabi::CreateQpResponse {
+            doorbell: doorbells.response,
+        })?;
+        Ok(Self {
+            object,
+            qp_type: init.qp_type,
+            capabilities: init.capabilities,
+            signal_all: init.signal_all,
+            handler,
+            state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL)?,
+        })
+    }
+}
+
+/// Passes events on to users of the pair.
+pub(crate) struct Handler {
+    notifier: Arc<QpNotifier>,
+    /// Whether they want to hear of a drained send queue.
+    sqd_notify: Atomic<bool>,
+}
+
+impl Handler {
+    fn new(notifier: Arc<QpNotifier>) -> Self {
+        Self {
+            notifier,
+            sqd_notify: Atomic::new(false),
+        }
+    }
+
+    /// Sets whether users of the pair hear of a drained send queue.
+    pub(crate) fn set_sqd_notify(&self, wanted: bool) {
+        self.sqd_notify.store(wanted, Relaxed);
+    }
+}
+
+impl EventHandler for Handler {
+    fn event(&self, event: ObjectEvent) {
+        let event = match event {
+            ObjectEvent::QpFatal => Event::QpFatal,
+            ObjectEvent::QpAccess => Event::QpAccess,
+            ObjectEvent::LastWqe => Event::LastWqe,
+            ObjectEvent::CommEstablished => Event::CommEstablished,
+            ObjectEvent::SqDrained if self.sqd_notify.load(Relaxed) => Event::SqDrained,
+            _ => return,
+        };
+        self.notifier.event(event);
+    }
+}

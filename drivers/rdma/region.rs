@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory regions and memory windows.
+
+use crate::{access::region_rights, device::Rdma, ring::page_array};
+use kernel::{prelude::*, sync::Arc};
+use nk_rdma::{Device, Keys, MemoryKeys, Pd, Rereg, Umem, UserRegion};
+use nupa_fabric::{Mr, Port};
+use nupa_proto::admin::{CreateMr, KeyKind, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD};
+
+/// A memory region.
+pub(crate) struct Region {
+    port: Port,
+    object: Arc<Mr>,
+}
+
+impl MemoryKeys for Region {
+    fn keys(&self) -> Keys {
+        keys(self.object.key())
+    }
+}
+
+/// The controller's keys are good for both.
+fn keys(key: u32) -> Keys {
+    Keys {
+        local: key,
+        remote: key,
+    }
+}
+
+impl Region {
+    /// Registers pinned memory.
+    pub(crate) fn new(
+        dev: &Device<Rdma>,
+        pd: &Pd<Rdma>,
+        umem: &Umem,
+        region: &UserRegion,
+    ) -> Result<Self> {
+        let access = region_rights(region.access)?;
+        let pages = page_array(dev.port(), umem, region.iova)?;
+        let parameters = CreateMr {
+            pages: pages.list(),
+            iova: region.iova.into(),
+            len: region.len.into(),
+            access: access.into(),
+            ..CreateMr::default()
+        };
+        Ok(Self {
+            port: dev.port().clone(),
+            object: dev.port().create_mr(pd, &parameters)?,
+        })
+    }
+
+    /// Changes what `changes` says, at once.
+    pub(crate) fn change(&self, changes: &Rereg<'_, Rdma>) -> Result<Keys> {
+        let mut mask = 0;
+        let mut parameters = CreateMr::default();
+        let mut pages = None;
+        if let Some((umem, iova, len)) = changes.memory {
+            let list = &*pages.insert(page_array(&self.port, umem, iova)?);
+            parameters.pages = list.list();
+            parameters.iova = iova.into();
+            parameters.len = len.into();
+            mask |= MR_MASK_PAGES;
+        }
+        if let Some(access) = changes.access {
+            parameters.access = region_rights(access)?.into();
+            mask |= MR_MASK_ACCESS;
+        }
+        if changes.pd.is_some() {
+            mask |= MR_MASK_PD;
+        }
+        let pd = changes.pd.map(|pd| &**pd);
+        self.object.modify(mask, pd, &parameters).map(keys)
+    }
+}
+
+/// A memory window of type 2B.
+pub(crate) struct MemoryWindow(Arc<Mr>);
+
+impl MemoryKeys for MemoryWindow {
+    fn keys(&self) -> Keys {
+        keys(self.0.key())
+    }
+}
+
+impl MemoryWindow {
+    /// Makes a window that is not bound yet.
+    pub(crate) fn new(port: &Port, pd: &Pd<Rdma>) -> Result<Self> {
+        Ok(Self(port.alloc_key(pd, KeyKind::Window, 0)?))
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues.
+
+use crate::{
+    context::{UserContext, Wanted},
+    device::Rdma,
+    ring::UserRing,
+};
+use kernel::{prelude::*, sync::Arc};
+use nk_rdma::{Device, Event, Pins, SrqAttributes, SrqInit, SrqNotifier, Udata};
+use nupa_fabric::{EventHandler, ObjectEvent};
+use nupa_proto::{
+    uabi,
+    wqe::{MAX_RECV_SGE, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
+};
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    object: nupa_fabric::Srq,
+    attributes: SrqAttributes,
+}
+
+/// Whether a process may have receive entries of so many bytes (log2).
+pub(crate) fn stride_ok(log_stride: u8) -> bool {
+    1usize
+        .checked_shl(log_stride.into())
+        .is_some_and(|bytes| (MIN_RECV_STRIDE..=MAX_RECV_STRIDE).contains(&bytes))
+}
+
+impl Srq {
+    /// The queue in the controller.
+    pub(crate) fn object(&self) -> &nupa_fabric::Srq {
+        &self.object
+    }
+
+    /// Makes one whose ring is the process's.
+    pub(crate) fn for_user(
+        dev: &Device<Rdma>,
+        init: &SrqInit<'_, Rdma>,
+        notifier: &Arc<SrqNotifier>,
+        pins: &Pins,
+        udata: &mut Udata<'_, Rdma>,
+    ) -> Result<Self> {
+        let request: uabi::CreateSrqRequest = udata.request()?;
+        let attributes = init.attributes;
+        let log = request.log_entries;
+        let enough = 1u32
+            .checked_shl(log.into())
+            .is_some_and(|n| n >= attributes.max_wr);
+        let fits = attributes.max_sge <= MAX_RECV_SGE as u32 && stride_ok(request.log_stride);
+        if request.reserved != [0; 6] || !enough || !fits {
+            return Err(EINVAL);
+        }
+        let max = dev.port().info().limits.max_log_srq;
+        let stride = request.log_stride;
+        let ring = UserRing::pin(dev, pins, request.ring.get(), log, stride, max)?;
+        let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
+        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
+        let object =
+            dev.port()
+                .create_user_srq(init.pd, &ring.queue_ring(), 0, doorbells.slot, handler)?;
+        if attributes.limit != 0 {
+            object.set_limit(attributes.limit)?;
+        }
+        udata.respond(&uabi::CreateSrqResponse {
+            doorbell: doorbells.response,
+            srqn: object.number().into(),
+            reserved: 0.into(),
+        })?;
+        Ok(Self { object, attributes })
+    }
+
+    /// Sets the limit below which an event comes.
+    pub(crate) fn set_limit(&self, limit: u32) -> Result {
+        if limit > self.attributes.max_wr {
+            return Err(EINVAL);
+        }
+        self.object.set_limit(limit)
+    }
+
+    /// Sizes, and the limit as it is now.
+    pub(crate) fn query(&self) -> Result<SrqAttributes> {
+        Ok(SrqAttributes {
+            limit: self.object.query()?.limit.get(),
+            ..self.attributes
+        })
+    }
+}
+
+/// Passes events on to users of the queue.
+struct Handler(Arc<SrqNotifier>);
+
+impl EventHandler for Handler {
+    fn event(&self, event: ObjectEvent) {
+        match event {
+            ObjectEvent::SrqLimit => self.0.event(Event::SrqLimit),
+            ObjectEvent::SrqFatal => self.0.event(Event::SrqError),
+            _ => {}
+        }
+    }
+}

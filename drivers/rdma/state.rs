@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How queue pairs change: the state diagram and attributes of the InfiniBand specification, as the controller knows
+//! them.
+
+use crate::{access::rights, address::node_of, device::Rdma, qp::Qp};
+use kernel::prelude::*;
+use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
+use nupa_proto::admin::{
+    ModifyQp, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR,
+    QP_MASK_STATE, RNR_FOREVER,
+};
+
+/// What is known of a queue pair besides what the controller knows.
+#[derive(Default)]
+pub(crate) struct State {
+    /// As last set. The state may have changed since, by errors.
+    attributes: QpAttributes,
+}
+
+/// Value of `rnr_retry` that stands for no limit.
+const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Codes of `min_rnr_timer` in microseconds (InfiniBand volume 1, table 45).
+const RNR_TIMER_US: [u32; 32] = [
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+    5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
+    245_760, 327_680, 491_520,
+];
+
+/// How long the controller is to wait for a receive entry of the peer: as long as `rnr_retry` retries would take if
+/// the peer had the same timer.
+fn rnr_timeout_us(attributes: &QpAttributes) -> u32 {
+    if attributes.rnr_retry >= RNR_RETRY_FOREVER {
+        return RNR_FOREVER;
+    }
+    let timer = RNR_TIMER_US.get(usize::from(attributes.min_rnr_timer));
+    timer.map_or(0, |us| {
+        us.saturating_mul(u32::from(attributes.rnr_retry) + 1)
+    })
+}
+
+/// Refuses attributes that no queue pair of this device can have.
+fn check(dev: &Device<Rdma>, attributes: &QpAttributes, mask: QpMask) -> Result {
+    if mask.has(QpMask::ALT_PATH) || mask.has(QpMask::CAP) {
+        return Err(unsupported());
+    }
+    let max_rd_atomic = dev.port().info().limits.max_rd_atomic.get();
+    let wrong = [
+        mask.has(QpMask::PORT) && attributes.port != 1,
+        mask.has(QpMask::PKEY_INDEX) && attributes.pkey_index != 0,
+        // `enum ib_mtu`: 256 to 4096 bytes.
+        mask.has(QpMask::PATH_MTU) && !(1..=5).contains(&attributes.path_mtu),
+        mask.has(QpMask::MAX_RD_ATOMIC) && u16::from(attributes.max_rd_atomic) > max_rd_atomic,
+        mask.has(QpMask::MAX_DEST_RD_ATOMIC)
+            && u16::from(attributes.max_dest_rd_atomic) > max_rd_atomic,
+        mask.has(QpMask::MIN_RNR_TIMER) && attributes.min_rnr_timer > 31,
+        mask.has(QpMask::RNR_RETRY) && attributes.rnr_retry > RNR_RETRY_FOREVER,
+        mask.has(QpMask::RETRY_CNT) && attributes.retry_count > 7,
+        mask.has(QpMask::AV) && attributes.address.is_none(),
+    ];
+    if wrong.contains(&true) {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+impl Qp {
+    /// Changes those attributes that `mask` names.
+    pub(crate) fn modify(
+        &self,
+        dev: &Device<Rdma>,
+        attributes: &QpAttributes,
+        mask: QpMask,
+    ) -> Result {
+        check(dev, attributes, mask)?;
+        let mut state = self.state.lock();
+        let mut next = state.attributes;
+        next.take(attributes, mask);
+        let current = self.current_state(state.attributes.state)?;
+        if mask.has(QpMask::CUR_STATE) && attributes.cur_state != current {
+            return Err(EINVAL);
+        }
+        next.state = match mask.has(QpMask::STATE) {
+            true => attributes.state,
+            false => current,
+        };
+        if !QpAttributes::transition_ok(current, next.state, self.qp_type, mask) {
+            return Err(EINVAL);
+        }
+        self.handler.set_sqd_notify(next.sqd_notify);
+        let command = self.command(dev, &next, mask)?;
+        if command.mask.get() != 0 {
+            self.object.modify(&command)?;
+        }
+        state.attributes = match next.state {
+            QpState::Reset => QpAttributes::default(),
+            _ => next,
+        };
+        Ok(())
+    }
+
+    /// The state that the controller has the pair in, which was `last` when somebody set it.
+    fn current_state(&self, last: QpState) -> Result<QpState> {
+        match last {
+            // The pair leaves these when it is told to only.
+            QpState::Reset | QpState::Init | QpState::Err => Ok(last),
+            _ => QpState::try_from(u32::from(self.object.query()?.state)),
+        }
+    }
+
+    /// The command that makes the pair what `next` says, as far as `mask` goes.
+    fn command(&self, dev: &Device<Rdma>, next: &QpAttributes, mask: QpMask) -> Result<ModifyQp> {
+        let mut command = ModifyQp::default();
+        let mut changed = 0;
+        if mask.has(QpMask::STATE) {
+            changed |= QP_MASK_STATE;
+            command.state = next.state as u8;
+        }
+        match self.qp_type {
+            QpType::Rc => changed |= connection(dev, next, mask, &mut command)?,
+            QpType::Ud | QpType::Gsi => {
+                if mask.has(QpMask::QKEY) {
+                    changed |= QP_MASK_QKEY;
+                    command.qkey = next.qkey.into();
+                }
+            }
+        }
+        command.mask = changed.into();
+        Ok(command)
+    }
+
+    /// Attributes as they are now, sizes, and whether all send requests are signaled.
+    pub(crate) fn query(&self) -> Result<(QpAttributes, QpCapabilities, bool)> {
+        let state = self.state.lock();
+        let mut attributes = state.attributes;
+        attributes.state = self.current_state(attributes.state)?;
+        attributes.cur_state = attributes.state;
+        Ok((attributes, self.capabilities, self.signal_all))
+    }
+}
+
+/// Fills in what a connected pair has; returns which fields those are.
+fn connection(
+    dev: &Device<Rdma>,
+    next: &QpAttributes,
+    mask: QpMask,
+    command: &mut ModifyQp,
+) -> Result<u32> {
+    let mut changed = 0;
+    if let Some(address) = next.address.filter(|_| mask.has(QpMask::AV)) {
+        let node = node_of(&address.dmac)?;
+        changed |= QP_MASK_REMOTE;
+        command.remote_node = node.into();
+        command.remote_qpn = next.dest_qpn.into();
+        command.remote_epoch = dev.port().peer_epoch(node)?.into();
+    }
+    if mask.has(QpMask::ACCESS_FLAGS) {
+        changed |= QP_MASK_ACCESS;
+        command.access = rights(next.access).into();
+    }
+    if mask.has(QpMask::MIN_RNR_TIMER) || mask.has(QpMask::RNR_RETRY) {
+        changed |= QP_MASK_RNR;
+        command.rnr_timeout_us = rnr_timeout_us(next).into();
+    }
+    if mask.has(QpMask::MAX_RD_ATOMIC) || mask.has(QpMask::MAX_DEST_RD_ATOMIC) {
+        changed |= QP_MASK_RD_ATOMIC;
+        command.max_rd_atomic = next.max_rd_atomic;
+        command.max_dest_rd_atomic = next.max_dest_rd_atomic;
+    }
+    Ok(changed)
+}
