@@ -25,18 +25,36 @@ pub(crate) enum Purpose {
     Destination,
 }
 
-/// Checks one scatter/gather entry of a queue pair.
+/// Whose local keys are used: those of a queue pair, or of a shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyHolder {
+    /// Its protection domain.
+    pub(crate) pd: u32,
+    /// It may use [`DMA_LKEY`].
+    privileged: bool,
+}
+
+impl KeyHolder {
+    /// `flags`: `QP_FLAG_*`.
+    #[inline(always)]
+    pub(crate) fn new(pd: u32, flags: u8) -> Self {
+        let privileged = flags & QP_FLAG_PRIVILEGED != 0;
+        Self { pd, privileged }
+    }
+}
+
+/// Checks one scatter/gather entry.
 #[inline(always)]
-pub(crate) fn local<S: Storage, P>(
+pub(crate) fn local<S: Storage>(
     regions: &Regions<S>,
-    pair: &QueuePair<P>,
+    holder: KeyHolder,
     sge: &Sge,
     purpose: Purpose,
 ) -> Result<Span, Refusal> {
     let refused = |check| Refusal::new(WcStatus::LocalProtection, check);
     let (addr, len, key) = (sge.addr.get(), sge.len.get(), sge.lkey.get());
     if key == DMA_LKEY {
-        if pair.flags & QP_FLAG_PRIVILEGED == 0 {
+        if !holder.privileged {
             return Err(refused(Check::LocalKey));
         }
         addr.checked_add(u64::from(len))
@@ -46,7 +64,7 @@ pub(crate) fn local<S: Storage, P>(
     let number = key_index(key);
     let region = regions
         .get(number)
-        .filter(|region| region.key == key && region.pd == pair.pd);
+        .filter(|region| region.key == key && region.pd == holder.pd);
     let region = region.ok_or(refused(Check::LocalKey))?;
     let needed = match purpose {
         Purpose::Source => LOCAL_READ,

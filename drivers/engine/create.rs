@@ -209,7 +209,7 @@ impl<S: Storage> Node<S> {
         let raw = |qpn| {
             pairs
                 .get(qpn)
-                .is_some_and(|p| p.kind == QpType::Raw && p.recv.ring.is_some())
+                .is_some_and(|p| p.kind == QpType::Raw && p.has_recv())
         };
         spread.set(platform.memory(), body, raw)
     }

@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Creation and destruction of queue pairs, and what of their state concerns one node only.
+//! Creation and destruction of queue pairs.
 
 use crate::{
     hal::Platform,
     list::Links,
     node::Node,
-    qp::{QueuePair, RecvSide, Remote, SendSide, Wait},
+    qp::{QueuePair, RecvSide, SendSide, Wait},
+    recv_queue::RecvQueue,
     ring::Ring,
-    slots::{clear, Owner},
+    slots::Owner,
     storage::Storage,
 };
 use nupa_proto::{
     admin::{
-        CreateQp, ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, QP_FLAG_PRIVILEGED,
-        QP_FLAG_SIGNAL_ALL, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_REMOTE, QP_MASK_RNR,
-        QP_MASK_STATE, RNR_FOREVER,
+        CreateQp, PageList, QpStateCode, QpType, QP_FLAG_GSI, QP_FLAG_PRIVILEGED,
+        QP_FLAG_SIGNAL_ALL, QP_FLAG_SRQ, RNR_FOREVER,
     },
     doorbell::SLOT_NONE,
+    ident::{GSI_QKEY, GSI_QPN},
     status::AdminStatus,
     wqe::{BLOCK_SIZE, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
 };
-use zerocopy::little_endian::U32;
 
 /// All flags of a queue pair.
-const FLAGS: u8 = QP_FLAG_PRIVILEGED | QP_FLAG_SIGNAL_ALL;
-/// All bits of a modification's mask. UD, and with it the queue key, is not offered.
-const MASK: u32 = QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_ACCESS | QP_MASK_RNR;
+const FLAGS: u8 = QP_FLAG_PRIVILEGED | QP_FLAG_SIGNAL_ALL | QP_FLAG_GSI | QP_FLAG_SRQ;
 
 impl<S: Storage> Node<S> {
     /// Creates a queue pair in the reset state. A side whose doorbell slot is `SLOT_NONE` does not exist.
@@ -35,14 +33,11 @@ impl<S: Storage> Node<S> {
         body: &CreateQp,
     ) -> Result<u32, AdminStatus> {
         let kind = QpType::try_from(body.qp_type).map_err(|_| AdminStatus::InvalidField)?;
-        if kind == QpType::Ud {
-            return Err(AdminStatus::Unsupported);
-        }
-        if body.flags & !FLAGS != 0 || body.reserved != [0; 3] || body.srqn.get() != 0 {
-            return Err(AdminStatus::InvalidField);
-        }
+        check_flags(kind, body)?;
         let (pd, page) = (body.pd.get(), body.doorbell_page.get());
         self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        let gsi = body.flags & QP_FLAG_GSI != 0;
+        let rd_atomic = self.limits().max_rd_atomic;
         let pair = QueuePair {
             kind,
             state: QpStateCode::Reset,
@@ -52,12 +47,16 @@ impl<S: Storage> Node<S> {
             recv: self.recv_side(platform, body)?,
             page,
             remote: None,
+            established: false,
             access: 0,
+            qkey: if gsi { GSI_QKEY } else { 0 },
             rnr_timeout_us: RNR_FOREVER,
+            max_rd_atomic: rd_atomic,
+            max_dest_rd_atomic: rd_atomic,
             windows: 0,
             links: Links::default(),
         };
-        if pair.send.slot == pair.recv.slot {
+        if body.sq_slot == body.rq_slot && !(pair.send.ring.is_none() && pair.has_recv()) {
             return Err(AdminStatus::InvalidField);
         }
         self.add_pair(platform, pair)
@@ -95,36 +94,44 @@ impl<S: Storage> Node<S> {
         body: &CreateQp,
     ) -> Result<RecvSide<S::Pages>, AdminStatus> {
         let (cqn, slot) = (body.recv_cqn.get(), body.rq_slot.get());
-        let ring = match slot {
-            SLOT_NONE => None,
-            _ => {
-                self.completions.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
-                self.slots.check(platform, body.doorbell_page.get(), slot)?;
-                Some(self.recv_ring(platform, body)?)
+        let srqn = (body.flags & QP_FLAG_SRQ != 0).then_some(body.srqn.get());
+        let queue = match (srqn, slot) {
+            (Some(srqn), _) => {
+                self.shared.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
+                None
+            }
+            (None, SLOT_NONE) => None,
+            (None, _) => {
+                let page = body.doorbell_page.get();
+                self.slots.check(platform, page, slot)?;
+                let ring = self.recv_ring(platform, &body.rq, body.log_rq, body.log_rq_stride)?;
+                Some(RecvQueue::new(ring, page, slot))
             }
         };
+        if queue.is_some() || srqn.is_some() {
+            self.completions.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
+        }
         Ok(RecvSide {
-            ring,
+            queue,
+            srqn,
             cqn,
-            slot,
-            index: 0,
-            posted: 0,
-            wanted: false,
             stalled: false,
         })
     }
 
-    fn recv_ring(
+    /// Takes the memory of a ring of receive entries over.
+    pub(crate) fn recv_ring(
         &self,
         platform: &impl Platform,
-        body: &CreateQp,
+        list: &PageList,
+        log_entries: u8,
+        log_stride: u8,
     ) -> Result<Ring<S::Pages>, AdminStatus> {
-        let log_stride = body.log_rq_stride;
         let stride = 1usize.checked_shl(u32::from(log_stride)).unwrap_or(0);
         if !(MIN_RECV_STRIDE..=MAX_RECV_STRIDE).contains(&stride) {
             return Err(AdminStatus::InvalidField);
         }
-        self.make_ring(platform, &body.rq, body.log_rq, log_stride)
+        self.make_ring(platform, list, log_entries, log_stride)
     }
 
     fn add_pair(
@@ -132,15 +139,19 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         pair: QueuePair<S::Pages>,
     ) -> Result<u32, AdminStatus> {
-        let (page, send, recv, pd) = (pair.page, pair.send.slot, pair.recv.slot, pair.pd);
-        let cqns = [
-            pair.send.ring.is_some().then_some(pair.send.cqn),
-            pair.recv.ring.is_some().then_some(pair.recv.cqn),
-        ];
-        let qpn = self
-            .pairs
-            .insert(|_| pair)
-            .map_err(|_| AdminStatus::NoResources)?;
+        let (page, pd, gsi) = (pair.page, pair.pd, pair.flags & QP_FLAG_GSI != 0);
+        let (send, recv) = (pair.send.slot, pair.recv.slot());
+        let (cqns, srqn) = (pair.cqns(), pair.recv.srqn);
+        let qpn = if gsi {
+            if self.pairs.get(GSI_QPN).is_some() {
+                return Err(AdminStatus::Busy);
+            }
+            let added = self.pairs.insert_reserved(GSI_QPN, pair);
+            added.map(|()| GSI_QPN)
+        } else {
+            self.pairs.insert(|_| pair)
+        };
+        let qpn = qpn.map_err(|_| AdminStatus::NoResources)?;
         let claimed = [(send, Owner::Send(qpn)), (recv, Owner::Recv(qpn))]
             .into_iter()
             .filter(|(slot, _)| *slot != SLOT_NONE)
@@ -154,6 +165,7 @@ impl<S: Storage> Node<S> {
         for cqn in cqns.into_iter().flatten() {
             self.count_user(cqn, 1);
         }
+        self.count_shared_user(srqn, 1);
         self.use_domain(pd);
         Ok(qpn)
     }
@@ -161,6 +173,12 @@ impl<S: Storage> Node<S> {
     fn count_user(&mut self, cqn: u32, change: i32) {
         if let Some(queue) = self.completions.get_mut(cqn) {
             queue.users = queue.users.saturating_add_signed(change);
+        }
+    }
+
+    fn count_shared_user(&mut self, srqn: Option<u32>, change: i32) {
+        if let Some(srq) = srqn.and_then(|srqn| self.shared.get_mut(srqn)) {
+            srq.users = srq.users.saturating_add_signed(change);
         }
     }
 
@@ -180,103 +198,27 @@ impl<S: Storage> Node<S> {
         for slot in pair.slots() {
             self.slots.release(pair.page, slot);
         }
-        if pair.send.ring.is_some() {
-            self.count_user(pair.send.cqn, -1);
+        for cqn in pair.cqns().into_iter().flatten() {
+            self.count_user(cqn, -1);
         }
-        if pair.recv.ring.is_some() {
-            self.count_user(pair.recv.cqn, -1);
-        }
+        self.count_shared_user(pair.recv.srqn, -1);
         self.release_domain(pair.pd);
         Ok(())
     }
-
-    /// Reads state and indices of a queue pair.
-    pub fn query_qp(&self, qpn: u32) -> Result<QpState, AdminStatus> {
-        let pair = self.pairs.get(qpn).ok_or(AdminStatus::NoSuchObject)?;
-        Ok(QpState {
-            state: pair.state.to_wire(),
-            sq_index: U32::new(pair.send.index),
-            rq_index: U32::new(pair.recv.index),
-            ..QpState::default()
-        })
-    }
-
-    /// Changes a queue pair's attributes and state; what follows from the new state is the engine's to do.
-    pub(crate) fn change_qp(
-        &mut self,
-        platform: &impl Platform,
-        body: &ModifyQp,
-    ) -> Result<(), AdminStatus> {
-        let (qpn, mask) = (body.qpn.get(), body.mask.get());
-        let state = requested_state(body)?;
-        let pair = self.pairs.get_mut(qpn).ok_or(AdminStatus::NoSuchObject)?;
-        pair.check_change(mask, state)?;
-        if mask & QP_MASK_REMOTE != 0 {
-            pair.remote = Some(Remote {
-                node: body.remote_node.get(),
-                qpn: body.remote_qpn.get(),
-                epoch: body.remote_epoch.get(),
-            });
-        }
-        if mask & QP_MASK_ACCESS != 0 {
-            pair.access = body.access.get();
-        }
-        if mask & QP_MASK_RNR != 0 {
-            pair.rnr_timeout_us = body.rnr_timeout_us.get();
-        }
-        if let Some(state) = state {
-            self.enter(platform, qpn, state);
-        }
-        Ok(())
-    }
-
-    fn enter(&mut self, platform: &impl Platform, qpn: u32, state: QpStateCode) {
-        self.unpark(qpn);
-        let Some(pair) = self.pairs.get_mut(qpn) else {
-            return;
-        };
-        pair.state = state;
-        if state == QpStateCode::Reset {
-            pair.clear();
-            for slot in pair.slots() {
-                clear(platform, pair.page, slot);
-            }
-        }
-    }
 }
 
-/// Checks a modification by itself; returns the new state, if there is to be one.
-fn requested_state(body: &ModifyQp) -> Result<Option<QpStateCode>, AdminStatus> {
-    let mask = body.mask.get();
-    if mask & QP_MASK_QKEY != 0 {
-        return Err(AdminStatus::Unsupported);
-    }
-    if mask & !MASK != 0 || body.reserved != 0 || body.access.get() & !ACCESS_ALL != 0 {
-        return Err(AdminStatus::InvalidField);
-    }
-    if mask & QP_MASK_STATE == 0 {
-        return Ok(None);
-    }
-    let state = QpStateCode::try_from(body.state);
-    state.map(Some).map_err(|_| AdminStatus::InvalidField)
-}
-
-impl<P> QueuePair<P> {
-    /// Checks a modification against kind and state.
-    fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
-        let connects = mask & QP_MASK_REMOTE != 0;
-        if connects && self.kind != QpType::Rc {
-            return Err(AdminStatus::InvalidField);
-        }
-        if connects && !matches!(self.state, QpStateCode::Reset | QpStateCode::Init) {
-            return Err(AdminStatus::InvalidState);
-        }
-        let Some(state) = state else { return Ok(()) };
-        let needs_peer = state == QpStateCode::Rtr && self.kind == QpType::Rc;
-        let connected = connects || self.remote.is_some();
-        if !self.may_go_to(state) || (needs_peer && !connected) {
-            return Err(AdminStatus::InvalidState);
-        }
+/// Whether kind, flags and reserved fields of a new queue pair go together.
+fn check_flags(kind: QpType, body: &CreateQp) -> Result<(), AdminStatus> {
+    let has = |flag| body.flags & flag != 0;
+    let valid = body.flags & !FLAGS == 0
+        && body.reserved == [0; 3]
+        && (kind == QpType::Ud || !has(QP_FLAG_GSI))
+        && (kind != QpType::Raw || !has(QP_FLAG_SRQ))
+        && (has(QP_FLAG_SRQ) || body.srqn.get() == 0)
+        && (body.rq_slot.get() == SLOT_NONE || !has(QP_FLAG_SRQ));
+    if valid {
         Ok(())
+    } else {
+        Err(AdminStatus::InvalidField)
     }
 }

@@ -93,6 +93,7 @@ impl Engine {
                 }
             }
             Some(Owner::Recv(qpn)) => self.replenished(fabric, id, qpn),
+            Some(Owner::Shared(srqn)) => self.replenished_shared(fabric, id, srqn),
             Some(Owner::Consumer) | None => {}
         }
     }
@@ -108,7 +109,10 @@ impl Engine {
         pair.recv.stalled = false;
         if pair.state == QpStateCode::Err {
             node.flush(platform, qpn, &mut self.descriptor);
-        } else if core::mem::take(&mut pair.recv.wanted) {
+            return;
+        }
+        let queue = pair.recv.queue.as_mut();
+        if queue.is_some_and(|queue| core::mem::take(&mut queue.wanted)) {
             self.wake(fabric, id, qpn);
             self.take_turns(fabric);
         }
@@ -197,7 +201,11 @@ impl Engine {
             .and_then(|(node, _)| node.pairs.get(qpn));
         let stalled = frame && there.is_some_and(|pair| pair.recv.stalled);
         let source = self.request.source;
-        let wait = Wait::Buffers { node: target, qpn };
+        let wait = Wait::Buffers {
+            node: target,
+            qpn,
+            srqn: there.and_then(|pair| pair.recv.srqn),
+        };
         if let Some((node, platform)) = fabric.node_mut(source.node).filter(|_| !stalled) {
             if node.wait_for_buffers(platform, source.qpn, wait) {
                 return true;

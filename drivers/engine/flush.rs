@@ -2,7 +2,7 @@
 //! The error state: everything that is posted completes with a flush error.
 
 use crate::{
-    check::Check, descriptor::Descriptor, hal::Platform, node::Node, qp::QueuePair,
+    check::Check, descriptor::Descriptor, hal::Platform, node::Node, recv_queue::RecvQueue,
     storage::Storage,
 };
 use nupa_proto::{
@@ -76,17 +76,17 @@ impl<S: Storage> Node<S> {
     /// Takes one receive entry off a queue pair in the error state.
     fn flush_receive(&mut self, platform: &impl Platform, qpn: u32) -> Option<Cqe> {
         let pair = self.pairs.get_mut(qpn)?;
-        if pair.state != QpStateCode::Err || pair.recv.ring.is_none() {
+        if pair.state != QpStateCode::Err {
             return None;
         }
-        let posted = |pair: &mut QueuePair<_>| pair.is_posted(platform, pair.recv.index).ok();
-        let more = posted(pair)? || (pair.want_entries(platform) && posted(pair)?);
+        let queue = pair.recv.queue.as_mut()?;
+        let posted = |queue: &mut RecvQueue<_>| queue.is_posted(platform, queue.index).ok();
+        let more = posted(queue)? || (queue.want_entries(platform) && posted(queue)?);
         if !more {
             return None;
         }
-        let wr_id = pair.entry_id(platform.memory(), pair.recv.index);
-        pair.recv.index = pair.recv.index.wrapping_add(1);
-        let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, pair.recv.index);
+        let wr_id = queue.discard(platform.memory());
+        let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, queue.index);
         entry.buffers = U16::new(1);
         Some(entry)
     }

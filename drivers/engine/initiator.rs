@@ -147,8 +147,9 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
             Opcode::Read => Purpose::Destination,
             _ => Purpose::Source,
         };
+        let holder = self.holder();
         for sge in descriptor.sges(&header) {
-            let span = local::<S, _>(regions, self, sge, purpose)?;
+            let span = local::<S>(regions, holder, sge, purpose)?;
             let pushed = request.local.push(span);
             pushed.map_err(|_| Refusal::new(WcStatus::LocalLength, Check::Length))?;
         }

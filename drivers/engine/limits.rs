@@ -26,20 +26,29 @@ pub struct Limits {
     pub max_fast_reg_pages: u32,
     /// log2 of the entries of any ring.
     pub max_log_ring: u8,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Entries of the GID table.
+    pub max_gids: u16,
+    /// READs, atomics and flushes in flight per queue pair, as initiator and as target.
+    pub max_rd_atomic: u8,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_qp: 4096,
-            max_cq: 4096,
+            max_qp: 65536,
+            max_cq: 65536,
             max_eq: 65,
-            max_mr: 65536,
-            max_pd: 1024,
+            max_mr: 1 << 17,
+            max_pd: 65536,
             max_mr_size: 1 << 40,
             max_pages: 1 << 26,
             max_fast_reg_pages: 1024,
-            max_log_ring: 16,
+            max_log_ring: 17,
+            max_srq: 65536,
+            max_gids: 256,
+            max_rd_atomic: 16,
         }
     }
 }
@@ -61,7 +70,10 @@ impl Limits {
             max_rx_addresses: U16::new(MAX_ADDRESSES as u16),
             rss_entries: U16::new(RSS_ENTRIES as u16),
             max_fast_reg_pages: U32::new(self.max_fast_reg_pages),
-            max_rd_atomic: U16::new(u16::MAX),
+            max_rd_atomic: U16::new(u16::from(self.max_rd_atomic)),
+            max_gids: U16::new(self.max_gids),
+            max_srq: U32::new(self.max_srq),
+            max_log_srq: self.max_log_ring,
             ..DeviceLimits::default()
         }
     }

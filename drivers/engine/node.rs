@@ -13,12 +13,14 @@ use crate::{
     qp::{QueuePair, Wait},
     region::Region,
     slots::Slots,
+    srq::SharedQueue,
     storage::Storage,
 };
 use nupa_proto::{
     admin::{PortCounters, QpStateCode},
     cqe::Cqe,
     eqe::{Eqe, EventType},
+    ident::GSI_QPN,
     regs::{FAULT_EVENT_QUEUE, FAULT_NONE},
 };
 use zerocopy::little_endian::{U16, U32};
@@ -28,8 +30,8 @@ pub(crate) type Kind<S, T> = Objects<T, <S as Storage>::Table<T>>;
 /// Regions of a node.
 pub(crate) type Regions<S> = Kind<S, Region<<S as Storage>::Pages>>;
 
-/// Queue pair numbers start here; the two below are those of InfiniBand's management queue pairs.
-const FIRST_QPN: u32 = 2;
+/// Queue pair numbers below [`GSI_QPN`] do not exist, and that one is only for who asks for it.
+const RESERVED_QPNS: usize = 1;
 
 /// Event queue of everything but completions.
 const ASYNC_EQN: u32 = 0;
@@ -64,6 +66,7 @@ pub struct Node<S: Storage> {
     pub(crate) events: Kind<S, EventQueue<S::Pages>>,
     pub(crate) completions: Kind<S, CompletionQueue<S::Pages>>,
     pub(crate) pairs: Kind<S, QueuePair<S::Pages>>,
+    pub(crate) shared: Kind<S, SharedQueue<S::Pages>>,
     pub(crate) regions: Regions<S>,
     /// Page addresses that regions store.
     pub(crate) stored_pages: u64,
@@ -90,7 +93,8 @@ impl<S: Storage> Node<S> {
             polled: false,
             events: Objects::new(ASYNC_EQN, limits.max_eq),
             completions: Objects::new(0, limits.max_cq),
-            pairs: Objects::new(FIRST_QPN, limits.max_qp),
+            pairs: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS),
+            shared: Objects::new(0, limits.max_srq),
             regions: Objects::new(0, limits.max_mr),
             stored_pages: 0,
             domains: Objects::new(0, limits.max_pd),
@@ -272,6 +276,7 @@ impl<S: Storage> Node<S> {
         pair.state = QpStateCode::Err;
         self.schedule(qpn);
         self.report(platform, event, 0, qpn);
+        self.left_shared(platform, qpn);
     }
 
     /// Gives a queue pair's send queue a turn soon.

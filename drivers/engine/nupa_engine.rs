@@ -33,6 +33,7 @@ mod cq;
 mod create;
 mod create_mr;
 mod create_qp;
+mod create_srq;
 mod descriptor;
 mod eq;
 mod filter;
@@ -40,16 +41,19 @@ mod flush;
 mod initiator;
 mod list;
 mod membership;
+mod modify_qp;
 mod objects;
 mod pages;
 mod qp;
 mod recv;
+mod recv_queue;
 mod region;
 mod request;
 mod ring;
 mod schedule;
 mod slots;
 mod span;
+mod srq;
 mod target;
 
 pub use self::{

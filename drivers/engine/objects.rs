@@ -9,6 +9,8 @@ pub(crate) struct Objects<T, L> {
     table: L,
     first: u32,
     limit: u32,
+    /// So many of the first numbers are not for [`Objects::insert`].
+    reserved: usize,
     full: FullGroups,
     _object: core::marker::PhantomData<T>,
 }
@@ -20,10 +22,16 @@ pub(crate) struct Full;
 impl<T, L: Table<T>> Objects<T, L> {
     /// Objects get numbers from `first` to below `first + limit`.
     pub(crate) fn new(first: u32, limit: u32) -> Self {
+        Self::with_reserved(first, limit, 0)
+    }
+
+    /// As [`Objects::new`], where the first `reserved` of the numbers are only given by [`Objects::insert_reserved`].
+    pub(crate) fn with_reserved(first: u32, limit: u32, reserved: usize) -> Self {
         Self {
             table: L::default(),
             first,
             limit,
+            reserved,
             full: FullGroups::new(limit),
             _object: core::marker::PhantomData,
         }
@@ -51,15 +59,16 @@ impl<T, L: Table<T>> Objects<T, L> {
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, Full> {
         let group = self.full.first_open().ok_or(Full)?;
         let range = self.full.slots_of(group);
+        let start = range.start.max(self.reserved);
         let slots = self.table.slots();
-        let known = slots.get(range.start..range.end.min(slots.len()));
+        let known = slots.get(start..range.end.min(slots.len()));
         let free = known
             .and_then(|known| known.iter().position(Option::is_none))
-            .map_or(slots.len(), |at| range.start.saturating_add(at));
+            .map_or(slots.len().max(start), |at| start.saturating_add(at));
         if free >= self.limit as usize {
             return Err(Full);
         }
-        if free == slots.len() {
+        if free >= slots.len() {
             // Doubling keeps the copies that a growing table makes rare.
             let len = free.saturating_mul(2).clamp(8, self.limit.max(8) as usize);
             self.table.grow(len).map_err(|_| Full)?;
@@ -74,6 +83,23 @@ impl<T, L: Table<T>> Objects<T, L> {
             self.full.close(group);
         }
         Ok(number)
+    }
+
+    /// Adds an object with one of the reserved numbers, which is free. May allocate.
+    pub(crate) fn insert_reserved(&mut self, number: u32, object: T) -> Result<(), Full> {
+        let at = self.slot(number);
+        if at >= self.reserved || at >= self.limit as usize {
+            return Err(Full);
+        }
+        if at >= self.table.slots().len() {
+            self.table.grow(self.reserved).map_err(|_| Full)?;
+        }
+        let slot = self.table.slots_mut().get_mut(at).ok_or(Full)?;
+        match slot {
+            None => *slot = Some(object),
+            Some(_) => return Err(Full),
+        }
+        Ok(())
     }
 
     /// Takes an object out.

@@ -2,7 +2,9 @@
 //! Queue pairs and their state machine.
 
 use crate::{
+    access::KeyHolder,
     list::{Linked, Links},
+    recv_queue::RecvQueue,
     ring::Ring,
 };
 use nupa_proto::{
@@ -23,10 +25,18 @@ pub(crate) struct QueuePair<P> {
     pub(crate) page: u32,
     /// Peer (RC).
     pub(crate) remote: Option<Remote>,
+    /// A message arrived since it was connected.
+    pub(crate) established: bool,
     /// Rights that remote requests may use at most.
     pub(crate) access: u32,
+    /// Queue key (UD).
+    pub(crate) qkey: u32,
     /// Longest wait for a receive buffer at the target.
     pub(crate) rnr_timeout_us: u32,
+    /// READs, atomics and flushes in flight as initiator, and as target. One at a time is carried out, so these only
+    /// say whether there may be any.
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
     /// Memory windows that are bound to it.
     pub(crate) windows: u32,
     pub(crate) links: Links,
@@ -50,17 +60,20 @@ pub(crate) struct SendSide<P> {
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct RecvSide<P> {
-    pub(crate) ring: Option<Ring<P>>,
+    /// Its own entries, ...
+    pub(crate) queue: Option<RecvQueue<P>>,
+    /// ... or the shared receive queue that they come from.
+    pub(crate) srqn: Option<u32>,
     pub(crate) cqn: u32,
-    pub(crate) slot: u16,
-    /// Entry that is filled next.
-    pub(crate) index: u32,
-    /// Producer index as last seen.
-    pub(crate) posted: u32,
-    /// Someone's send queue waits for entries here.
-    pub(crate) wanted: bool,
     /// Frames were given up for want of entries, and none came in since: others do not wait for this queue.
     pub(crate) stalled: bool,
+}
+
+impl<P> RecvSide<P> {
+    /// Doorbell slot of its own entries.
+    pub(crate) fn slot(&self) -> u16 {
+        self.queue.as_ref().map_or(SLOT_NONE, |queue| queue.slot)
+    }
 }
 
 /// The peer of a connected queue pair.
@@ -78,8 +91,12 @@ pub(crate) enum Wait {
     No,
     /// It goes on as soon as others had their turn.
     Turn,
-    /// It waits for receive entries of this node's queue pair.
-    Buffers { node: u16, qpn: u32 },
+    /// It waits for receive entries of this node's queue pair, which come from a shared receive queue if one is named.
+    Buffers {
+        node: u16,
+        qpn: u32,
+        srqn: Option<u32>,
+    },
 }
 
 impl<P> Linked for QueuePair<P> {
@@ -93,6 +110,26 @@ impl<P> Linked for QueuePair<P> {
 }
 
 impl<P> QueuePair<P> {
+    /// Whose keys the descriptors use.
+    #[inline(always)]
+    pub(crate) fn holder(&self) -> KeyHolder {
+        KeyHolder::new(self.pd, self.flags)
+    }
+
+    /// Completion queues of the sides that exist.
+    pub(crate) fn cqns(&self) -> [Option<u32>; 2] {
+        [
+            self.send.ring.is_some().then_some(self.send.cqn),
+            self.has_recv().then_some(self.recv.cqn),
+        ]
+    }
+
+    /// Whether it can receive at all.
+    #[inline]
+    pub(crate) fn has_recv(&self) -> bool {
+        self.recv.queue.is_some() || self.recv.srqn.is_some()
+    }
+
     /// Whether messages and frames are received in this state.
     #[inline]
     pub(crate) fn receives(&self) -> bool {
@@ -104,7 +141,7 @@ impl<P> QueuePair<P> {
 
     /// Whether a change to `to` is in the state diagram (InfiniBand volume 1, 10.3.1; UD's send error state aside).
     pub(crate) fn may_go_to(&self, to: QpStateCode) -> bool {
-        use QpStateCode::{Err, Init, Reset, Rtr, Rts, Sqd};
+        use QpStateCode::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
         matches!(
             (self.state, to),
             (_, Reset | Err)
@@ -112,6 +149,7 @@ impl<P> QueuePair<P> {
                 | (Init, Rtr)
                 | (Rtr | Rts | Sqd, Rts)
                 | (Rts | Sqd, Sqd)
+                | (Sqe, Rts)
         )
     }
 
@@ -130,14 +168,16 @@ impl<P> QueuePair<P> {
     /// Forgets all work, as a change to the reset state does.
     pub(crate) fn clear(&mut self) {
         (self.send.index, self.send.posted, self.send.rnr_deadline) = (0, 0, None);
-        (self.recv.index, self.recv.posted) = (0, 0);
-        (self.recv.wanted, self.recv.stalled) = (false, false);
-        self.remote = None;
+        if let Some(queue) = &mut self.recv.queue {
+            queue.clear();
+        }
+        self.recv.stalled = false;
+        (self.remote, self.established) = (None, false);
     }
 
     /// Doorbell slots of the sides that exist.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u16> {
-        [self.send.slot, self.recv.slot]
+        [self.send.slot, self.recv.slot()]
             .into_iter()
             .filter(|slot| *slot != SLOT_NONE)
     }

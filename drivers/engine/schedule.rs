@@ -65,8 +65,19 @@ impl Engine {
     }
 
     /// Gives a turn to everyone who waits for receive buffers of this queue pair.
-    pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, node: u16, qpn: u32) {
-        wake_if(fabric, |wait| wait == Wait::Buffers { node, qpn });
+    pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
+        wake_if(
+            fabric,
+            |wait| matches!(wait, Wait::Buffers { node, qpn, .. } if (node, qpn) == (id, number)),
+        );
+    }
+
+    /// Gives a turn to everyone who waits for entries of this shared receive queue.
+    pub(crate) fn wake_shared<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
+        wake_if(
+            fabric,
+            |wait| matches!(wait, Wait::Buffers { node, srqn, .. } if (node, srqn) == (id, Some(number))),
+        );
     }
 
     /// Gives a turn to everyone who waits for receive buffers of this node.

@@ -14,6 +14,8 @@ pub(crate) enum Owner {
     Send(u32),
     /// Receive queue of this queue pair.
     Recv(u32),
+    /// Shared receive queue.
+    Shared(u32),
     /// A completion or event queue: never kicked.
     Consumer,
 }

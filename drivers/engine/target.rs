@@ -6,7 +6,8 @@ use crate::{
     hal::Platform,
     node::Node,
     qp::QueuePair,
-    recv::{Fill, Unusable},
+    recv::Fill,
+    recv_queue::Unusable,
     request::{Landing, Received, Request},
     span::{Fault, Spans, MAX_SPANS},
     storage::Storage,
@@ -157,13 +158,13 @@ impl<S: Storage> Node<S> {
                 }
             }
             spans.clear();
-            let pair = self.pairs.get_mut(qpn).ok_or(gone(Check::Peer))?;
-            if pair.recv.ring.is_none() {
-                return Err(gone(Check::PeerState));
-            }
-            if patience == Patience::None || !pair.want_entries(platform) {
+            let queue = self.recv_queue(qpn).ok_or(gone(Check::PeerState))?;
+            if patience == Patience::None || !queue.want_entries(platform) {
                 return Err(Declined::NoBuffer { qpn });
             }
+        }
+        if let Some(srqn) = self.pairs.get(qpn).and_then(|pair| pair.recv.srqn) {
+            self.fail_shared(platform, srqn);
         }
         self.fail(platform, qpn);
         Err(BLAMED)

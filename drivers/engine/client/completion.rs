@@ -49,16 +49,16 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
         self.ring.arm(solicited_only)
     }
 
-    /// Makes completions of a queue pair that were not polled yet belong to queue pair 0, which is none. To be called
-    /// after the queue pair was destroyed or reset: its number may be given to another one.
-    pub fn disown(&mut self, qpn: u32) {
-        const QPN: usize = offset_of!(Cqe, qpn);
+    /// Makes completions of a queue pair that were not polled yet belong to queue pair 0, which is none, and shows each
+    /// of them. To be called after the queue pair was destroyed or reset: its number may be given to another one.
+    pub fn disown(&mut self, qpn: u32, mut seen: impl FnMut(&Cqe)) {
+        let memory = self.ring.memory();
         for offset in self.ring.waiting() {
-            let at = offset.wrapping_add(QPN);
-            let mut word = [0; 4];
-            self.ring.memory().read(at, &mut word);
-            if u32::from_le_bytes(word) == qpn {
-                self.ring.memory().write(at, &[0; 4]);
+            let mut entry = Cqe::default();
+            memory.read(offset, entry.as_mut_bytes());
+            if entry.qpn.get() == qpn {
+                memory.write(offset.wrapping_add(offset_of!(Cqe, qpn)), &[0; 4]);
+                seen(&entry);
             }
         }
     }
