@@ -9,7 +9,7 @@ help: ## say what there is
 	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
 	@echo 'make test      everything that can fail: tests on the host and on nodes'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
-	@echo 'make bench     against virtio-net and memcpy (BENCH=ip|engine|all MODE=pcie)'
+	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|all MODE=pcie)'
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo

@@ -118,7 +118,16 @@ class Program:
         """Ends the program, after closing all it has or by SIGKILL."""
         self.ended = True
         self.agent.send(self.number, {"kill" if kill else "end": True})
-        return self.agent.receive(self.number, 30)["value"]
+        answer = {}
+        while "ended" not in answer:  # what comes before answers a call that was left alone
+            answer = self.agent.receive(self.number, 30)
+        return answer["ended"]
+
+    def exit(self):
+        """Ends the program without closing anything."""
+        self.begin("leave")
+        self.ended = True
+        self.agent.receive(self.number, 30)
 
     def gid(self, address=None):
         """Index and text of the RoCE v2 entry for an address of the node."""
@@ -173,13 +182,22 @@ class Rdma:
 
 
 class Side:
-    """One end of a connection: a program with a protection domain, a completion queue and a queue pair."""
+    """One end of a connection: a program with a protection domain, a completion queue and a queue pair.
 
-    def __init__(self, program, entries=512, **options):
+    `events` gives the completion queue a channel, `extended` makes it an extended one, `shared` makes a shared receive
+    queue of so many entries; further options are the queue pair's.
+    """
+
+    def __init__(self, program, entries=512, events=False, extended=False, shared=0, **options):
         self.program = program
         self.pd = program.pd()
-        self.cq = program.cq(entries)
-        self.qp = program.qp(self.pd, self.cq, **options)
+        self.channel = program.channel() if events else None
+        self.cq = program.cq(entries, self.channel, extended)
+        self.srq = program.srq(self.pd, shared) if shared else None
+        self.qp = self.another_qp(**options)
+
+    def another_qp(self, **options):
+        return self.program.qp(self.pd, self.cq, srq=self.srq, **options)
 
     def region(self, size, seed, access=ALL_ACCESS):
         """A buffer of its own and a region of exactly that: `.buffer`, `.address`, `.lkey`, `.rkey`, `.size`."""
@@ -254,3 +272,10 @@ def install(node):
                  f"rdma link add {DEVICE} type rxe netdev {INTERFACE}")
     elif not (TOP / "build" / "modules" / "nupa_rdma.ko").exists():
         pytest.skip("nupa_rdma.ko is not built")
+
+
+def serve(node, command, port):
+    """Starts a server program on a node and waits until it listens on a TCP port."""
+    running = node.spawn(f"timeout 100 {command}")
+    node.run(f"for i in $(seq 100); do ss -Hltn 'sport = :{port}' | grep -q . && exit 0; sleep 0.1; done; exit 1")
+    return running

@@ -3,7 +3,7 @@
 """Runs verbs programs on a node for the tests: one process each, forked from this one, which has loaded all modules.
 
 Standard input has requests, one a line: a program's number and a JSON object. Answers go to standard output in the
-same form. A number that is new starts a program; {"kill": true} ends it at once, as SIGKILL does.
+same form. A number that is new starts a program; {"end": true} lets it close what it has, {"kill": true} does not.
 """
 
 import json
@@ -60,9 +60,12 @@ class Programs:
             ours.close()
             for other in self.sockets.values():
                 os.close(other.fileno())
-            with its, its.makefile("rw") as stream:
-                run_program(stream)
-            os._exit(0)
+            try:
+                with its, its.makefile("rw") as stream:
+                    run_program(stream)
+                os._exit(0)
+            finally:
+                os._exit(1)  # whatever went wrong, this is not the parent
         its.close()
         self.processes[number] = process
         self.streams[number] = ours.makefile("rw")
@@ -70,7 +73,9 @@ class Programs:
         self.selector.register(ours, selectors.EVENT_READ, number)
 
     def end(self, number, sign):
-        """Ends a program and waits for it; returns its exit status."""
+        """Ends a program and waits for it; returns its exit status, None if it had ended."""
+        if number not in self.processes:
+            return None
         connection = self.sockets.pop(number)
         self.selector.unregister(connection)
         self.streams.pop(number).close()
@@ -85,7 +90,7 @@ class Programs:
         request = json.loads(text)
         if "kill" in request or "end" in request:
             status = self.end(number, signal.SIGKILL if "kill" in request else 0)
-            print(number, json.dumps({"value": status}), flush=True)
+            print(number, json.dumps({"ended": status}), flush=True)
             return
         if number not in self.streams:
             self.start(number)

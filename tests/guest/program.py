@@ -22,11 +22,15 @@ from pyverbs.mr import DMMR, MR, MW, DmaBufMR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE
 
+from loops import Loops
 from pattern import difference, pattern, patched
 from work import Send, completion, extended_completion, flags, receive
 
 PORT = 1
+HUGE_PAGE = 2 << 20
+MAP_FIXED = 0x10
 UDMABUF_CREATE = 0x40187542  # _IOW('u', 0x42, struct udmabuf_create)
 
 
@@ -60,8 +64,35 @@ class Buffer:
         self.seed = seed
         self.memory[:] = pattern(seed, self.size)
 
+    def load(self, offset, length):
+        return self.memory[offset : offset + length]
 
-class Program:
+
+class Repeated:
+    """Address space that shows one file of huge pages again and again."""
+
+    def __init__(self, size, file_size):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3,
+                                                                  ctypes.c_long]
+        self.file = os.memfd_create("huge", os.MFD_HUGETLB)
+        os.ftruncate(self.file, file_size)
+        self.memory = mmap.mmap(self.file, file_size)
+        self.file_size = file_size
+        # Room for the size, from a huge page's boundary on.
+        room = libc.mmap(None, size + HUGE_PAGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE, -1, 0)
+        self.address = (room + HUGE_PAGE - 1) // HUGE_PAGE * HUGE_PAGE
+        for place in range(self.address, self.address + size, file_size):
+            found = libc.mmap(place, file_size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | MAP_FIXED, self.file, 0)
+            if found != place:
+                raise OSError(ctypes.get_errno(), "mmap")
+
+    def load(self, offset, length):
+        start = offset % self.file_size
+        return (self.memory[:] * 2)[start : start + length]
+
+
+class Program(Loops):
     """One process with a context of its own."""
 
     def __init__(self):
@@ -96,6 +127,24 @@ class Program:
         os.setgid(user)
         os.setuid(user)
 
+    def leave(self):
+        """Ends without closing anything."""
+        os._exit(0)
+
+    def fork_and_wait(self):
+        """Forks a child that ends at once."""
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    def mappings(self):
+        """What the process has mapped of the device."""
+        with open("/proc/self/maps") as file:
+            return [line.split()[0] for line in file if "/dev/infiniband/" in line]
+
+    def map(self, offset, pages=1):
+        mmap.mmap(self.context.cmd_fd, pages * mmap.PAGESIZE, offset=offset).close()
+
     # Device.
 
     def open(self, device):
@@ -105,9 +154,10 @@ class Program:
 
     def device(self):
         """What query_device says."""
-        found = self.context.query_device()
+        found = self.context.query_device_ex()
+        found, extended = found.orig_attr, found
         return {name: value for name in dir(found) if isinstance(value := getattr(found, name), (int, str))
-                and not name.startswith("_")}
+                and not name.startswith("_")} | {"max_dm_size": extended.max_dm_size}
 
     def gids(self):
         """Entries of the GID table."""
@@ -137,7 +187,7 @@ class Program:
         os.ftruncate(memory, size)
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         with open("/dev/udmabuf", "rb+", buffering=0) as device:
-            file = fcntl.ioctl(device, UDMABUF_CREATE, struct.pack("=IIQQ", memory, 0, 0, size))
+            file = fcntl.ioctl(device, UDMABUF_CREATE, bytearray(struct.pack("=IIQQ", memory, 0, 0, size)))
         buffer = Buffer(size, seed, memory)
         os.close(memory)
         return self.add(buffer, size=size, address=buffer.address, file=file)
@@ -150,7 +200,7 @@ class Program:
         self.objects[buffer].memory[offset : offset + len(data)] = data
 
     def load(self, buffer, offset, length):
-        return self.objects[buffer].memory[offset : offset + length].hex()
+        return self.objects[buffer].load(offset, length).hex()
 
     def check(self, buffer, patches=()):
         """Compares each byte with what was filled in last, patched; words on the first difference, or None."""
@@ -172,6 +222,12 @@ class Program:
         """A region of a dmabuf; its addresses start at the offset."""
         region = DmaBufMR(self.objects[pd], length, flags("ACCESS", access), dmabuf=file, offset=offset)
         return self.add(region, address=offset, lkey=region.lkey, rkey=region.rkey)
+
+    def huge_region(self, pd, size, file_size, access):
+        """A region of `size` bytes, which are the huge pages of one small file again and again."""
+        buffer = Repeated(size, file_size)
+        region = MR(self.objects[pd], size, flags("ACCESS", access), address=buffer.address)
+        return self.add(buffer, address=buffer.address, rkey=region.rkey, region=self.add(region)["id"])
 
     def window(self, pd):
         window = MW(self.objects[pd], e.IBV_MW_TYPE_2)
@@ -294,6 +350,14 @@ class Program:
             request["wr_id"] = request.get("wr_id", 0) + 1
         return key
 
+    def abandon(self, qp, target, sges):
+        """Begins a write by ibv_wr_* and gives it up."""
+        queue = self.objects[qp]
+        queue.wr_start()
+        queue.wr_rdma_write(*target)
+        queue.wr_set_sge_list(len(sges), [SGE(*sge) for sge in sges])
+        queue.wr_abort()
+
     def poll(self, cq, count=1, timeout=5.0):
         """Completions: so many as asked for, or fewer if time runs out."""
         found, deadline = [], time.monotonic() + timeout
@@ -326,19 +390,3 @@ class Program:
         self.objects[channel].get_cq_event(cq)
         cq.ack_events(1)
         return True
-
-    # Loops that would take too long over the way to the host.
-
-    def churn(self, pd, cq, count):
-        """Makes and destroys so many queue pairs, some at a time; returns the seconds it took."""
-        start, made = time.monotonic(), []
-        for _ in range(count):
-            made.append(QP(self.objects[pd], QPInitAttr(e.IBV_QPT_RC, scq=self.objects[cq], rcq=self.objects[cq],
-                                                        cap=QPCap(16, 16, 1, 1, 0))))
-            if len(made) == 100:
-                for queue in made:
-                    queue.close()
-                made = []
-        for queue in made:
-            queue.close()
-        return time.monotonic() - start

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""nupa_rdma0 against soft RoCE over virtio-net: perftest between the same two guests, alternating.
+
+Bandwidth is also held against a memcpy between two shared mappings of the host, which is all that a controller of the
+emulated fabric does; the provider's cost is counted on the host (userspace/provider).
+"""
+
+import mmap
+import os
+import shutil
+import time
+
+import results
+from ip import start_nodes
+from nodes import Switch, make_run_dir, stop_all
+
+OURS, PEER = "nupa_rdma0", "rxe0"
+PEER_ROCE = "soft RoCE, {}"
+# Columns of perftest's last line, which starts with the size and the number of iterations.
+TYPICAL, AVERAGE_MB, MESSAGE_RATE = 4, 3, 4
+
+
+def perftest(program, size, column, ours, peer, options="", scale=1.0):
+    """A work: one figure of one of perftest's programs; `ours` and `peer` are the iterations on each side."""
+
+    def work(client, server, device, address):
+        count = ours if device == OURS else peer
+        command = f"{program} -d {device} -F -s {size} -n {count} {options}"
+        running = server.spawn(f"timeout 100 {command}")
+        server.run("for i in $(seq 100); do ss -Hltn 'sport = :18515' | grep -q . && exit 0; sleep 0.1; done; exit 1")
+        out = client.run(f"timeout 100 {command} {address}", timeout=120).out
+        running.wait(60)
+        lines = [line.split() for line in out.splitlines() if line.split()[:1] == [str(size)]]
+        return float(lines[-1][column]) * scale
+
+    return work
+
+
+# name: (what the table says, unit, function, higher is better)
+WORKS = {
+    "write_lat": ("ib_write_lat 8 B", "us", perftest("ib_write_lat", 8, TYPICAL, 5000, 500), False),
+    "read_lat": ("ib_read_lat 8 B", "us", perftest("ib_read_lat", 8, TYPICAL, 5000, 500), False),
+    "send_lat": ("ib_send_lat 64 B", "us", perftest("ib_send_lat", 64, TYPICAL, 5000, 500), False),
+    "write_bw": ("ib_write_bw 64 KB", "MB/s", perftest("ib_write_bw", 65536, AVERAGE_MB, 50000, 500, scale=1.048576), True),
+    "write_rate": ("ib_write_bw 64 B", "messages/s", perftest("ib_write_bw", 64, MESSAGE_RATE, 200000, 5000, scale=1e6), True),
+}
+
+
+def shared_memcpy(size=65536, seconds=1.0):
+    """MB/s of copies between two shared mappings, each of many buffers as perftest's are."""
+    depth = 128
+    mappings = []
+    for name in ("source", "target"):
+        file = os.memfd_create(name)
+        os.ftruncate(file, depth * size)
+        mappings.append(memoryview(mmap.mmap(file, depth * size)))
+        os.close(file)
+        mappings[-1][:] = bytes(depth * size)
+    source, target = mappings
+    copies, start = 0, time.monotonic()
+    while (elapsed := time.monotonic() - start) < seconds:
+        for at in range(0, depth * size, size):
+            target[at : at + size] = source[at : at + size]
+        copies += depth
+    return copies * size / elapsed / 1e6
+
+
+def add_soft_roce(nodes):
+    for node in nodes:
+        node.run(f"modprobe -a rdma_rxe rdma_ucm && rdma link add {PEER} type rxe netdev peer0")
+
+
+def alternate(one, two, runs):
+    """Runs each work on both sides in turn; {work: {side: values}}."""
+    sides = [("ours", OURS, two.ip), ("peer", PEER, "10.78.0.2")]
+    values = {name: {"ours": [], "peer": []} for name in WORKS}
+    copies = []
+    for run in range(runs):
+        copies.append(shared_memcpy())
+        for name, (text, unit, work, _) in WORKS.items():
+            for side, device, address in sides if run % 2 == 0 else reversed(sides):
+                value = work(one, two, device, address)
+                values[name][side].append(value)
+                print(f"run {run + 1}/{runs}  {text:<20} {side}  {value:10.3f} {unit}", flush=True)
+    return values, copies
+
+
+def measure(mode, options):
+    """Entries of all RDMA works."""
+    run_dir = make_run_dir("nupa-bench-")
+    switch = Switch(run_dir, nodes=4)
+    try:
+        print("starting the switch and two nodes", flush=True)
+        switch.start()
+        nodes, peer_name = start_nodes(run_dir, options.cpus)
+        add_soft_roce(nodes)
+        values, copies = alternate(*nodes, options.runs)
+        peer_name = PEER_ROCE.format(peer_name)
+        found = [results.entry(text, mode, unit, values[name]["ours"], values[name]["peer"], peer_name, options.runs, higher)
+                 for name, (text, unit, _, higher) in WORKS.items()]
+        found.append(results.entry("ib_write_bw 64 KB", mode, "MB/s", values["write_bw"]["ours"], copies,
+                                   "memcpy between shared mappings", options.runs))
+        return found
+    finally:
+        switch.stop()
+        stop_all(run_dir)
+        shutil.rmtree(run_dir, ignore_errors=True)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""The device as tools and test programs of rdma-core and perftest see it."""
+
+import re
+
+import pytest
+
+from nodes import INTERFACE
+from verbs import DEVICE, install, remote, serve, sge
+
+
+@pytest.fixture
+def equipped(settled):
+    """Nodes with the device, for programs that bring their own verbs."""
+    for node in settled:
+        install(node)
+    return settled
+
+
+def devinfo(node):
+    """`ibv_devinfo -v` as {name: value}; what is a list there is a list here."""
+    found = {}
+    for name, value in re.findall(r"^\s*(\S+):\s+(.*)$", node.run(f"ibv_devinfo -v -d {DEVICE}").out, re.MULTILINE):
+        found.setdefault(name, value.strip())
+    return found
+
+
+def test_devinfo(equipped, saw):
+    one, two = equipped
+    found = devinfo(one)
+    assert found["transport"] == "InfiniBand (0)" and found["link_layer"] == "Ethernet"
+    assert found["state"] == "PORT_ACTIVE (4)" and found["max_mtu"] == found["active_mtu"] == "4096 (5)"
+    assert found["vendor_id"] == "0x1af4" and found["vendor_part_id"] == str(0x10F0)
+    assert found["fw_ver"] and found["node_guid"] == found["sys_image_guid"]
+    assert int(found["node_guid"].replace(":", ""), 16) != 0 and found["node_guid"] != devinfo(two)["node_guid"]
+    assert found["atomic_cap"] == "ATOMIC_HCA (1)"
+    saw(f"fw {found['fw_ver']}, node_guid {found['node_guid']}")
+
+
+# What real programs ask for (see Documentation/rdma.md).
+LEAST = {"max_qp": 4096, "max_qp_wr": 4096, "max_sge": 16, "max_sge_rd": 16, "max_cq": 4096, "max_cqe": 16384, "max_mr": 4096,
+         "max_pd": 1024, "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 16, "max_srq": 256, "max_srq_wr": 16384,
+         "max_srq_sge": 16, "max_ah": 1024, "max_mw": 256}
+
+
+def test_limits(settled, rdma, saw):
+    """Limits are large enough, and true: the largest queues that are promised can be made."""
+    program = rdma.program(settled[0])
+    found = program.device()
+    short = {name: found[name] for name, least in LEAST.items() if found[name] < least}
+    assert not short, f"too small: {short}"
+    pd = program.pd()
+    cq = program.cq(found["max_cqe"])
+    program.qp(pd, cq, sends=found["max_qp_wr"], recvs=found["max_qp_wr"])
+    program.srq(pd, found["max_srq_wr"], found["max_srq_sge"])
+    assert program.fails("cq", found["max_cqe"] + 1) and program.fails("qp", pd, cq, sends=found["max_qp_wr"] + 1)
+    saw(", ".join(f"{name} {found[name]}" for name in ("max_qp", "max_qp_wr", "max_cqe", "max_srq_wr")))
+
+
+def test_rdma_link(equipped, saw):
+    (link,) = [link for link in equipped[0].run("rdma -j link show").json() if link["ifname"] == DEVICE]
+    assert (link["state"], link["physical_state"], link["netdev"]) == ("ACTIVE", "LINK_UP", INTERFACE), link
+    saw(f"{link['state']}, {link['physical_state']}, netdev {link['netdev']}")
+
+
+def test_gids_follow_the_addresses(settled, rdma, saw):
+    """Each address of nupanet0 is a GID of type RoCE v2, while it is there."""
+    one = settled[0]
+    program = rdma.program(one)
+    index = {address: program.gid(address)[0] for address in (one.ip, one.ip6)}
+    one.run(f"ip address add 10.77.1.1/24 dev {INTERFACE}")
+    assert program.gid("10.77.1.1")
+    one.run(f"ip address del 10.77.1.1/24 dev {INTERFACE}")
+    with pytest.raises(AssertionError, match="no RoCE v2 GID"):
+        program.gid("10.77.1.1")
+    assert index == {address: program.gid(address)[0] for address in (one.ip, one.ip6)}
+    sysfs = f"/sys/class/infiniband/{DEVICE}/ports/1/gid_attrs"
+    assert one.read(f"{sysfs}/types/{index[one.ip]}") == "RoCE v2"
+    assert one.read(f"{sysfs}/ndevs/{index[one.ip]}") == INTERFACE
+    saw(f"IPv4 at {index[one.ip]}, IPv6 at {index[one.ip6]}; a third came and went")
+
+
+def test_parent_is_the_controller(equipped, saw):
+    """What programs look for in sysfs to place themselves: the PCI function, its NUMA node and its link."""
+    one = equipped[0]
+    parent = one.run(f"readlink -f /sys/class/infiniband/{DEVICE}/device").out.strip()
+    assert parent.endswith(one.pci_address()), parent
+    one.read(f"{parent}/numa_node")
+    saw(parent.rpartition("/")[2])
+
+
+def counters(node):
+    """Counters of the port, as `rdma statistic` shows them."""
+    (found,) = node.run(f"rdma -j statistic show link {DEVICE}/1").json()
+    return {name: value for name, value in found.items() if isinstance(value, int) and name != "port"}
+
+
+def test_statistic(settled, rdma, saw):
+    """Counters count what happens, and sysfs has the same."""
+    one, two = settled
+    a, b = rdma.rc(one, two)
+    local, far = a.region(1000, 1), b.region(1000, 2)
+    before = counters(one)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far), count=5)
+    a.poll(5)
+    after = counters(one)
+    grown = [name for name in after if after[name] > before.get(name, 0)]
+    assert grown, f"no counter of {sorted(after)} grew"
+    names = one.run(f"ls /sys/class/infiniband/{DEVICE}/ports/1/hw_counters").out.split()
+    assert set(after) <= set(names), set(after) - set(names)
+    saw(f"{len(after)} counters, of which grew: {', '.join(grown)}")
+
+
+@pytest.mark.parametrize("program,options", [
+    ("ibv_rc_pingpong", ""), ("ibv_rc_pingpong", "-e -s 65536"), ("ibv_srq_pingpong", ""), ("ibv_ud_pingpong", ""),
+    ("ibv_rc_pingpong", "-N -s 1000"),
+], ids=["rc", "rc-events", "srq", "ud", "rc-new-post"])
+def test_pingpong(equipped, saw, program, options):
+    """Examples of libibverbs, between two nodes and on one; -c checks the bytes where they can."""
+    check = "" if program == "ibv_ud_pingpong" else "-c"
+    for server, client in ((equipped[1], equipped[0]), (equipped[0], equipped[0])):
+        command = f"{program} -d {DEVICE} -g {gid_index(server)} -n 200 {check} {options}"
+        serve(server, command, 18515)
+        out = client.run(f"{command} {server.ip}", timeout=60).out
+    saw(re.search(r"(\S+ usec/iter)", out).group(1))
+
+
+def gid_index(node):
+    """Index of the GID of a node's IPv4 address; the same on all nodes."""
+    out = node.run(f"grep -l . /sys/class/infiniband/{DEVICE}/ports/1/gids/* 2>/dev/null | xargs grep -l "
+                   f"'ffff:0a4d:000{node.number}' | head -n 1").out
+    return int(out.rpartition("/")[2])
+
+
+PERFTEST = ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat", "ib_atomic_bw",
+            "ib_atomic_lat"]
+
+
+@pytest.mark.parametrize("program", PERFTEST)
+def test_perftest(equipped, saw, program):
+    """Unmodified, with all sizes, with the options that people use, between two nodes and on one."""
+    one, two = equipped
+    options = [""] if "atomic" in program else ["-a -n 20"]
+    if program == "ib_send_bw":
+        options += ["-c UD -s 4096", "-e", "--use-srq -q 4 -l 4", "-b"]
+    if program == "ib_write_bw":
+        options += ["-q 8", "-I 64 -s 64", "--use_old_post_send"]
+    for option in options:
+        command = f"{program} -d {DEVICE} -F {option if '-n' in option else '-n 200 ' + option}"
+        for server in (two, one) if option == options[0] else (two,):
+            running = serve(server, command, 18515)
+            result = one.run(f"{command} {server.ip}", timeout=60)
+            running.wait(20)
+    saw(f"{len(options)} ways; {result.out.strip().splitlines()[-2].split()[-1]}")

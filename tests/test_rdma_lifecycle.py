@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""The device goes while programs use it: they get errors, nobody hangs, and it comes back."""
+
+import time
+
+import pytest
+
+import memory
+from nodes import INTERFACE
+from test_rdma_processes import none_left
+from verbs import DEVICE, VerbFailed, remote, sge
+from waiting import wait_until
+
+DRIVER = "/sys/bus/pci/drivers/nupa_fabric"
+MODULE = "/nupa/build/modules/nupa_rdma.ko"
+
+pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_rdma0")
+
+
+def there(node):
+    return node.run(f"ls -d /sys/class/infiniband/{DEVICE}", check=False).code == 0
+
+
+def await_device(node):
+    wait_until(f"{DEVICE} on {node.name}", lambda: there(node), 15)
+
+
+def works(rdma, one, two):
+    """A write over a new connection, by new programs."""
+    for node in (one, two):
+        await_device(node)
+    wait_until("a GID on both", lambda: all(rdma.program(node).gid() for node in (one, two)), 10)
+    a, b = rdma.rc(one, two)
+    local, far = a.region(100000, 1), b.region(100000, 2)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far))
+    a.done("RDMA_WRITE")
+    b.check(far, [[0, 1, 0, 100000]])
+
+
+def loaded(rdma, one, two):
+    """Two sides, of which the first writes to the second until that fails."""
+    a, b = rdma.rc(one, two, events=True)
+    local, far = a.region(100000, 1), b.region(100000, 2)
+    a.program.begin("write_endlessly", a.qp, a.cq, sge(local), remote(far))
+    wait_until("the load", lambda: b.program.check(far.buffer) is not None)
+    return a, b
+
+
+def learn_of_loss(side):
+    """A program whose device went: it is told, every verb fails, and it can end."""
+    assert side.program.async_event(10) == "DEVICE_FATAL"
+    for verb in (("pd",), ("cq",), ("device",)):
+        assert side.program.fails(*verb) is not None
+    side.program.end()
+
+
+def test_loads_and_unloads(pair, rdma, saw):
+    one, two = pair
+    works(rdma, one, two)
+    rdma.kill_all()
+    cycle = f"for i in $(seq 25); do rmmod nupa_rdma && insmod {MODULE} || exit 1; done"
+    two.run(cycle, timeout=120)
+    before = memory.available(two)
+    two.run(cycle, timeout=120)
+    lost = before - memory.available(two)
+    works(rdma, one, two)
+    assert lost < 512, f"{lost} KB less memory after 25 of 50 cycles"
+    saw(f"50 cycles; the last 25 cost {max(lost, 0)} KB")
+
+
+@pytest.mark.parametrize("side", ["writer's", "target's"])
+@pytest.mark.parametrize("how", ["rmmod", "unbind", "remove", "reset"])
+def test_device_goes_under_load(pair, rdma, saw, how, side):
+    """Module unloaded, driver unbound, function removed, function reset: on either side."""
+    one, two = pair
+    a, b = loaded(rdma, one, two)
+    node, lost = (one, a) if side == "writer's" else (two, b)
+    address = node.pci_address()
+    node.run({"rmmod": "rmmod nupa_rdma",
+              "unbind": f"echo {address} >{DRIVER}/unbind",
+              "remove": f"echo 1 >/sys/bus/pci/devices/{address}/remove",
+              "reset": f"echo 1 >/sys/bus/pci/devices/{address}/reset"}[how], timeout=30)
+    try:
+        result = a.program.result(20)
+        assert result["status"] in ("RETRY_EXC_ERR", "WR_FLUSH_ERR"), result
+        said = result["status"]
+    except VerbFailed as failure:
+        assert side == "writer's"
+        said = f"errno {failure.errno}"
+    if lost is a:
+        a.program.end(kill=True)
+    else:
+        learn_of_loss(b)
+    back = {"rmmod": f"insmod {MODULE}", "unbind": f"echo {address} >{DRIVER}/bind && nupa-up",
+            "remove": "echo 1 >/sys/bus/pci/rescan && nupa-up", "reset": "nupa-up"}[how]
+    node.run(back, timeout=60)
+    one.await_ping(two.ip)
+    works(rdma, one, two)
+    saw(f"the writer saw {said}; works again")
+
+
+def test_idle_programs_learn_of_the_loss(pair, rdma, saw):
+    """Programs that wait for events when the module goes are woken, and end."""
+    one, two = pair
+    a, b = rdma.rc(one, two, events=True)
+    a.program.arm(a.cq)
+    a.program.begin("async_event", 20)
+    start = time.monotonic()
+    one.run("rmmod nupa_rdma", timeout=20)
+    assert a.program.result(20) == "DEVICE_FATAL"
+    took = time.monotonic() - start
+    a.program.end()
+    one.run(f"insmod {MODULE}")
+    works(rdma, one, two)
+    saw(f"woken {took:.1f} s after rmmod began")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_link_down_under_load(pair, fabric, rdma, saw, number):
+    """The link of either side goes: work is flushed, the port says DOWN, and is ACTIVE again afterwards."""
+    one, two = pair
+    a, _ = loaded(rdma, one, two)
+    fabric.switch.link(number, up=False)
+    result = a.program.result(20)
+    assert result["status"] in ("RETRY_EXC_ERR", "WR_FLUSH_ERR") and result["flushed"] == 15, result
+
+    def state():
+        return fabric.nodes[number].run(f"rdma -j link show {DEVICE}/1").json()[0]["state"]
+
+    wait_until("the port to be down", lambda: state() == "DOWN")
+    fabric.switch.link(number, up=True)
+    wait_until("the port to be active", lambda: state() == "ACTIVE")
+    one.await_ping(two.ip)
+    works(rdma, one, two)
+    saw(f"{result['status']}, 15 flushed; works again")
+
+
+@pytest.mark.parametrize("what", ["node", "program"])
+def test_peer_dies_under_load(pair, fabric, rdma, saw, what):
+    """All work of the survivor is flushed within a second."""
+    one, two = pair
+    a, b = loaded(rdma, one, two)
+    start = time.monotonic()
+    if what == "node":
+        two.kill()
+    else:
+        b.program.end(kill=True)
+    result = a.program.result(10)
+    took = time.monotonic() - start
+    assert result["status"] in ("RETRY_EXC_ERR", "WR_FLUSH_ERR", "REM_ACCESS_ERR") and result["flushed"] == 15, result
+    assert took < 1 and result["seconds"] < 1, f"flushed {took:.2f} s after the end of the {what}"
+    assert a.state() == "ERR"
+    if what == "node":
+        fabric.ensure(2)
+    works(rdma, one, two)
+    saw(f"{result['status']} and 15 flushed, {took:.2f} s after the end")
+
+
+def test_waiting_work_is_flushed(pair, fabric, rdma, saw):
+    """Messages that wait for a receiver's buffers without end do not outlive the receiver's node."""
+    one, two = pair
+    a, _ = rdma.rc(one, two, rts={"rnr_retry": 7})
+    a.post_send("SEND", sges=[sge(a.region(100, 1))], count=32)
+    a.quiet(0.5)
+    start = time.monotonic()
+    two.kill()
+    found = a.poll(32, timeout=5)
+    took = time.monotonic() - start
+    assert found[0]["status"] == "RETRY_EXC_ERR" and {wc["status"] for wc in found[1:]} == {"WR_FLUSH_ERR"}, found[:3]
+    assert took < 1, f"flushed {took:.2f} s after the node's end"
+    fabric.ensure(2)
+    works(rdma, one, two)
+    saw(f"32 flushed {took:.2f} s after the node's end")
+
+
+def test_netdevice_goes(pair, rdma, saw):
+    """nupa_net unloaded and loaded: the RDMA device stays without GIDs meanwhile, or comes back with it."""
+    one, two = pair
+    two.run("rmmod nupa_net", timeout=30)
+    two.up()
+    one.await_ping(two.ip)
+    works(rdma, one, two)
+    saw("works again after nupanet0 came back")
+
+
+def test_exclusive_namespaces(pair, rdma, saw):
+    """In exclusive mode the device moves into a namespace with its netdevice, works there, and comes back."""
+    one, two = pair
+    two.run("rdma system set netns exclusive")
+    try:
+        a, _ = rdma.rc(two, two)
+        two.run(f"ip netns add blue && ip link set {INTERFACE} netns blue && rdma dev set {DEVICE} netns blue && "
+                f"ip -n blue link set {INTERFACE} up && ip -n blue address add {two.ip}/24 dev {INTERFACE}")
+        assert a.program.async_event(10) == "DEVICE_FATAL", "a program of the old namespace keeps the device"
+        a.program.end(kill=True)
+        outsider = rdma.program(two, device=None)
+        assert outsider.fails("open", DEVICE) is not None
+        one.await_ping(two.ip)
+        insider = rdma.program(two, device=None)
+        insider.enter("blue")
+        insider.open(DEVICE)
+        wait_until("a GID in the namespace", insider.gid, 10)
+        two.run(f"ip netns exec blue rping -s -a {two.ip} -V -C 10 >/run/rping.log 2>&1 </dev/null & "
+                "for i in $(seq 50); do ip netns exec blue rdma -j res show cm_id | grep -q LISTEN && exit 0; sleep 0.1; done; exit 1")
+        one.run(f"timeout 30 rping -c -a {two.ip} -V -C 10", timeout=40)
+    finally:
+        rdma.kill_all()
+        two.run("ip netns pids blue | xargs -r kill -9; ip netns del blue", check=False)
+        await_device(two)
+        wait_until(INTERFACE, lambda: two.run(f"ls -d /sys/class/net/{INTERFACE}", check=False).code == 0)
+        two.run("rdma system set netns shared", check=False)
+        two.up()
+    works(rdma, one, two)
+    saw("moved, used, rping over it, moved back")
+
+
+def test_hundred_programs_in_a_row(pair, rdma, saw):
+    """Contexts come and go; what they used is free again."""
+    one, two = pair
+    for _ in range(50):
+        a, b = rdma.rc(one, two)
+        local, far = a.region(1000, 1), b.region(1000, 2)
+        a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far))
+        a.done("RDMA_WRITE")
+        for side in (a, b):
+            side.program.end()
+    for node in pair:
+        none_left(node)
+    saw("100 programs, 50 connections, nothing left")
