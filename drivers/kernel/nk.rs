@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Safe abstractions for what the `kernel` crate lacks, in the form in which it would take them.
 //!
-//! With the generated bindings below it this crate is the home of `unsafe` in the drivers (`nk_rdma` in `rdma/` has the rest of it). It wraps what the
-//! drivers need of each subsystem, not more, and keeps differences between kernel versions to itself.
+//! With the generated bindings below it this crate is the home of `unsafe` in the drivers; `nk_rdma` in `rdma/` has the
+//! rest of it. It wraps what the drivers need of each subsystem, not more, and keeps differences between kernel versions to
+//! itself.
 
 pub mod auxiliary;
 pub mod bound;

@@ -20,7 +20,7 @@ use nk_rdma::{
     error::unsupported, Device, Event, Pins, QpCapabilities, QpInit, QpNotifier, QpType, QueuePair,
     Udata,
 };
-use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QueueRing};
+use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QpQueues, QueueRing};
 use nupa_proto::{
     admin::{self, QP_FLAG_SIGNAL_ALL},
     uabi,
@@ -149,6 +149,8 @@ impl Qp {
             send_cq: init.send_cq.control(),
             recv_cq: init.recv_cq.control(),
             srq: init.srq.map(|srq| srq.object()),
+        };
+        let queues = QpQueues {
             send: rings.send.queue_ring(),
             recv: rings
                 .recv
@@ -157,7 +159,9 @@ impl Qp {
             slot: doorbells.slot,
             recv_slot: doorbells.recv_slot,
         };
-        let object = dev.port().create_user_qp(parameters, handler.clone())?;
+        let object = dev
+            .port()
+            .create_user_qp(parameters, queues, handler.clone())?;
         udata.respond(&uabi::CreateQpResponse {
             doorbell: doorbells.response,
         })?;

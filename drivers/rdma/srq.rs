@@ -58,7 +58,7 @@ impl Srq {
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
         let object =
             dev.port()
-                .create_user_srq(init.pd, &ring.queue_ring(), 0, doorbells.slot, handler)?;
+                .create_user_srq(init.pd, &ring.queue_ring(), doorbells.slot, handler)?;
         if attributes.limit != 0 {
             object.set_limit(attributes.limit)?;
         }
