@@ -5,8 +5,8 @@
 use nupa_engine::engine::Engine;
 use nupa_engine::hal::Memory;
 use nupa_proto::admin::{
-    AdminOpcode, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp, Created,
-    ModifyCq, ModifyQp, SetRss, SetRxFilter,
+    AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
+    CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, SetRss, SetRxFilter,
 };
 use nupa_proto::status::AdminStatus;
 use zerocopy::IntoBytes;
@@ -57,8 +57,10 @@ fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) 
         AdminOpcode::DestroyCq => done(node.destroy_cq(by_id(body)?)),
         AdminOpcode::AllocPd => nothing(body).and_then(|()| created(node.alloc_pd())),
         AdminOpcode::DeallocPd => done(node.dealloc_pd(by_id(body)?)),
-        AdminOpcode::CreateMr => created(node.create_mr(platform, &parse::<CreateMr>(body)?)),
-        AdminOpcode::DestroyMr => done(node.destroy_mr(by_id(body)?)),
+        AdminOpcode::CreateMr
+        | AdminOpcode::DestroyMr
+        | AdminOpcode::ModifyMr
+        | AdminOpcode::AllocKey => execute_on_key(controller, opcode, body),
         AdminOpcode::CreateQp => {
             let parameters = qp_parameters(&platform.memory, &buffer(body)?)?;
             created(node.create_qp(platform, &parameters))
@@ -71,14 +73,36 @@ fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) 
         AdminOpcode::CreateSrq
         | AdminOpcode::ModifySrq
         | AdminOpcode::QuerySrq
-        | AdminOpcode::DestroySrq
-        | AdminOpcode::ModifyMr
-        | AdminOpcode::AllocKey
-        | AdminOpcode::SetGid => Err(AdminStatus::Unsupported),
+        | AdminOpcode::DestroySrq => execute_on_srq(controller, opcode, body),
+        AdminOpcode::SetGid => Err(AdminStatus::Unsupported),
         AdminOpcode::QueryNode
         | AdminOpcode::ListNodes
         | AdminOpcode::ModifyQp
         | AdminOpcode::DestroyQp => Err(AdminStatus::Internal),
+    }
+}
+
+/// Executes a command about a memory key.
+fn execute_on_key(controller: &mut Controller, opcode: AdminOpcode, body: &Body) -> Outcome {
+    let Controller { node, platform, .. } = controller;
+    match opcode {
+        AdminOpcode::CreateMr => created(node.create_mr(platform, &parse::<CreateMr>(body)?)),
+        AdminOpcode::ModifyMr => created(node.modify_mr(platform, &parse::<ModifyMr>(body)?)),
+        AdminOpcode::AllocKey => created(node.alloc_key(platform, &parse::<AllocKey>(body)?)),
+        AdminOpcode::DestroyMr => done(node.destroy_mr(by_id(body)?)),
+        _ => Err(AdminStatus::Internal),
+    }
+}
+
+/// Executes a command about a shared receive queue.
+fn execute_on_srq(controller: &mut Controller, opcode: AdminOpcode, body: &Body) -> Outcome {
+    let Controller { node, platform, .. } = controller;
+    match opcode {
+        AdminOpcode::CreateSrq => created(node.create_srq(platform, &parse::<CreateSrq>(body)?)),
+        AdminOpcode::ModifySrq => done(node.modify_srq(platform, &parse::<ModifySrq>(body)?)),
+        AdminOpcode::QuerySrq => node.query_srq(by_id(body)?).map(|state| compose(&state)),
+        AdminOpcode::DestroySrq => done(node.destroy_srq(by_id(body)?)),
+        _ => Err(AdminStatus::Internal),
     }
 }
 

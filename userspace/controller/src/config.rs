@@ -2,12 +2,17 @@
 
 //! What the owner of a fabric chooses.
 
+use nupa_proto::doorbell::PAGE_SIZE;
+
 use crate::error::FabricError;
 
 /// Most node ids that one process serves: 64 nodes, also for a host that counts them from 1.
 pub const MAX_NODES: u16 = 65;
 /// Most doorbell page pairs of a controller.
 pub const MAX_DOORBELL_PAGES: u32 = 1024;
+
+/// Most bytes of a controller's own memory.
+pub const MAX_DEVICE_MEMORY: u64 = 1 << 30;
 
 /// Parameters of a fabric.
 #[derive(Debug, Clone)]
@@ -22,6 +27,8 @@ pub struct FabricConfig {
     pub doorbell_pages: u32,
     /// Where the shared doorbell pages are.
     pub doorbells: DoorbellPlace,
+    /// Bytes of each controller's own memory, a multiple of 4 KiB up to [`MAX_DEVICE_MEMORY`]; 0: none.
+    pub device_memory: u64,
 }
 
 /// Where the shared doorbell pages are.
@@ -41,8 +48,9 @@ impl Default for FabricConfig {
             max_nodes: MAX_NODES,
             fabric_id: 1,
             link_speed_mbps: 256_000,
-            doorbell_pages: 16,
+            doorbell_pages: 256,
             doorbells: DoorbellPlace::default(),
+            device_memory: 1 << 20,
         }
     }
 }
@@ -55,6 +63,10 @@ impl FabricConfig {
         }
         if !(1..=MAX_DOORBELL_PAGES).contains(&self.doorbell_pages) {
             return Err(FabricError::DoorbellPages(self.doorbell_pages));
+        }
+        let whole = self.device_memory.checked_rem(PAGE_SIZE as u64) == Some(0);
+        if !whole || self.device_memory > MAX_DEVICE_MEMORY {
+            return Err(FabricError::DeviceMemory(self.device_memory));
         }
         Ok(())
     }

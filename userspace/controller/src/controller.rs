@@ -35,7 +35,12 @@ pub(crate) struct Controller {
 }
 
 /// Capabilities of this model: what the engine implements.
-const CAPS: u64 = regs::CAP_RC | regs::CAP_RAW | regs::CAP_PUSH;
+const CAPS: u64 = regs::CAP_RC
+    | regs::CAP_RAW
+    | regs::CAP_PUSH
+    | regs::CAP_SRQ
+    | regs::CAP_MEM_MGT
+    | regs::CAP_MW;
 
 impl Controller {
     /// A controller that no guest has yet.
@@ -65,6 +70,7 @@ impl Controller {
             admin_cq: 0,
             admin_size: 0,
             doorbell_memory: 0,
+            device_memory: config.device_memory,
         };
         Self {
             node,

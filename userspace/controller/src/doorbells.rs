@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use guestmem::MmapRegion;
 use nupa_engine::hal::{AccessError, Memory, SlotWord};
 use nupa_proto::doorbell::{
-    host_push_offset, host_slot_offset, push_offset, slot_offset, PAGE_SIZE, PAIR_SIZE, PUSH_SLOTS,
-    SLOTS, SLOT_SIZE,
+    device_memory_offset, host_push_offset, host_slot_offset, push_offset, slot_offset, PAGE_SIZE,
+    PAIR_SIZE, PUSH_SLOTS, SLOTS, SLOT_SIZE,
 };
 use nupa_proto::wqe::BLOCK_SIZE;
 
@@ -32,10 +32,15 @@ pub(crate) enum Kick {
     Push(u32, u16, u32),
 }
 
-/// Bytes of the BAR that `pages` pairs take.
-pub(crate) fn bar_size(pages: u32) -> usize {
-    let pairs = usize::try_from(pages).unwrap_or(usize::MAX);
-    pairs.saturating_mul(PAIR_SIZE).next_power_of_two()
+/// Bytes of the BAR with `pages` pairs and `device_memory` bytes behind them.
+pub(crate) fn bar_size(pages: u32, device_memory: u64) -> u64 {
+    let pairs = u64::try_from(device_memory_offset(pages)).unwrap_or(u64::MAX);
+    pairs.saturating_add(device_memory).next_power_of_two()
+}
+
+/// Offset in the function's own memory that an offset in the BAR stands for, if it lies behind the `pages` pairs.
+pub(crate) fn device_memory_at(pages: u32, offset: usize) -> Option<usize> {
+    offset.checked_sub(device_memory_offset(pages))
 }
 
 /// Ranges of the BAR that guests may map.
@@ -71,7 +76,10 @@ pub(crate) fn decode_kick(pages: u32, offset: usize, data: &[u8]) -> Option<Kick
 impl DoorbellPages {
     /// Makes `pages` pairs for a node, all zero.
     pub(crate) fn new(node: u16, pages: u32) -> Result<Self, FabricError> {
-        let region = MmapRegion::new(&format!("nupa-doorbells-{node}"), bar_size(pages))?;
+        let region = MmapRegion::new(
+            &format!("nupa-doorbells-{node}"),
+            device_memory_offset(pages),
+        )?;
         Ok(Self { region, pages })
     }
 
@@ -236,7 +244,11 @@ mod tests {
     fn shared_pages_alternate_with_trapped_ones() {
         let areas: Vec<_> = mmap_areas(3).collect();
         assert_eq!(areas, [0..4096, 8192..12288, 16384..20480]);
-        assert_eq!(bar_size(3), 32768);
+        assert_eq!(bar_size(3, 0), 32768);
+        assert_eq!(bar_size(3, 4096), 32768);
+        assert_eq!(bar_size(4, 4096), 65536);
+        assert_eq!(device_memory_at(3, 24575), None);
+        assert_eq!(device_memory_at(3, 24576), Some(0));
         assert!(is_shared(8192 + 4095) && !is_shared(4096));
     }
 

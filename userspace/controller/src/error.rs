@@ -13,13 +13,16 @@ pub enum FabricError {
     /// A controller would have no doorbell page or more than it can.
     #[error("{0} doorbell page pairs are out of range, a controller has 1 to {max}", max = crate::config::MAX_DOORBELL_PAGES)]
     DoorbellPages(u32),
+    /// A controller's memory would not consist of whole pages, or be larger than it can.
+    #[error("{0} bytes of device memory: not whole pages of 4 KiB, or more than {max}", max = crate::config::MAX_DEVICE_MEMORY)]
+    DeviceMemory(u64),
     /// This fabric has no such node id.
     #[error("no node {0} in this fabric")]
     NoSuchNode(u16),
     /// The node has a guest already.
     #[error("node {0} is in use by another guest")]
     Connected(u16),
-    /// The doorbell pages could not be made.
-    #[error("doorbell pages: {0}")]
-    Doorbells(#[from] MapError),
+    /// Doorbell pages or device memory could not be made.
+    #[error("doorbell pages or device memory: {0}")]
+    Memory(#[from] MapError),
 }

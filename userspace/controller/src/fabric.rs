@@ -17,11 +17,12 @@ use nupa_proto::regs;
 use crate::clock::Clock;
 use crate::config::{DoorbellPlace, FabricConfig};
 use crate::controller::Controller;
+use crate::device_memory::DeviceMemory;
 use crate::doorbells::{self, DoorbellPages};
 use crate::error::FabricError;
 use crate::fault::Fault;
 use crate::nodes::Nodes;
-use crate::platform::{Attachment, Interrupts};
+use crate::platform::{Attachment, Interrupts, NodePlatform};
 use crate::stats::NodeStats;
 
 /// A switch with one controller per node, all in one thread.
@@ -36,6 +37,8 @@ pub struct Fabric {
     engine: Engine,
     doorbell_pages: u32,
     doorbells: DoorbellPlace,
+    /// Bytes of a function's own memory.
+    device_memory: u64,
     /// The caller polls doorbells.
     polling: bool,
 }
@@ -51,6 +54,7 @@ impl Fabric {
             engine: Engine::new(),
             doorbell_pages: config.doorbell_pages,
             doorbells: config.doorbells,
+            device_memory: config.device_memory,
             polling: false,
         })
     }
@@ -61,14 +65,22 @@ impl Fabric {
         node: u16,
         interrupts: Box<dyn Interrupts>,
     ) -> Result<(), FabricError> {
-        let pages = self.doorbell_pages;
+        let (pages, len) = (self.doorbell_pages, self.device_memory);
         let controller = self.controller(node)?;
         if controller.platform.attachment.is_some() {
             return Err(FabricError::Connected(node));
         }
+        let device_memory = match len {
+            0 => None,
+            len => Some(DeviceMemory::new(node, len)?),
+        };
+        if let Some(device_memory) = &device_memory {
+            device_memory.map(&mut controller.platform.memory)?;
+        }
         controller.platform.memory.set_reachable(true);
         controller.platform.attachment = Some(Attachment {
             doorbells: DoorbellPages::new(node, pages)?,
+            device_memory,
             interrupts,
         });
         tracing::info!(node, "guest connected");
@@ -78,10 +90,10 @@ impl Fabric {
     /// A guest is gone: the function is reset, peers are told, its memory is let go.
     pub fn disconnect(&mut self, node: u16) {
         self.reset(node);
-        self.dma_unmap_all(node);
         let Some(controller) = self.nodes.get_mut(node) else {
             return;
         };
+        controller.platform.memory.guest_mut().clear();
         if controller.platform.attachment.take().is_some() {
             tracing::info!(node, "guest disconnected");
         }
@@ -108,32 +120,48 @@ impl Fabric {
     /// Shows a part of a guest's memory to its controller.
     pub fn dma_map(&mut self, node: u16, request: &MapRequest<'_>) -> Result<Reach, MapError> {
         let controller = self.nodes.get_mut(node).ok_or(MapError::InvalidRange)?;
+        let end = request.iova.checked_add(request.len);
+        if end.is_none_or(|end| end > regs::DEVICE_MEMORY_BASE) {
+            return Err(MapError::InvalidRange);
+        }
         controller.platform.memory.guest_mut().map(request)
     }
 
     /// Takes back what [`dma_map`](Self::dma_map) showed. The engine keeps no pointers into it: work that still names
     /// it fails.
     pub fn dma_unmap(&mut self, node: u16, iova: u64, len: u64) -> Result<(), UnmapError> {
-        let controller = self.nodes.get_mut(node).ok_or(UnmapError::NoSuchRegion)?;
+        let controller = self.nodes.get_mut(node);
+        let controller = controller
+            .filter(|_| iova < regs::DEVICE_MEMORY_BASE)
+            .ok_or(UnmapError::NoSuchRegion)?;
         controller.platform.memory.guest_mut().unmap(iova, len)
     }
 
     /// Takes back all memory of a guest.
     pub fn dma_unmap_all(&mut self, node: u16) {
-        if let Some(controller) = self.nodes.get_mut(node) {
-            controller.platform.memory.guest_mut().clear();
+        let Some(controller) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let NodePlatform {
+            memory, attachment, ..
+        } = &mut controller.platform;
+        memory.guest_mut().clear();
+        let own = attachment
+            .as_ref()
+            .and_then(|guest| guest.device_memory.as_ref());
+        if let Some(Err(error)) = own.map(|own| own.map(memory)) {
+            tracing::warn!(node, %error, "device memory lost");
         }
     }
 
     /// Bytes of a BAR; 0 if there is no such BAR.
     pub fn bar_size(&self, bar: u8) -> u64 {
-        let size = match bar {
-            regs::BAR_CONTROL => u64::try_from(regs::CONTROL_SIZE),
-            regs::BAR_DOORBELL => u64::try_from(doorbells::bar_size(self.doorbell_pages)),
-            regs::BAR_MSIX => return regs::MSIX_BAR_SIZE,
-            _ => return 0,
-        };
-        size.unwrap_or(0)
+        match bar {
+            regs::BAR_CONTROL => u64::try_from(regs::CONTROL_SIZE).unwrap_or(0),
+            regs::BAR_DOORBELL => doorbells::bar_size(self.doorbell_pages, self.device_memory),
+            regs::BAR_MSIX => regs::MSIX_BAR_SIZE,
+            _ => 0,
+        }
     }
 
     /// The file behind the doorbell BAR of a guest that is there; file offsets are BAR offsets.

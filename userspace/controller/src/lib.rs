@@ -21,6 +21,7 @@ mod body;
 mod clock;
 mod config;
 mod controller;
+mod device_memory;
 mod doorbells;
 mod error;
 mod fabric;
@@ -36,7 +37,7 @@ mod stats;
 mod storage;
 
 pub use clock::{Clock, MonotonicClock};
-pub use config::{DoorbellPlace, FabricConfig, MAX_DOORBELL_PAGES, MAX_NODES};
+pub use config::{DoorbellPlace, FabricConfig, MAX_DEVICE_MEMORY, MAX_DOORBELL_PAGES, MAX_NODES};
 pub use error::FabricError;
 pub use fabric::Fabric;
 pub use fault::{Fault, UnknownFault};

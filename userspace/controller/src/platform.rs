@@ -10,7 +10,8 @@ use nupa_proto::regs::MSIX_VECTORS;
 use nupa_proto::wqe::BLOCK_SIZE;
 
 use crate::clock::Clock;
-use crate::doorbells::{DoorbellMemory, DoorbellPages};
+use crate::device_memory::DeviceMemory;
+use crate::doorbells::{self, DoorbellMemory, DoorbellPages};
 use crate::memory::NodeMemory;
 use crate::random;
 
@@ -24,8 +25,38 @@ pub trait Interrupts {
 pub(crate) struct Attachment {
     /// Its doorbell pages.
     pub(crate) doorbells: DoorbellPages,
+    /// The function's own memory, if it has some.
+    pub(crate) device_memory: Option<DeviceMemory>,
     /// Its interrupts.
     pub(crate) interrupts: Box<dyn Interrupts>,
+}
+
+impl Attachment {
+    /// Reads BAR 2. `false` if nothing can be read there; trapped pages read as they are given, that is no error.
+    pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> bool {
+        let Ok(offset) = usize::try_from(offset) else {
+            return false;
+        };
+        match (self.device_memory_at(offset), &self.device_memory) {
+            (Some(at), Some(memory)) => memory.read(at, data),
+            (Some(_), None) => false,
+            (None, _) => !doorbells::is_shared(offset) || self.doorbells.read(offset, data),
+        }
+    }
+
+    /// Writes BAR 2 where it is memory; returns whether that could be done. `None`: it is a trapped page.
+    pub(crate) fn store(&self, offset: usize, data: &[u8]) -> Option<bool> {
+        match (self.device_memory_at(offset), &self.device_memory) {
+            (Some(at), Some(memory)) => Some(memory.write(at, data)),
+            (Some(_), None) => Some(false),
+            (None, _) => doorbells::is_shared(offset).then(|| self.doorbells.write(offset, data)),
+        }
+    }
+
+    /// Where in the device memory an offset in BAR 2 lies, if it is behind the doorbell pages.
+    fn device_memory_at(&self, offset: usize) -> Option<usize> {
+        doorbells::device_memory_at(self.doorbells.pages(), offset)
+    }
 }
 
 /// One node's hardware.

@@ -43,6 +43,8 @@ pub(crate) struct Registers {
     pub(crate) admin_size: u32,
     /// `REG_DOORBELL_MEMORY`.
     pub(crate) doorbell_memory: u64,
+    /// `REG_DEVICE_MEMORY`.
+    pub(crate) device_memory: u64,
 }
 
 /// What the writer of a register asks the function to do.
@@ -101,6 +103,7 @@ impl Registers {
             regs::REG_ADMIN_SQ => Some(self.admin_sq),
             regs::REG_ADMIN_CQ => Some(self.admin_cq),
             regs::REG_DOORBELL_MEMORY => Some(self.doorbell_memory),
+            regs::REG_DEVICE_MEMORY => Some(self.device_memory),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::IntoBytes;
 
 use crate::controller::Controller;
+use crate::device_memory::DeviceMemory;
 
 /// State and counters of one node.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -78,17 +79,21 @@ impl NodeStats {
     /// Looks at a controller.
     pub(crate) fn of(controller: &Controller) -> Self {
         let memory = controller.platform.memory.guest().stats();
+        let guest = controller.platform.attachment.as_ref();
+        let own = guest.and_then(|guest| guest.device_memory.as_ref());
         let node = &controller.node;
         let [eq, cq, qp, mr, pd] = node.object_counts();
         Self {
             node: node.id(),
-            connected: controller.platform.attachment.is_some(),
+            connected: guest.is_some(),
             enabled: controller.admin.is_some() && !controller.has_stopped(),
             link: node.link(),
             epoch: node.epoch(),
             fault_code: node.fault(),
             fault: controller.fault.to_string(),
-            dma_bytes_mapped: memory.mapped,
+            dma_bytes_mapped: memory
+                .mapped
+                .saturating_sub(own.map_or(0, DeviceMemory::len)),
             dma_bytes_unreachable: memory.unreachable,
             objects: Objects { qp, cq, eq, mr, pd },
             counters: Counters(node.counters()),

@@ -43,6 +43,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = Doorbells::Guest)]
     pub(crate) doorbells: Doorbells,
 
+    /// Bytes of memory of its own that each controller offers (for ibv_alloc_dm), whole pages of
+    /// 4 KiB; 0 for none
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub(crate) device_memory: u64,
+
     /// When to poll doorbells instead of waiting for kicks: "auto" (where cores are free;
     /// elsewhere now and then while requests come in crowds), "never", or for so many
     /// microseconds after the last work

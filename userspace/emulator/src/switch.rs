@@ -46,6 +46,7 @@ impl Switch {
             fabric_id: random_id()?,
             link_speed_mbps: args.link_speed,
             doorbells: args.doorbells.into(),
+            device_memory: args.device_memory,
             ..FabricConfig::default()
         };
         let mut fabric = Fabric::new(&config, &clock)?;

@@ -22,13 +22,8 @@ impl Fabric {
                 controller.registers.read(offset, data)
             }
             regs::BAR_DOORBELL => {
-                match (usize::try_from(offset), &controller.platform.attachment) {
-                    // Trapped pages have nothing to read, and reading them is not an error.
-                    (Ok(offset), Some(guest)) if doorbells::is_shared(offset) => {
-                        guest.doorbells.read(offset, data)
-                    }
-                    _ => true,
-                }
+                let guest = controller.platform.attachment.as_ref();
+                guest.is_none_or(|guest| guest.read(offset, data))
             }
             // The VMM keeps the vector table.
             _ => true,
@@ -84,10 +79,10 @@ impl Fabric {
         let Ok(offset) = usize::try_from(offset) else {
             return false;
         };
-        if doorbells::is_shared(offset) {
-            let controller = self.nodes.get(node);
-            let guest = controller.and_then(|c| c.platform.attachment.as_ref());
-            return guest.is_some_and(|guest| guest.doorbells.write(offset, data));
+        let controller = self.nodes.get(node);
+        let guest = controller.and_then(|c| c.platform.attachment.as_ref());
+        if let Some(stored) = guest.and_then(|guest| guest.store(offset, data)) {
+            return stored;
         }
         let Some(kick) = doorbells::decode_kick(self.doorbell_pages, offset, data) else {
             return false;

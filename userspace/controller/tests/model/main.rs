@@ -19,6 +19,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;
+mod device_memory;
 mod events;
 mod faults;
 mod frames;
