@@ -4,6 +4,7 @@
 use crate::{
     context::{UserContext, Wanted},
     device::Rdma,
+    kernel::KernelCq,
     ring::UserRing,
 };
 use kernel::{prelude::*, sync::Arc};
@@ -16,8 +17,10 @@ const LOG_ENTRY: u8 = CQE_SIZE.trailing_zeros() as u8;
 
 /// A completion queue.
 pub(crate) struct Cq {
-    control: CqControl,
-    entries: u32,
+    pub(crate) control: CqControl,
+    pub(crate) entries: u32,
+    /// One that the kernel polls.
+    pub(crate) kernel: Option<Arc<KernelCq>>,
 }
 
 impl CompletionQueue for Cq {
@@ -63,12 +66,13 @@ impl Cq {
         Ok(Self {
             control,
             entries: init.entries,
+            kernel: None,
         })
     }
 }
 
 /// Passes events on to users of the queue.
-struct Handler(Arc<CqNotifier>);
+pub(crate) struct Handler(pub(crate) Arc<CqNotifier>);
 
 impl CqHandler for Handler {
     fn completion(&self) {

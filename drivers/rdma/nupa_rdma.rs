@@ -10,22 +10,25 @@
 //! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues.
 //! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
 //! - `address`: GIDs and address handles.
+//! - `kernel`: all of these for users in the kernel; `counters`.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod address;
 mod context;
+mod counters;
 mod cq;
 mod device;
 mod driver;
+mod kernel;
 mod qp;
 mod region;
 mod ring;
 mod srq;
 mod state;
 
-kernel::module_auxiliary_driver! {
+::kernel::module_auxiliary_driver! {
     type: driver::Driver,
     name: "nupa_rdma",
     authors: ["The NUPA developers"],

@@ -4,6 +4,7 @@
 use crate::{
     context::{UserContext, Wanted},
     device::Rdma,
+    kernel::KernelQp,
     ring::UserRing,
     srq::stride_ok,
     state::State,
@@ -22,7 +23,7 @@ use nk_rdma::{
 };
 use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QpQueues, QueueRing};
 use nupa_proto::{
-    admin::{self, QP_FLAG_SIGNAL_ALL},
+    admin::{self, QP_FLAG_GSI, QP_FLAG_SIGNAL_ALL},
     uabi,
     wqe::{BLOCK_SIZE, MAX_INLINE, MAX_RECV_SGE},
 };
@@ -34,6 +35,8 @@ pub(crate) const MAX_SGE: u32 = MAX_RECV_SGE as u32;
 
 /// A queue pair.
 pub(crate) struct Qp {
+    /// One that the kernel posts to. Dropped before `object`.
+    pub(crate) kernel: Option<KernelQp>,
     pub(crate) object: nupa_fabric::Qp,
     pub(crate) qp_type: QpType,
     pub(crate) capabilities: QpCapabilities,
@@ -50,7 +53,7 @@ impl QueuePair for Qp {
 }
 
 /// Refuses sizes that no queue pair can have.
-fn check(capabilities: &QpCapabilities) -> Result {
+pub(crate) fn check(capabilities: &QpCapabilities) -> Result {
     let fits = capabilities.max_send_sge <= MAX_SGE
         && capabilities.max_recv_sge <= MAX_SGE
         && capabilities.max_inline_data <= MAX_INLINE as u32;
@@ -58,6 +61,28 @@ fn check(capabilities: &QpCapabilities) -> Result {
         Ok(())
     } else {
         Err(EINVAL)
+    }
+}
+
+/// What the controller is told of a new pair; `flags` are those of [`QpParameters`] that do not follow from `init`.
+pub(crate) fn parameters<'a>(init: &'a QpInit<'_, Rdma>, flags: u8) -> QpParameters<'a> {
+    let (qp_type, kind) = match init.qp_type {
+        QpType::Rc => (admin::QpType::Rc, 0),
+        QpType::Ud => (admin::QpType::Ud, 0),
+        QpType::Gsi => (admin::QpType::Ud, QP_FLAG_GSI),
+    };
+    let signal = if init.signal_all {
+        QP_FLAG_SIGNAL_ALL
+    } else {
+        0
+    };
+    QpParameters {
+        qp_type,
+        flags: flags | kind | signal,
+        pd: init.pd,
+        send_cq: init.send_cq.control(),
+        recv_cq: init.recv_cq.control(),
+        srq: init.srq.map(|srq| srq.object()),
     }
 }
 
@@ -121,11 +146,9 @@ impl Qp {
         pins: &Pins,
         udata: &mut Udata<'_, Rdma>,
     ) -> Result<Self> {
-        let qp_type = match init.qp_type {
-            QpType::Rc => admin::QpType::Rc,
-            QpType::Ud => admin::QpType::Ud,
-            QpType::Gsi => return Err(unsupported()),
-        };
+        if init.qp_type == QpType::Gsi {
+            return Err(unsupported());
+        }
         if init.flags != 0 {
             return Err(unsupported());
         }
@@ -138,18 +161,7 @@ impl Qp {
         };
         let doorbells = UserContext::doorbells(udata.context()?, wanted)?;
         let handler = Arc::new(Handler::new(notifier.clone()), GFP_KERNEL)?;
-        let parameters = QpParameters {
-            qp_type,
-            flags: if init.signal_all {
-                QP_FLAG_SIGNAL_ALL
-            } else {
-                0
-            },
-            pd: init.pd,
-            send_cq: init.send_cq.control(),
-            recv_cq: init.recv_cq.control(),
-            srq: init.srq.map(|srq| srq.object()),
-        };
+        let parameters = parameters(init, 0);
         let queues = QpQueues {
             send: rings.send.queue_ring(),
             recv: rings
@@ -166,6 +178,7 @@ impl Qp {
             doorbell: doorbells.response,
         })?;
         Ok(Self {
+            kernel: None,
             object,
             qp_type: init.qp_type,
             capabilities: init.capabilities,
@@ -184,7 +197,7 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    fn new(notifier: Arc<QpNotifier>) -> Self {
+    pub(crate) fn new(notifier: Arc<QpNotifier>) -> Self {
         Self {
             notifier,
             sqd_notify: Atomic::new(false),

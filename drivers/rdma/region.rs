@@ -1,23 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions and memory windows.
 
-use crate::{access::region_rights, device::Rdma, ring::page_array};
+use crate::{access::region_rights, device::Rdma, kernel::FastRegion, ring::page_array};
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{Device, Keys, MemoryKeys, Pd, Rereg, Umem, UserRegion};
 use nupa_fabric::{Mr, Port};
-use nupa_proto::admin::{CreateMr, KeyKind, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD};
+use nupa_proto::{
+    admin::{CreateMr, KeyKind, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD},
+    ident::DMA_LKEY,
+};
 
 /// A memory region.
 pub(crate) struct Region {
-    port: Port,
-    object: Arc<Mr>,
+    pub(crate) port: Port,
+    /// None for all memory, which the controller has a key for anyway.
+    pub(crate) object: Option<Arc<Mr>>,
+    /// What fast registration needs.
+    pub(crate) fast: Option<FastRegion>,
 }
 
 impl MemoryKeys for Region {
     fn keys(&self) -> Keys {
-        keys(self.object.key())
+        self.object.as_ref().map_or(ALL_MEMORY, |mr| keys(mr.key()))
     }
 }
+
+/// Keys of all memory: it has no remote one.
+const ALL_MEMORY: Keys = Keys {
+    local: DMA_LKEY,
+    remote: 0,
+};
 
 /// The controller's keys are good for both.
 fn keys(key: u32) -> Keys {
@@ -46,7 +58,8 @@ impl Region {
         };
         Ok(Self {
             port: dev.port().clone(),
-            object: dev.port().create_mr(pd, &parameters)?,
+            object: Some(dev.port().create_mr(pd, &parameters)?),
+            fast: None,
         })
     }
 
@@ -70,7 +83,8 @@ impl Region {
             mask |= MR_MASK_PD;
         }
         let pd = changes.pd.map(|pd| &**pd);
-        self.object.modify(mask, pd, &parameters).map(keys)
+        let object = self.object.as_ref().ok_or(EINVAL)?;
+        object.modify(mask, pd, &parameters).map(keys)
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::{
     context::{UserContext, Wanted},
     device::Rdma,
+    kernel::KernelSrq,
     ring::UserRing,
 };
 use kernel::{prelude::*, sync::Arc};
@@ -16,8 +17,10 @@ use nupa_proto::{
 
 /// A shared receive queue.
 pub(crate) struct Srq {
-    object: nupa_fabric::Srq,
-    attributes: SrqAttributes,
+    pub(crate) object: nupa_fabric::Srq,
+    pub(crate) attributes: SrqAttributes,
+    /// One that the kernel posts to.
+    pub(crate) kernel: Option<Arc<KernelSrq>>,
 }
 
 /// Whether a process may have receive entries of so many bytes (log2).
@@ -67,7 +70,11 @@ impl Srq {
             srqn: object.number().into(),
             reserved: 0.into(),
         })?;
-        Ok(Self { object, attributes })
+        Ok(Self {
+            object,
+            attributes,
+            kernel: None,
+        })
     }
 
     /// Sets the limit below which an event comes.
@@ -88,7 +95,7 @@ impl Srq {
 }
 
 /// Passes events on to users of the queue.
-struct Handler(Arc<SrqNotifier>);
+pub(crate) struct Handler(pub(crate) Arc<SrqNotifier>);
 
 impl EventHandler for Handler {
     fn event(&self, event: ObjectEvent) {

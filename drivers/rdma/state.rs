@@ -92,6 +92,11 @@ impl Qp {
         if command.mask.get() != 0 {
             self.object.modify(&command)?;
         }
+        if next.state == QpState::Reset && mask.has(QpMask::STATE) {
+            if let Some(kernel) = &self.kernel {
+                kernel.reset();
+            }
+        }
         state.attributes = match next.state {
             QpState::Reset => QpAttributes::default(),
             _ => next,

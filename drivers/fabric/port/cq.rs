@@ -117,6 +117,12 @@ impl Cq {
         self.ring.arm(solicited_only)
     }
 
+    /// Forgets completions of a queue pair that was reset and is about to be destroyed: its number may be given to
+    /// another one. `seen` is shown each of them.
+    pub fn disown(&mut self, qpn: u32, seen: impl FnMut(&Cqe)) {
+        self.ring.disown(qpn, seen);
+    }
+
     /// The queue apart from the right to consume it.
     pub fn control(&self) -> &CqControl {
         &self.control

@@ -71,6 +71,7 @@ impl DeviceAttributes {
         attr.vendor_part_id = self.part;
         attr.hw_ver = self.revision;
         attr.device_cap_flags = self.caps.to_raw();
+        attr.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY);
         attr.page_size_cap = self.page_sizes;
         attr.max_mr_size = self.max_mr_size;
         attr.max_qp = count(self.max_qp);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Devices and their registration.
 
-use crate::{bindings, vtable::VTable, Driver};
+use crate::{bindings, vtable::VTable, Driver, KernelVerbs};
 use core::{mem::ManuallyDrop, ops::Deref, ptr::addr_of_mut, ptr::NonNull};
 use kernel::{device, error::to_result, prelude::*, types::Opaque, ThisModule};
 use nk::raw;
@@ -94,7 +94,10 @@ impl<D: Driver> Unregistered<D> {
         name: &'static CStr,
         guid: u64,
         vectors: u32,
-    ) -> Result<Registration<D>> {
+    ) -> Result<Registration<D>>
+    where
+        D: KernelVerbs,
+    {
         let vectors = i32::try_from(vectors)?;
         let ib = self.0.as_ptr().cast::<bindings::ib_device>();
         let parent = raw::device(parent);
@@ -105,6 +108,7 @@ impl<D: Driver> Unregistered<D> {
         unsafe {
             bindings::ib_set_device_ops(ib, &ops);
             bindings::nk_rdma_set_device(ib, parent, guid, vectors);
+            (*ib).local_dma_lkey = D::LOCAL_DMA_LKEY;
         }
         let follower = Follower::new(ib, parent)?;
         // SAFETY: The device is complete; `parent` is bound, which it stays until the registration is dropped.

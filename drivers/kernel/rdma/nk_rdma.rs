@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Safe abstractions for the RDMA core, in the form in which the `kernel` crate would take them.
 //!
-//! A driver implements [`Driver`] and registers a [`Device`]; the core then asks it for objects. What the driver
+//! A driver implements [`Driver`] and [`KernelVerbs`] and registers a [`Device`]; the core then asks it for objects. What the driver
 //! keeps for an object lies behind the core's structure in one piece of memory: the driver returns it from
 //! `create_*`, sees it as `&Qp<Self>` and the like, and has it dropped when the core destroys the object. The core
 //! destroys objects before what they depend on, and all of them before [`Registration`] is gone.
@@ -17,29 +17,39 @@ mod address;
 mod attributes;
 mod bindings;
 mod context;
+mod counters;
 mod device;
 mod driver;
 pub mod error;
 mod event;
 mod flags;
+mod kernel_verbs;
 mod object;
 mod queue;
 mod udata;
 mod umem;
 mod vtable;
+mod work_completion;
+mod work_request;
 
 pub use self::{
     address::{AhAttributes, GidAttributes},
     attributes::{DeviceAttributes, PortAttributes, PortSpeed},
     context::{Context, Window},
+    counters::CounterName,
     device::{Device, Registration, Unregistered},
     driver::{CompletionQueue, Driver, Keys, MemoryKeys, QueuePair, Rereg, UserRegion},
     event::{CqNotifier, Event, QpNotifier, SrqNotifier},
     flags::{Access, DeviceCaps, QpMask},
+    kernel_verbs::KernelVerbs,
     object::{Ah, Cq, Dm, Mr, Mw, Pd, Qp, Srq},
     queue::{
         CqInit, QpAttributes, QpCapabilities, QpInit, QpState, QpType, SrqAttributes, SrqInit,
     },
     udata::Udata,
     umem::{Blocks, Pins, Umem},
+    work_completion::{Completions, NetworkHeader, WcOpcode, WorkCompletion},
+    work_request::{
+        FastRegistration, Piece, QpHandle, RecvWr, RecvWrs, SendOperation, SendWr, SendWrs,
+    },
 };

@@ -7,18 +7,20 @@
 
 mod address;
 mod context;
+mod counters;
 mod device;
+mod kernel;
 mod memory;
 mod qp;
 mod queue;
 
-use crate::{bindings, context::Context, object, Driver};
+use crate::{bindings, context::Context, object, KernelVerbs};
 use core::marker::PhantomData;
 
 /// The table of C callbacks of `D`.
 pub(crate) struct VTable<D>(PhantomData<D>);
 
-impl<D: Driver> VTable<D> {
+impl<D: KernelVerbs> VTable<D> {
     /// The table, one per driver, but for its owner and its flags.
     pub(crate) const OPS: bindings::ib_device_ops = bindings::ib_device_ops {
         uverbs_abi_ver: D::UVERBS_ABI,
@@ -29,9 +31,12 @@ impl<D: Driver> VTable<D> {
         get_port_immutable: Some(Self::get_port_immutable),
         get_link_layer: Some(Self::get_link_layer),
         query_pkey: Some(Self::query_pkey),
+        alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
+        get_hw_stats: Some(Self::get_hw_stats),
 
         add_gid: Some(Self::add_gid),
         del_gid: Some(Self::del_gid),
+        create_ah: Some(Self::create_ah),
         create_user_ah: Some(Self::create_user_ah),
         query_ah: Some(Self::query_ah),
         destroy_ah: Some(Self::destroy_ah),
@@ -44,6 +49,9 @@ impl<D: Driver> VTable<D> {
 
         alloc_pd: Some(Self::alloc_pd),
         dealloc_pd: Some(Self::dealloc_pd),
+        get_dma_mr: Some(Self::get_dma_mr),
+        alloc_mr: Some(Self::alloc_mr),
+        map_mr_sg: Some(Self::map_mr_sg),
         reg_user_mr: Some(Self::reg_user_mr),
         reg_user_mr_dmabuf: Some(Self::reg_user_mr_dmabuf),
         rereg_user_mr: Some(Self::rereg_user_mr),
@@ -51,17 +59,23 @@ impl<D: Driver> VTable<D> {
         alloc_mw: Some(Self::alloc_mw),
         dealloc_mw: Some(Self::dealloc_mw),
 
+        create_cq: Some(Self::create_cq),
         create_user_cq: Some(Self::create_user_cq),
         modify_cq: Some(Self::modify_cq),
+        poll_cq: Some(Self::poll_cq),
+        req_notify_cq: Some(Self::req_notify_cq),
         destroy_cq: Some(Self::destroy_cq),
         create_srq: Some(Self::create_srq),
         modify_srq: Some(Self::modify_srq),
         query_srq: Some(Self::query_srq),
+        post_srq_recv: Some(Self::post_srq_recv),
         destroy_srq: Some(Self::destroy_srq),
 
         create_qp: Some(Self::create_qp),
         modify_qp: Some(Self::modify_qp),
         query_qp: Some(Self::query_qp),
+        post_send: Some(Self::post_send),
+        post_recv: Some(Self::post_recv),
         destroy_qp: Some(Self::destroy_qp),
 
         size_ib_ah: object::Ah::<D>::SIZE,

@@ -18,7 +18,7 @@ use kernel::{
 };
 
 /// Passes a new region, or why there is none, to the core.
-fn region_or_error(result: Result<*mut bindings::ib_mr>) -> *mut bindings::ib_mr {
+pub(super) fn region_or_error(result: Result<*mut bindings::ib_mr>) -> *mut bindings::ib_mr {
     match result {
         Ok(mr) => mr,
         Err(error) => error.to_ptr(),
@@ -51,7 +51,7 @@ impl<D: Driver> VTable<D> {
     }
 
     /// Completes a region in memory of its own.
-    fn new_region(
+    pub(super) fn new_region(
         pins: Pins,
         register: impl FnOnce(&Pins) -> Result<D::Mr>,
     ) -> Result<*mut bindings::ib_mr> {

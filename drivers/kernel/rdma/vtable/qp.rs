@@ -11,12 +11,15 @@ use crate::{
     object::{Layout, Qp},
     queue::{QpAttributes, QpInit},
     umem::Pins,
-    Driver, QpMask, Udata,
+    KernelVerbs, QpHandle, QpMask, Udata,
 };
 use core::{ffi::c_int, ptr::NonNull};
-use kernel::error::{from_result, to_result};
+use kernel::{
+    error::{from_result, to_result},
+    prelude::*,
+};
 
-impl<D: Driver> VTable<D> {
+impl<D: KernelVerbs> VTable<D> {
     pub(super) extern "C" fn create_qp(
         ib: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
@@ -28,14 +31,21 @@ impl<D: Driver> VTable<D> {
                 let init = QpInit::<D>::from_raw((*ib).pd, &*attr)?;
                 (Device::<D>::from_raw((*ib).device), &mut *attr, init)
             };
-            let udata = NonNull::new(udata).ok_or_else(unsupported)?;
-            // SAFETY: See the module above.
-            let mut udata = unsafe { Udata::from_raw(udata) };
             let pins = Pins::default();
             // SAFETY: Failing or not, this is detached before the core frees the pair.
             let notifier = unsafe { Notifier::new(ib) }?;
-            let data = D::create_user_qp(dev, &mut init, &notifier, &pins, &mut udata)
-                .inspect_err(|_| notifier.detach())?;
+            let data = match NonNull::new(udata) {
+                Some(udata) => {
+                    // SAFETY: See the module above.
+                    let mut udata = unsafe { Udata::from_raw(udata) };
+                    D::create_user_qp(dev, &mut init, &notifier, &pins, &mut udata)
+                }
+                None => {
+                    let handle = QpHandle::new(NonNull::new(ib).ok_or(EINVAL)?);
+                    D::create_qp(dev, &mut init, &notifier, handle)
+                }
+            };
+            let data = data.inspect_err(|_| notifier.detach())?;
             init.capabilities.to_raw(&mut attr.cap);
             // SAFETY: The core allocated `SIZE` bytes.
             unsafe {

@@ -7,16 +7,16 @@ use crate::{
     device::Device,
     driver::CompletionQueue,
     error::unsupported,
-    event::Notifier,
+    event::{CqNotifier, Notifier},
     object::{Cq, Layout, Pd, Srq},
     queue::{CqInit, SrqAttributes, SrqInit},
     umem::Pins,
-    Driver, Udata,
+    KernelVerbs, Udata,
 };
 use core::{ffi::c_int, ptr::NonNull};
-use kernel::{error::from_result, prelude::*};
+use kernel::{error::from_result, prelude::*, sync::Arc};
 
-impl<D: Driver> VTable<D> {
+impl<D: KernelVerbs> VTable<D> {
     pub(super) extern "C" fn create_user_cq(
         ib: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
@@ -42,12 +42,27 @@ impl<D: Driver> VTable<D> {
             let data = D::create_user_cq(dev, &init, &notifier, &pins, &mut udata)
                 .inspect_err(|_| notifier.detach())?;
             // SAFETY: The core allocated `SIZE` bytes.
-            unsafe {
-                (*ib).cqe = i32::try_from(data.entries()).unwrap_or(i32::MAX);
-                Layout::init(ib, Some(notifier), pins, data);
-            }
+            unsafe { Self::complete_cq(ib, notifier, pins, data) };
             Ok(0)
         })
+    }
+
+    /// Completes a new queue.
+    ///
+    /// # Safety
+    ///
+    /// `ib` is the start of memory for a `Cq<D>` that the core has just allocated.
+    pub(super) unsafe fn complete_cq(
+        ib: *mut bindings::ib_cq,
+        notifier: Arc<CqNotifier>,
+        pins: Pins,
+        data: D::Cq,
+    ) {
+        // SAFETY: By this function's contract.
+        unsafe {
+            (*ib).cqe = i32::try_from(data.entries()).unwrap_or(i32::MAX);
+            Layout::init(ib, Some(notifier), pins, data);
+        }
     }
 
     pub(super) extern "C" fn modify_cq(ib: *mut bindings::ib_cq, count: u16, micros: u16) -> c_int {
@@ -85,14 +100,18 @@ impl<D: Driver> VTable<D> {
                 pd,
                 attributes: SrqAttributes::from_raw(&attr.attr),
             };
-            let udata = NonNull::new(udata).ok_or_else(unsupported)?;
-            // SAFETY: See the module above.
-            let mut udata = unsafe { Udata::from_raw(udata) };
             let pins = Pins::default();
             // SAFETY: Failing or not, this is detached before the core frees the queue.
             let notifier = unsafe { Notifier::new(ib) }?;
-            let data = D::create_user_srq(dev, &mut init, &notifier, &pins, &mut udata)
-                .inspect_err(|_| notifier.detach())?;
+            let data = match NonNull::new(udata) {
+                Some(udata) => {
+                    // SAFETY: See the module above.
+                    let mut udata = unsafe { Udata::from_raw(udata) };
+                    D::create_user_srq(dev, &mut init, &notifier, &pins, &mut udata)
+                }
+                None => D::create_srq(dev, &mut init, &notifier),
+            };
+            let data = data.inspect_err(|_| notifier.detach())?;
             init.attributes.to_raw(&mut attr.attr);
             // SAFETY: The core allocated `SIZE` bytes.
             unsafe { Layout::init(ib, Some(notifier), pins, data) };

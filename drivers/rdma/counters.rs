@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Counters of the port, as sysfs and `rdma statistic` show them.
+
+use kernel::prelude::*;
+use nk_rdma::CounterName;
+use nupa_fabric::Port;
+use nupa_proto::admin::{PortCounters, PORT_COUNTER_NAMES};
+use zerocopy::IntoBytes;
+
+/// Counters.
+const COUNT: usize = PORT_COUNTER_NAMES.len();
+/// Room for a name and the byte that ends it.
+const NAME: usize = 32;
+
+/// A name as C has it.
+const fn terminated(name: &str) -> [u8; NAME] {
+    let (from, mut to) = (name.as_bytes(), [0; NAME]);
+    let mut at = 0;
+    while at < from.len() {
+        to[at] = from[at];
+        at += 1;
+    }
+    to
+}
+
+static BYTES: [[u8; NAME]; COUNT] = {
+    let mut bytes = [[0; NAME]; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        bytes[at] = terminated(PORT_COUNTER_NAMES[at]);
+        at += 1;
+    }
+    bytes
+};
+
+/// Names of all counters, in order.
+pub(crate) static COUNTERS: [CounterName; COUNT] = {
+    let mut names = [const { CounterName::new(c"") }; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        names[at] = match CStr::from_bytes_until_nul(&BYTES[at]) {
+            Ok(name) => CounterName::new(name),
+            Err(_) => CounterName::new(c""),
+        };
+        at += 1;
+    }
+    names
+};
+
+/// Reads all counters, in order. Sleeps.
+pub(crate) fn read_counters(port: &Port, values: &mut [u64]) -> Result {
+    let counters: PortCounters = port.counters()?;
+    for (value, bytes) in values.iter_mut().zip(counters.as_bytes().chunks_exact(8)) {
+        *value = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Verbs for users in the kernel: connection management, storage, file systems.
+//!
+//! Their rings are coherent memory that the port makes. Locks are taken in this order, all of them with interrupts off: that of
+//! a completion queue, that of a send, receive or shared receive queue.
+
+mod completion;
+mod cq;
+mod qp;
+mod region;
+mod request;
+mod srq;
+
+pub(crate) use self::{cq::KernelCq, qp::KernelQp, region::FastRegion, srq::KernelSrq};
+
+use crate::{
+    address::{node_of, Ah},
+    counters::{read_counters, COUNTERS},
+    cq::Cq,
+    device::Rdma,
+    qp::Qp,
+    region::Region,
+    srq::Srq,
+};
+use kernel::{prelude::*, sync::Arc};
+use nk_rdma::{
+    error::unsupported, Access, AhAttributes, Completions, CounterName, CqInit, CqNotifier, Device,
+    KernelVerbs, QpHandle, QpInit, QpNotifier, RecvWrs, SendWrs, SrqInit, SrqNotifier,
+};
+
+use nupa_proto::ident::DMA_LKEY;
+
+impl KernelVerbs for Rdma {
+    const LOCAL_DMA_LKEY: u32 = DMA_LKEY;
+    const COUNTERS: &'static [CounterName] = &COUNTERS;
+
+    fn create_cq(dev: &Device<Self>, init: &CqInit, notifier: &Arc<CqNotifier>) -> Result<Cq> {
+        Cq::for_kernel(dev, init, notifier)
+    }
+
+    fn poll_cq(cq: &nk_rdma::Cq<Self>, completions: &mut Completions<'_>) -> Result {
+        cq.kernel()?.poll(completions);
+        Ok(())
+    }
+
+    fn req_notify_cq(cq: &nk_rdma::Cq<Self>, solicited_only: bool) -> bool {
+        cq.kernel().is_ok_and(|cq| cq.arm(solicited_only))
+    }
+
+    fn create_srq(
+        dev: &Device<Self>,
+        init: &mut SrqInit<'_, Self>,
+        notifier: &Arc<SrqNotifier>,
+    ) -> Result<Srq> {
+        Srq::for_kernel(dev, init, notifier)
+    }
+
+    fn post_srq_recv(srq: &nk_rdma::Srq<Self>, requests: &mut RecvWrs<'_>) -> Result {
+        srq.kernel()?.post(requests)
+    }
+
+    fn create_qp(
+        dev: &Device<Self>,
+        init: &mut QpInit<'_, Self>,
+        notifier: &Arc<QpNotifier>,
+        handle: QpHandle,
+    ) -> Result<Qp> {
+        Qp::for_kernel(dev, init, notifier, handle)
+    }
+
+    fn post_send(qp: &nk_rdma::Qp<Self>, requests: &mut SendWrs<'_, Self>) -> Result {
+        qp.kernel()?.post_send(requests)
+    }
+
+    fn post_recv(qp: &nk_rdma::Qp<Self>, requests: &mut RecvWrs<'_>) -> Result {
+        qp.kernel()?.post_recv(requests)
+    }
+
+    fn create_ah(_dev: &Device<Self>, address: &AhAttributes) -> Result<Ah> {
+        node_of(&address.dmac)?;
+        Ok(Ah {
+            attributes: *address,
+        })
+    }
+
+    fn dma_mr(dev: &Device<Self>, access: Access) -> Result<Region> {
+        if access.without(Access::LOCAL_WRITE).is_empty() {
+            Ok(Region::all_memory(dev))
+        } else {
+            // A remote key for all memory is one too many.
+            Err(unsupported())
+        }
+    }
+
+    fn alloc_mr(dev: &Device<Self>, pd: &nk_rdma::Pd<Self>, max_pages: u32) -> Result<Region> {
+        Region::for_fast_registration(dev, pd, max_pages)
+    }
+
+    fn clear_pages(mr: &nk_rdma::Mr<Self>) {
+        if let Some(region) = mr.fast() {
+            region.clear();
+        }
+    }
+
+    fn add_page(mr: &nk_rdma::Mr<Self>, addr: u64) -> Result {
+        mr.fast().ok_or(EINVAL)?.add(addr)
+    }
+
+    fn counters(dev: &Device<Self>, values: &mut [u64]) -> Result {
+        read_counters(dev.port(), values)
+    }
+}

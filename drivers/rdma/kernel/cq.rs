@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues that the kernel polls.
+
+use super::{completion::translate, qp::Pair};
+use crate::{
+    cq::{Cq, Handler},
+    device::Rdma,
+};
+use kernel::{
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode},
+    sync::Arc,
+};
+use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
+use nk_rdma::{Completions, CqInit, CqNotifier, Device};
+
+/// What it takes to poll a completion queue.
+#[pin_data]
+pub(crate) struct KernelCq {
+    #[pin]
+    inner: SpinLockIrq<Inner>,
+}
+
+struct Inner {
+    cq: nupa_fabric::Cq,
+    /// Queue pairs that complete here, by number.
+    pairs: RBTree<u32, Arc<Pair>>,
+}
+
+impl KernelCq {
+    /// Takes completions until there are none or there is no room. Any context.
+    pub(super) fn poll(&self, completions: &mut Completions<'_>) {
+        let mut inner = self.inner.lock();
+        let Inner { cq, pairs } = &mut *inner;
+        while !completions.is_full() {
+            let Some(cqe) = cq.poll() else { return };
+            // Those of pairs that are gone interest nobody.
+            if let Some(pair) = pairs.get(&cqe.qpn.get()) {
+                pair.completed(&cqe);
+                completions.push(pair.handle(), &translate(&cqe));
+            }
+        }
+        cq.publish();
+    }
+
+    /// Asks for an event; returns whether there are completions already. Any context.
+    pub(super) fn arm(&self, solicited_only: bool) -> bool {
+        self.inner.lock().cq.arm(solicited_only)
+    }
+
+    /// Makes a pair known. May sleep.
+    pub(super) fn attach(&self, qpn: u32, pair: Arc<Pair>) -> Result {
+        let node = RBTreeNode::new(qpn, pair, GFP_KERNEL)?;
+        let old = self.inner.lock().pairs.insert(node);
+        drop(old);
+        Ok(())
+    }
+
+    /// Forgets a pair that is in the reset state.
+    pub(super) fn detach(&self, qpn: u32) {
+        self.disown(qpn);
+        let mut inner = self.inner.lock();
+        let old = inner.pairs.remove_node(&qpn);
+        drop(inner);
+        drop(old);
+    }
+
+    /// Forgets the completions of a pair that is in the reset state.
+    pub(super) fn disown(&self, qpn: u32) {
+        let mut inner = self.inner.lock();
+        let Inner { cq, pairs } = &mut *inner;
+        if let Some(pair) = pairs.get(&qpn) {
+            cq.disown(qpn, |cqe| pair.completed(cqe));
+        }
+    }
+}
+
+impl Cq {
+    /// Makes one whose ring is the port's.
+    pub(super) fn for_kernel(
+        dev: &Device<Rdma>,
+        init: &CqInit,
+        notifier: &Arc<CqNotifier>,
+    ) -> Result<Self> {
+        let entries = init
+            .entries
+            .checked_add(nupa_fabric::Cq::SLACK)
+            .ok_or(EINVAL)?;
+        let log_entries = u8::try_from(entries.next_power_of_two().trailing_zeros())?;
+        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
+        let cq = dev.port().create_cq(log_entries, init.vector, handler)?;
+        let control = cq.control().clone();
+        let inner = Inner {
+            cq,
+            pairs: RBTree::new(),
+        };
+        let kernel = Arc::pin_init(
+            pin_init!(KernelCq { inner <- new_spinlock_irq!(inner) }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            control,
+            entries: init.entries,
+            kernel: Some(kernel),
+        })
+    }
+
+    /// What it takes to poll it. `EINVAL` for one of a process.
+    pub(super) fn kernel(&self) -> Result<&Arc<KernelCq>> {
+        self.kernel.as_ref().ok_or(EINVAL)
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs that the kernel posts to.
+
+use super::{
+    completion::is_recv,
+    request::{post_receives, post_send},
+    KernelCq, KernelSrq,
+};
+use crate::{
+    device::Rdma,
+    qp::{check, parameters, Handler, Qp},
+    state::State,
+};
+use kernel::{new_mutex, prelude::*, sync::Arc};
+use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
+use nk_rdma::{error::unsupported, Device, QpHandle, QpInit, QpNotifier, QpType, RecvWrs, SendWrs};
+use nupa_fabric::{QpSizes, RecvPoster, SendPoster};
+use nupa_proto::{
+    admin::{ModifyQp, QpStateCode, QP_FLAG_PRIVILEGED, QP_MASK_STATE},
+    cqe::Cqe,
+    wqe::{
+        blocks_for, ud_blocks_for, AtomicSegment, RecvHeader, Sge, MAX_RECV_STRIDE, MIN_RECV_STRIDE,
+    },
+};
+
+/// Rings of a queue pair, for its posters and for those who poll its completions.
+#[pin_data]
+pub(crate) struct Pair {
+    handle: QpHandle,
+    signal_all: bool,
+    #[pin]
+    send: SpinLockIrq<SendPoster>,
+    /// None if entries come from `srq`.
+    #[pin]
+    recv: SpinLockIrq<Option<RecvPoster>>,
+    srq: Option<Arc<KernelSrq>>,
+}
+
+impl Pair {
+    /// How completions name it.
+    pub(super) fn handle(&self) -> QpHandle {
+        self.handle
+    }
+
+    /// Frees what a completion says is done. Any context.
+    pub(super) fn completed(&self, cqe: &Cqe) {
+        let index = cqe.queue_index.get();
+        // An index that was never posted frees nothing; a controller that writes such a thing gets what it deserves.
+        let _ = if !is_recv(cqe) {
+            self.send.lock().completed(index)
+        } else if let Some(srq) = &self.srq {
+            srq.completed(index);
+            Ok(())
+        } else {
+            match &mut *self.recv.lock() {
+                Some(ring) => ring.completed(index),
+                None => Ok(()),
+            }
+        };
+    }
+
+    /// Forgets everything posted, as the controller does in the reset state.
+    fn reset(&self) {
+        self.send.lock().reset();
+        if let Some(ring) = &mut *self.recv.lock() {
+            ring.reset();
+        }
+    }
+}
+
+/// What the kernel's side of a queue pair consists of.
+pub(crate) struct KernelQp {
+    pair: Arc<Pair>,
+    qpn: u32,
+    /// Where it completes.
+    cqs: [Arc<KernelCq>; 2],
+}
+
+impl KernelQp {
+    /// Posts send requests. Any context.
+    pub(super) fn post_send(&self, requests: &mut SendWrs<'_, Rdma>) -> Result {
+        let mut ring = self.pair.send.lock();
+        let result = requests.try_for_each(|wr| post_send(&mut ring, &wr, self.pair.signal_all));
+        ring.ring();
+        result
+    }
+
+    /// Posts receive requests. `EINVAL` if they come from a shared receive queue. Any context.
+    pub(super) fn post_recv(&self, requests: &mut RecvWrs<'_>) -> Result {
+        match &mut *self.pair.recv.lock() {
+            Some(ring) => post_receives(ring, requests),
+            None => Err(EINVAL),
+        }
+    }
+
+    /// The pair has gone to the reset state: nothing that was posted completes.
+    pub(crate) fn reset(&self) {
+        for cq in &self.cqs {
+            cq.disown(self.qpn);
+        }
+        self.pair.reset();
+    }
+
+    /// Has its completions found by those who poll for them. May sleep.
+    fn attach(&self) -> Result {
+        self.cqs
+            .iter()
+            .try_for_each(|cq| cq.attach(self.qpn, self.pair.clone()))
+    }
+}
+
+impl Drop for KernelQp {
+    fn drop(&mut self) {
+        for cq in &self.cqs {
+            cq.detach(self.qpn);
+        }
+    }
+}
+
+/// log2 of the bytes of a receive entry with so many pieces.
+pub(super) fn recv_stride(sges: u32) -> u8 {
+    let bytes = size_of::<RecvHeader>() + sges as usize * size_of::<Sge>();
+    let stride = bytes
+        .next_power_of_two()
+        .clamp(MIN_RECV_STRIDE, MAX_RECV_STRIDE);
+    stride.trailing_zeros() as u8
+}
+
+/// log2 of a number of entries, rounded up.
+fn log2(entries: u32) -> Result<u8> {
+    let power = entries.checked_next_power_of_two().ok_or(EINVAL)?;
+    Ok(u8::try_from(power.trailing_zeros())?)
+}
+
+/// Rings that hold what is asked for, whatever its requests are. `EINVAL` if the port's are not as large.
+fn sizes(dev: &Device<Rdma>, init: &QpInit<'_, Rdma>) -> Result<QpSizes> {
+    let wanted = &init.capabilities;
+    let pieces = wanted.max_send_sge as usize * size_of::<Sge>();
+    let data = pieces.max(wanted.max_inline_data as usize);
+    let blocks = match init.qp_type {
+        // An atomic operation has one piece behind its operands.
+        QpType::Rc => blocks_for(data.max(size_of::<AtomicSegment>() + size_of::<Sge>())),
+        QpType::Ud | QpType::Gsi => ud_blocks_for(data),
+    };
+    let blocks = u32::try_from(blocks)?
+        .checked_mul(wanted.max_send_wr)
+        .ok_or(EINVAL)?;
+    let sizes = QpSizes {
+        log_send_blocks: log2(blocks)?,
+        log_recv_entries: log2(wanted.max_recv_wr)?,
+        log_recv_stride: recv_stride(wanted.max_recv_sge),
+    };
+    let limits = dev.port().info().limits;
+    if sizes.log_send_blocks > limits.max_log_sq || sizes.log_recv_entries > limits.max_log_rq {
+        return Err(EINVAL);
+    }
+    Ok(sizes)
+}
+
+/// Has a pair of the kernel's complete nothing any more before its completion queues forget it: its number may be given
+/// to another one as soon as it is destroyed.
+impl Drop for Qp {
+    fn drop(&mut self) {
+        if self.kernel.is_some() {
+            let reset = ModifyQp {
+                mask: QP_MASK_STATE.into(),
+                state: QpStateCode::Reset.to_wire(),
+                ..ModifyQp::default()
+            };
+            // One that was lost completes nothing anyway.
+            let _ = self.object.modify(&reset);
+        }
+    }
+}
+
+impl Qp {
+    /// Makes one whose rings are the port's.
+    pub(super) fn for_kernel(
+        dev: &Device<Rdma>,
+        init: &QpInit<'_, Rdma>,
+        notifier: &Arc<QpNotifier>,
+        handle: QpHandle,
+    ) -> Result<Self> {
+        if init.flags != 0 {
+            return Err(unsupported());
+        }
+        check(&init.capabilities)?;
+        let sizes = sizes(dev, init)?;
+        let handler = Arc::new(Handler::new(notifier.clone()), GFP_KERNEL)?;
+        let parameters = parameters(init, QP_FLAG_PRIVILEGED);
+        let (object, send, recv) =
+            dev.port()
+                .create_kernel_qp(parameters, &sizes, handler.clone())?;
+        let srq = init.srq.map(|srq| srq.kernel().cloned()).transpose()?;
+        let pair = Arc::pin_init(
+            pin_init!(Pair {
+                handle,
+                signal_all: init.signal_all,
+                send <- new_spinlock_irq!(send),
+                recv <- new_spinlock_irq!(recv),
+                srq,
+            }),
+            GFP_KERNEL,
+        )?;
+        let kernel = KernelQp {
+            pair,
+            qpn: object.number(),
+            cqs: [
+                init.send_cq.kernel()?.clone(),
+                init.recv_cq.kernel()?.clone(),
+            ],
+        };
+        kernel.attach()?;
+        Ok(Self {
+            kernel: Some(kernel),
+            object,
+            qp_type: init.qp_type,
+            capabilities: init.capabilities,
+            signal_all: init.signal_all,
+            handler,
+            state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL)?,
+        })
+    }
+
+    /// What it takes to post to it. `EINVAL` for one of a process.
+    pub(super) fn kernel(&self) -> Result<&KernelQp> {
+        self.kernel.as_ref().ok_or(EINVAL)
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Regions of kernel users: fast registration, and all memory.
+
+use crate::{device::Rdma, region::Region};
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed},
+};
+use nk_rdma::{Device, Pd};
+use nupa_fabric::PageTable;
+use nupa_proto::admin::KeyKind;
+
+/// Pages that the next fast registration of a region is to give it.
+///
+/// Its user maps and posts in turn, and maps again only once the registration has completed; so there are no locks.
+pub(crate) struct FastRegion {
+    table: PageTable,
+    count: Atomic<u32>,
+}
+
+impl FastRegion {
+    /// Forgets all pages. Any context.
+    pub(super) fn clear(&self) {
+        self.count.store(0, Relaxed);
+    }
+
+    /// Adds a page. `ENOMEM` if there is no room. Any context.
+    pub(super) fn add(&self, page: u64) -> Result {
+        let count = self.count.load(Relaxed);
+        if count >= self.table.room() {
+            return Err(ENOMEM);
+        }
+        self.table.set(count, page);
+        self.count.store(count.wrapping_add(1), Relaxed);
+        Ok(())
+    }
+
+    /// Where the addresses of the pages are, and how many.
+    pub(super) fn pages(&self) -> (u64, u32) {
+        (self.table.address(), self.count.load(Relaxed))
+    }
+}
+
+impl Region {
+    /// The region of all memory.
+    pub(super) fn all_memory(dev: &Device<Rdma>) -> Self {
+        Self {
+            port: dev.port().clone(),
+            object: None,
+            fast: None,
+        }
+    }
+
+    /// What fast registration needs; none for a region that is not for it.
+    pub(super) fn fast(&self) -> Option<&FastRegion> {
+        self.fast.as_ref()
+    }
+
+    /// Makes a region for fast registration.
+    pub(super) fn for_fast_registration(
+        dev: &Device<Rdma>,
+        pd: &Pd<Rdma>,
+        max_pages: u32,
+    ) -> Result<Self> {
+        if max_pages == 0 || max_pages > dev.port().info().limits.max_fast_reg_pages.get() {
+            return Err(EINVAL);
+        }
+        let fast = FastRegion {
+            table: dev.port().page_table(max_pages)?,
+            count: Atomic::new(0),
+        };
+        let object = dev.port().alloc_key(pd, KeyKind::FastReg, max_pages)?;
+        Ok(Self {
+            port: dev.port().clone(),
+            object: Some(object),
+            fast: Some(fast),
+        })
+    }
+}
