@@ -189,6 +189,7 @@ impl FullGroups {
 }
 
 #[cfg(test)]
+#[expect(clippy::arithmetic_side_effects, reason = "a test may fail loudly")]
 mod tests {
     extern crate std;
 

@@ -168,6 +168,15 @@ impl Host {
 
     /// A queue pair in the reset state, both sides on one completion queue.
     pub fn qp(&mut self, world: &mut World, kind: QpType, cq: &Cq, log: u8) -> Qp {
+        let flags = match kind {
+            QpType::Raw => QP_FLAG_PRIVILEGED,
+            _ => 0,
+        };
+        self.qp_with(world, kind, flags, cq, log)
+    }
+
+    /// As [`Host::qp`], with other flags.
+    pub fn qp_with(&mut self, world: &mut World, kind: QpType, flags: u8, cq: &Cq, log: u8) -> Qp {
         let sq = self.direct((BLOCK_SIZE as u64) << log);
         let rq = self.direct(1 << RECV_STRIDE << log);
         let slots = (self.slot(), self.slot());
@@ -175,11 +184,7 @@ impl Host {
             sq,
             rq,
             qp_type: kind.to_wire(),
-            flags: if kind == QpType::Raw {
-                QP_FLAG_PRIVILEGED
-            } else {
-                0
-            },
+            flags,
             log_sq: log,
             log_rq: log,
             log_rq_stride: RECV_STRIDE,
