@@ -79,7 +79,8 @@ pub(crate) fn local<S: Storage>(
 }
 
 impl<S: Storage> Node<S> {
-    /// Checks a remote access, made through this node's queue pair `pair` (number `qpn`), that needs `right` (an `ACCESS_REMOTE_*`).
+    /// Checks a remote access, made through this node's queue pair `pair` (number `qpn`), that needs the rights `right`
+    /// (`ACCESS_*`).
     /// An access of no bytes needs no key.
     #[inline(always)]
     pub(crate) fn remote_span(
@@ -92,25 +93,40 @@ impl<S: Storage> Node<S> {
         right: u32,
     ) -> Result<Span, Refusal> {
         let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
-        if pair.access & right == 0 {
+        if pair.access & right != right {
             return Err(refused(Check::RemoteRight));
         }
         if len == 0 {
             return Ok(Span::direct(0, 0));
         }
-        let number = key_index(key);
+        self.remote_region(qpn, pair, key, right)?
+            .span(key_index(key), addr, len)
+            .ok_or(refused(Check::RemoteRange))
+    }
+
+    /// As [`Node::remote_span`], for a key as a whole.
+    #[inline(always)]
+    pub(crate) fn remote_region(
+        &self,
+        qpn: u32,
+        pair: &QueuePair<S::Pages>,
+        key: u32,
+        right: u32,
+    ) -> Result<&Region<S::Pages>, Refusal> {
+        let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
+        if pair.access & right != right {
+            return Err(refused(Check::RemoteRight));
+        }
         let known =
             |region: &&Region<_>| region.key == key && region.pd == pair.pd && region.serves(qpn);
         let region = self
             .regions
-            .get(number)
+            .get(key_index(key))
             .filter(known)
             .ok_or(refused(Check::RemoteKey))?;
-        if region.access & right == 0 {
+        if region.access & right != right {
             return Err(refused(Check::RemoteRight));
         }
-        region
-            .span(number, addr, len)
-            .ok_or(refused(Check::RemoteRange))
+        Ok(region)
     }
 }

@@ -21,6 +21,10 @@ pub enum Check {
     DescriptorMemory = 6,
     /// The producer index lies outside of the ring.
     Doorbell = 7,
+    /// READs, atomics and flushes are not allowed on this queue pair, or on its peer.
+    ReadLimit = 8,
+    /// The source GID index names no GID.
+    Gid = 9,
     /// Local key.
     LocalKey = 16,
     /// Range within the local region.
@@ -43,6 +47,8 @@ pub enum Check {
     RemoteRight = 34,
     /// Remote memory could not be reached.
     RemoteMemory = 35,
+    /// The operand of an atomic operation is not aligned.
+    Alignment = 36,
     /// The node is down, or it or we were reset since the connection was made.
     Node = 48,
     /// No such queue pair at the peer, or not connected to this one.

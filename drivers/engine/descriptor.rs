@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Send descriptors: from bytes to checked values.
 
-use crate::check::{Check, Refusal};
+use crate::{
+    check::{Check, Refusal},
+    hal::Atomic,
+};
 use nupa_proto::{
+    admin::QpType,
     frame::FrameMeta,
     status::WcStatus,
     wqe::{
-        blocks_for, BindSegment, Control, FastRegSegment, Opcode, RemoteSegment, Sge, BLOCK_SIZE,
-        DATA_OFFSET, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE, OP_OFFSET, WQE_FENCE, WQE_INLINE,
-        WQE_SIGNALED, WQE_SOLICITED,
+        AtomicSegment, BindSegment, Control, DatagramSegment, FastRegSegment, FlushSegment,
+        GrhSegment, Opcode, RemoteSegment, Sge, BLOCK_SIZE, DATA_OFFSET, FLUSH_GLOBAL,
+        FLUSH_PERSISTENT, FLUSH_RANGE, FLUSH_REGION, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE,
+        OP_OFFSET, UD_DATA_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
     },
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -31,6 +36,8 @@ pub(crate) struct Header {
     pub(crate) imm_or_key: u32,
     pub(crate) wr_id: u64,
     data_count: u8,
+    /// Where entries or inline bytes begin.
+    pub(crate) data_offset: u8,
 }
 
 impl Header {
@@ -54,6 +61,22 @@ impl Header {
     #[inline(always)]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+}
+
+/// Offset of the segment behind a remote or datagram segment.
+const SECOND_OFFSET: usize = OP_OFFSET + size_of::<RemoteSegment>();
+/// Offset of the entries of an atomic operation.
+const ATOMIC_DATA_OFFSET: usize = SECOND_OFFSET + size_of::<AtomicSegment>();
+const _: () = assert!(UD_DATA_OFFSET <= u8::MAX as usize);
+
+/// Where entries or inline bytes begin.
+#[inline(always)]
+const fn data_offset(kind: QpType, opcode: Opcode) -> usize {
+    match (kind, opcode) {
+        (QpType::Ud, _) => UD_DATA_OFFSET,
+        (_, Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite) => ATOMIC_DATA_OFFSET,
+        _ => DATA_OFFSET,
     }
 }
 
@@ -83,7 +106,7 @@ impl Descriptor {
 
     /// Checks the control segment; only the first block need be there.
     #[inline(always)]
-    pub(crate) fn header(&self) -> Result<Header, Refusal> {
+    pub(crate) fn header(&self, kind: QpType) -> Result<Header, Refusal> {
         let control: &Control = self.at(0)?;
         let opcode = Opcode::try_from(control.opcode).map_err(|_| malformed(Check::Opcode))?;
         if control.flags & !FLAGS != 0 {
@@ -99,7 +122,9 @@ impl Descriptor {
             return Err(malformed(Check::DataCount));
         }
         let blocks = usize::from(control.blocks);
-        if blocks > MAX_BLOCKS || blocks < blocks_for(bytes) {
+        let data_offset = data_offset(kind, opcode);
+        let needed = data_offset.wrapping_add(bytes).div_ceil(BLOCK_SIZE);
+        if blocks > MAX_BLOCKS || blocks < needed {
             return Err(malformed(Check::Blocks));
         }
         Ok(Header {
@@ -109,6 +134,7 @@ impl Descriptor {
             imm_or_key: control.imm_or_key.get(),
             wr_id: control.wr_id.get(),
             data_count: control.data_count,
+            data_offset: data_offset as u8,
         })
     }
 
@@ -136,6 +162,62 @@ impl Descriptor {
         self.at(OP_OFFSET)
     }
 
+    /// The operation segment of a datagram.
+    pub(crate) fn datagram(&self) -> Result<&DatagramSegment, Refusal> {
+        let segment: &DatagramSegment = self.at(OP_OFFSET)?;
+        if segment.reserved != [0; 6] {
+            return Err(malformed(Check::Reserved));
+        }
+        Ok(segment)
+    }
+
+    /// The second segment of a datagram.
+    pub(crate) fn grh(&self) -> Result<&GrhSegment, Refusal> {
+        let segment: &GrhSegment = self.at(SECOND_OFFSET)?;
+        if segment.reserved != [0; 8] {
+            return Err(malformed(Check::Reserved));
+        }
+        Ok(segment)
+    }
+
+    /// Remote address and key of an atomic write or a flush.
+    pub(crate) fn place(&self, opcode: Opcode) -> Result<(u64, u32), Refusal> {
+        if opcode == Opcode::Flush {
+            let segment = self.flush()?;
+            return Ok((segment.addr.get(), segment.rkey.get()));
+        }
+        let segment = self.remote()?;
+        Ok((segment.addr.get(), segment.rkey.get()))
+    }
+
+    /// The operation segment of a flush.
+    pub(crate) fn flush(&self) -> Result<&FlushSegment, Refusal> {
+        let segment: &FlushSegment = self.at(OP_OFFSET)?;
+        let kinds = FLUSH_GLOBAL | FLUSH_PERSISTENT;
+        if segment.reserved != [0; 6]
+            || segment.kind & !kinds != 0
+            || segment.kind == 0
+            || !matches!(segment.level, FLUSH_RANGE | FLUSH_REGION)
+        {
+            return Err(malformed(Check::Reserved));
+        }
+        Ok(segment)
+    }
+
+    /// What an atomic operation or atomic write does.
+    pub(crate) fn atomic(&self, opcode: Opcode) -> Result<Atomic, Refusal> {
+        let segment: &AtomicSegment = self.at(SECOND_OFFSET)?;
+        let (operand, compare) = (segment.operand.get(), segment.compare.get());
+        Ok(match opcode {
+            Opcode::CompareSwap => Atomic::CompareSwap {
+                compare,
+                swap: operand,
+            },
+            Opcode::FetchAdd => Atomic::FetchAdd(operand),
+            _ => Atomic::Store(operand),
+        })
+    }
+
     /// The offload state of a frame.
     #[inline(always)]
     pub(crate) fn meta(&self) -> Result<&FrameMeta, Refusal> {
@@ -150,15 +232,16 @@ impl Descriptor {
         } else {
             usize::from(header.data_count)
         };
-        let bytes = self.bytes.get(DATA_OFFSET..).unwrap_or_default();
+        let start = usize::from(header.data_offset);
+        let bytes = self.bytes.get(start..).unwrap_or_default();
         let entries = bytes.chunks_exact(size_of::<Sge>()).take(count);
         entries.filter_map(|entry| Sge::ref_from_bytes(entry).ok())
     }
 
-    /// The first `len` inline bytes.
+    /// `len` bytes from `start`: inline data.
     #[inline(always)]
-    pub(crate) fn inline(&self, len: u32) -> &[u8] {
-        let bytes = self.bytes.get(DATA_OFFSET..).unwrap_or_default();
+    pub(crate) fn inline(&self, start: u8, len: u32) -> &[u8] {
+        let bytes = self.bytes.get(usize::from(start)..).unwrap_or_default();
         bytes.get(..len as usize).unwrap_or_default()
     }
 

@@ -207,7 +207,10 @@ impl Engine {
             srqn: there.and_then(|pair| pair.recv.srqn),
         };
         if let Some((node, platform)) = fabric.node_mut(source.node).filter(|_| !stalled) {
-            if node.wait_for_buffers(platform, source.qpn, wait) {
+            if let Some(first) = node.wait_for_buffers(platform, source.qpn, wait) {
+                if let Some((node, _)) = fabric.node_mut(target).filter(|_| first && !frame) {
+                    node.counters.rx_rnr_naks.add(1);
+                }
                 return true;
             }
         }
@@ -224,9 +227,14 @@ impl Engine {
     #[inline]
     fn execute<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         match self.request.opcode {
+            Opcode::Write | Opcode::WriteImm | Opcode::Read => self.execute_message(fabric),
             Opcode::Nop => Outcome::Done,
             Opcode::Frame => self.execute_frame(fabric),
+            Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush => {
+                self.execute_atomic(fabric)
+            }
             Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw => self.execute_local(fabric),
+            _ if self.request.datagram => self.execute_datagram(fabric),
             _ => self.execute_message(fabric),
         }
     }
@@ -262,7 +270,7 @@ impl Engine {
         let side = self.sender(fabric).ok_or(down)?;
         let mut address = [0; 6];
         if self.request.inline {
-            let inline = self.descriptor.inline(self.request.len);
+            let inline = self.inline_data();
             address = inline.first_chunk().copied().unwrap_or_default();
         } else {
             let fault = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
@@ -316,7 +324,7 @@ impl Engine {
 
     /// The initiator's side of the request at hand.
     #[inline]
-    fn sender<'a, F: Fabric>(
+    pub(crate) fn sender<'a, F: Fabric>(
         &'a self,
         fabric: &'a F,
     ) -> Option<Side<'a, F::Storage, <F::Platform as Platform>::Memory>> {
@@ -349,21 +357,41 @@ impl Engine {
         }
     }
 
+    /// The target's side of the request at hand.
+    #[inline]
+    pub(crate) fn receiver<'a, F: Fabric>(
+        &'a self,
+        fabric: &'a F,
+        target: u16,
+    ) -> Option<Side<'a, F::Storage, <F::Platform as Platform>::Memory>> {
+        let (node, platform) = fabric.node(target)?;
+        let (regions, spans) = (&node.regions, &self.landing);
+        let memory = platform.memory();
+        Some(Side {
+            regions,
+            memory,
+            spans,
+        })
+    }
+
+    /// Inline data of the request at hand.
+    #[inline]
+    fn inline_data(&self) -> &[u8] {
+        let Request {
+            data_offset, len, ..
+        } = self.request;
+        self.descriptor.inline(data_offset, len)
+    }
+
     /// The one copy.
     #[inline]
-    fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
+    pub(crate) fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
         let here = self.sender(fabric).ok_or(Fault::Source)?;
-        let (node, platform) = fabric.node(target).ok_or(Fault::Target)?;
-        let (regions, spans) = (&node.regions, &self.landing);
-        let there = Side {
-            regions,
-            memory: platform.memory(),
-            spans,
-        };
+        let there = self.receiver(fabric, target).ok_or(Fault::Target)?;
         let len = self.request.len;
         match self.request.opcode {
             Opcode::Read => transfer(&there, &here, len),
-            _ if self.request.inline => scatter(self.descriptor.inline(len), &there),
+            _ if self.request.inline => scatter(self.inline_data(), &there),
             _ => transfer(&here, &there, len),
         }
     }
@@ -371,7 +399,7 @@ impl Engine {
 
 impl Declined {
     #[inline]
-    fn outcome(self, node: u16) -> Outcome {
+    pub(crate) fn outcome(self, node: u16) -> Outcome {
         match self {
             Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
             Self::Refused(refusal) => Outcome::Refused(refusal),
@@ -382,11 +410,10 @@ impl Declined {
 }
 
 impl<S: Storage> Node<S> {
-    /// Lets a send queue wait for receive buffers at the target. False if it has waited for as long as it may.
-    fn wait_for_buffers(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> bool {
-        let Some(pair) = self.pairs.get_mut(qpn) else {
-            return false;
-        };
+    /// Lets a send queue wait for receive buffers at the target, and tells whether it did not wait before. `None` if it
+    /// has waited for as long as it may.
+    fn wait_for_buffers(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> Option<bool> {
+        let pair = self.pairs.get_mut(qpn)?;
         let now = clock.now_us();
         let first = pair.send.rnr_deadline.is_none();
         let deadline = *pair
@@ -397,10 +424,10 @@ impl<S: Storage> Node<S> {
                 timeout => now.saturating_add(u64::from(timeout)),
             });
         if now >= deadline {
-            return false;
+            return None;
         }
         self.counters.tx_rnr_waits.add(u32::from(first));
         self.park(qpn, wait);
-        true
+        Some(first)
     }
 }

@@ -13,7 +13,8 @@ use nupa_proto::{
 use zerocopy::little_endian::{U16, U32, U64};
 
 impl<S: Storage> Node<S> {
-    /// Completes everything in both queues of a queue pair in the error state, and asks for kicks.
+    /// Completes everything in both queues of a queue pair in the error state, or in the send queue of one that has
+    /// stopped sending, and asks for kicks.
     #[cold]
     pub(crate) fn flush(
         &mut self,
@@ -33,6 +34,7 @@ impl<S: Storage> Node<S> {
         let Some(pair) = self.pairs.get(qpn) else {
             return;
         };
+        self.counters.flushed.add(1);
         let receive = entry.opcode == CqeOpcode::Recv.to_wire();
         let cqn = if receive {
             pair.recv.cqn
@@ -50,7 +52,8 @@ impl<S: Storage> Node<S> {
         descriptor: &mut Descriptor,
     ) -> Option<Cqe> {
         let pair = self.pairs.get_mut(qpn)?;
-        if pair.state != QpStateCode::Err || pair.send.ring.is_none() {
+        let fails = matches!(pair.state, QpStateCode::Err | QpStateCode::Sqe);
+        if !fails || pair.send.ring.is_none() {
             return None;
         }
         // An index that is out of bounds says nothing about what is posted.

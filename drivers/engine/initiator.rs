@@ -3,6 +3,7 @@
 
 use crate::{
     access::{local, Purpose},
+    atomic::ATOMIC_SIZE,
     check::{Check, Refusal},
     descriptor::{Descriptor, Header},
     hal::{Memory, Platform, SlotWord},
@@ -17,9 +18,12 @@ use nupa_proto::{
     doorbell::event_quiet,
     frame::{MAX_FRAME, MIN_FRAME},
     status::WcStatus,
-    wqe::{Opcode, MAX_MESSAGE, WQE_SIGNALED, WQE_SOLICITED},
+    wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE, WQE_SIGNALED, WQE_SOLICITED},
 };
 use zerocopy::little_endian::{U32, U64};
+
+/// Bit of a queue key that descriptors cannot give.
+const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// What was found at the head of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +109,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         if !in_slot {
             self.read_block(memory, descriptor, 0)?;
         }
-        let header = descriptor.header()?;
+        let header = descriptor.header(self.kind)?;
         if u32::from(header.blocks) > self.send.posted.wrapping_sub(self.send.index) {
             return Err(malformed(Check::Blocks));
         }
@@ -142,9 +146,11 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         request.signaled = header.has(WQE_SIGNALED) || self.flags & QP_FLAG_SIGNAL_ALL != 0;
         request.solicited = header.has(WQE_SOLICITED);
         request.inline = header.is_inline();
+        request.data_offset = header.data_offset;
+        request.datagram = self.kind == QpType::Ud;
         self.address(descriptor, &header, request)?;
         let purpose = match header.opcode {
-            Opcode::Read => Purpose::Destination,
+            Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Purpose::Destination,
             _ => Purpose::Source,
         };
         let holder = self.holder();
@@ -158,6 +164,18 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
             false => request.local.total(),
         };
         Ok(())
+    }
+
+    /// Checks a request that something is handed back for, so that it counts as a READ.
+    #[inline(always)]
+    fn check_result(&self, header: &Header) -> Result<(), Refusal> {
+        if header.is_inline() {
+            return Err(malformed(Check::Flags));
+        }
+        match self.max_rd_atomic {
+            0 => Err(malformed(Check::ReadLimit)),
+            _ => Ok(()),
+        }
     }
 
     /// Fills in what goes to whom.
@@ -189,12 +207,39 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
             }
             (QpType::Rc, Opcode::Send | Opcode::SendImm | Opcode::SendInv) => {}
             (QpType::Rc, Opcode::Write | Opcode::WriteImm | Opcode::Read) => {
-                if header.opcode == Opcode::Read && header.is_inline() {
-                    return Err(malformed(Check::Flags));
+                if header.opcode == Opcode::Read {
+                    self.check_result(header)?;
                 }
                 let segment = descriptor.remote()?;
                 (request.remote_addr, request.remote_key) =
                     (segment.addr.get(), segment.rkey.get());
+            }
+            (QpType::Rc, Opcode::CompareSwap | Opcode::FetchAdd) => {
+                self.check_result(header)?;
+                let segment = descriptor.remote()?;
+                (request.remote_addr, request.remote_key) =
+                    (segment.addr.get(), segment.rkey.get());
+            }
+            (QpType::Rc, Opcode::AtomicWrite | Opcode::Flush) => {
+                self.check_result(header)?;
+                if !header.has_no_data() {
+                    return Err(malformed(Check::DataCount));
+                }
+                (request.remote_addr, request.remote_key) = descriptor.place(header.opcode)?;
+            }
+            (QpType::Ud, Opcode::Send | Opcode::SendImm) => {
+                let segment = descriptor.datagram()?;
+                request.target = Remote {
+                    node: segment.node.get(),
+                    qpn: segment.qpn.get(),
+                    epoch: 0,
+                };
+                request.remote_key = match segment.qkey.get() {
+                    // Privileged ones are not for the descriptor to give (InfiniBand volume 1, 10.2.5).
+                    qkey if qkey & CONTROLLED_QKEY != 0 => self.qkey,
+                    qkey => qkey,
+                };
+                return Ok(());
             }
             _ => return Err(malformed(Check::Opcode)),
         }
@@ -210,11 +255,13 @@ impl Request {
         if self.is_local() {
             return Ok(());
         }
-        if !up {
+        if !up && !self.datagram {
             return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
         }
         let fits = match self.opcode {
             Opcode::Frame => (MIN_FRAME..=MAX_FRAME).contains(&self.len),
+            Opcode::CompareSwap | Opcode::FetchAdd => self.len == ATOMIC_SIZE,
+            _ if self.datagram => self.len <= MAX_DATAGRAM,
             _ => self.len <= MAX_MESSAGE,
         };
         if fits {
@@ -240,6 +287,10 @@ impl Request {
             Opcode::Read => CqeOpcode::Read,
             Opcode::Write | Opcode::WriteImm => CqeOpcode::Write,
             Opcode::Frame | Opcode::Nop => CqeOpcode::Frame,
+            Opcode::CompareSwap => CqeOpcode::CompareSwap,
+            Opcode::FetchAdd => CqeOpcode::FetchAdd,
+            Opcode::AtomicWrite => CqeOpcode::AtomicWrite,
+            Opcode::Flush => CqeOpcode::Flush,
             Opcode::FastReg => CqeOpcode::FastReg,
             Opcode::LocalInv => CqeOpcode::LocalInv,
             Opcode::BindMw => CqeOpcode::BindMw,
@@ -273,7 +324,7 @@ impl<S: Storage> Node<S> {
         match pair.state {
             _ if pair.send.ring.is_none() => return Fetched::Idle,
             QpStateCode::Rts => {}
-            QpStateCode::Err => return Fetched::Flush,
+            QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
             _ => return Fetched::Idle,
         }
         match pair.has_work(platform) {
@@ -313,6 +364,10 @@ impl<S: Storage> Node<S> {
         match result {
             Ok(()) => true,
             Err(refusal) if kind == QpType::Raw && is_peers(refusal.status) => true,
+            Err(_) if kind == QpType::Ud => {
+                self.stop_sending(qpn);
+                false
+            }
             Err(_) => {
                 self.fail(platform, qpn);
                 false
@@ -336,6 +391,9 @@ impl<S: Storage> Node<S> {
             (Err(refusal), _) => {
                 counters.tx_errors.add(1);
                 counters
+                    .tx_retry_exceeded
+                    .add(u32::from(refusal.status == WcStatus::RetryExceeded));
+                counters
                     .bad_descriptors
                     .add(u32::from(refusal.status == WcStatus::LocalQpOperation));
             }
@@ -353,10 +411,9 @@ impl Request {
         Cqe {
             wr_id: U64::new(self.wr_id),
             qpn: U32::new(self.source.qpn),
-            byte_len: U32::new(if self.opcode == Opcode::Read {
-                self.len
-            } else {
-                0
+            byte_len: U32::new(match self.opcode {
+                Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => self.len,
+                _ => 0,
             }),
             opcode: self.cqe_opcode().to_wire(),
             status: status.to_wire(),

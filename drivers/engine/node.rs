@@ -6,6 +6,7 @@ use crate::{
     cq::{CompletionQueue, Notice},
     eq::EventQueue,
     filter::{RxFilter, Spread},
+    gid::GidTable,
     hal::Platform,
     limits::Limits,
     list::List,
@@ -73,6 +74,7 @@ pub struct Node<S: Storage> {
     pub(crate) domains: Kind<S, Domain>,
     pub(crate) slots: Slots<S>,
     pub(crate) filter: RxFilter,
+    pub(crate) gids: GidTable<S>,
     pub(crate) spread: Spread,
     pub(crate) counters: Counters,
     /// Queue pairs whose send queue stands still, see [`Wait`].
@@ -100,6 +102,7 @@ impl<S: Storage> Node<S> {
             domains: Objects::new(0, limits.max_pd),
             slots: Slots::default(),
             filter: RxFilter::new(),
+            gids: GidTable::default(),
             spread: Spread::new(),
             counters: Counters::default(),
             waiting: List::default(),
@@ -250,6 +253,7 @@ impl<S: Storage> Node<S> {
             Some(queue) if !queue.dead => queue.dead = true,
             _ => return,
         }
+        self.counters.cq_overflows.add(1);
         self.report(platform, EventType::CqError, 0, cqn);
         for qpn in 0..self.pairs.end() {
             let uses = |pair: &QueuePair<_>| pair.send.cqn == cqn || pair.recv.cqn == cqn;
@@ -277,6 +281,16 @@ impl<S: Storage> Node<S> {
         self.schedule(qpn);
         self.report(platform, event, 0, qpn);
         self.left_shared(platform, qpn);
+    }
+
+    /// A UD queue pair got a request wrong: it sends no more, but receives (InfiniBand volume 1, 10.3.1).
+    #[cold]
+    pub(crate) fn stop_sending(&mut self, qpn: u32) {
+        let pair = self.pairs.get_mut(qpn);
+        if let Some(pair) = pair.filter(|pair| pair.state == QpStateCode::Rts) {
+            pair.state = QpStateCode::Sqe;
+            self.schedule(qpn);
+        }
     }
 
     /// Gives a queue pair's send queue a turn soon.

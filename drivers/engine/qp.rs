@@ -135,7 +135,7 @@ impl<P> QueuePair<P> {
     pub(crate) fn receives(&self) -> bool {
         matches!(
             self.state,
-            QpStateCode::Rtr | QpStateCode::Rts | QpStateCode::Sqd
+            QpStateCode::Rtr | QpStateCode::Rts | QpStateCode::Sqd | QpStateCode::Sqe
         )
     }
 

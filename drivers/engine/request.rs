@@ -9,16 +9,21 @@ use nupa_proto::{frame::FrameMeta, wqe::Opcode};
 pub(crate) struct Request {
     /// Node, queue pair and epoch that it comes from.
     pub(crate) source: Remote,
-    /// Where it goes; of a frame only the node counts.
+    /// Where it goes; of a frame only the node counts, a datagram has no epoch.
     pub(crate) target: Remote,
     pub(crate) opcode: Opcode,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) inline: bool,
+    /// Where in the descriptor inline data begins.
+    pub(crate) data_offset: u8,
+    /// It comes from a UD queue pair.
+    pub(crate) datagram: bool,
     /// Bytes to move.
     pub(crate) len: u32,
     pub(crate) imm: u32,
     pub(crate) remote_addr: u64,
+    /// Key of the remote memory; queue key of a datagram.
     pub(crate) remote_key: u32,
     pub(crate) meta: FrameMeta,
     pub(crate) wr_id: u64,
@@ -42,6 +47,8 @@ impl Request {
             signaled: false,
             solicited: false,
             inline: false,
+            data_offset: 0,
+            datagram: false,
             len: 0,
             imm: 0,
             remote_addr: 0,

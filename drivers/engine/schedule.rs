@@ -104,7 +104,10 @@ impl Engine {
             let Some(pair) = node.pairs.get_mut(qpn) else {
                 continue;
             };
-            let active = matches!(pair.state, QpStateCode::Rts | QpStateCode::Err);
+            let active = matches!(
+                pair.state,
+                QpStateCode::Rts | QpStateCode::Err | QpStateCode::Sqe
+            );
             if active && pair.send.wait == Wait::No && pair.has_work(platform) != Some(false) {
                 found = true;
                 self.serve(fabric, id, qpn, None);

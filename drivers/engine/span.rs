@@ -31,6 +31,14 @@ impl Span {
         }
     }
 
+    /// DMA address of its first byte.
+    pub(crate) fn locate<S: Storage>(&self, regions: &Regions<S>) -> Option<u64> {
+        match self.region {
+            None => Some(self.addr),
+            Some(number) => Some(regions.get(number)?.locate(self.addr)?.0),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn in_region(region: u32, offset: u64, len: u32) -> Self {
         Self {
@@ -77,6 +85,18 @@ impl Spans {
         self.count = self.count.wrapping_add(1);
         self.total = total;
         Ok(())
+    }
+
+    /// Leaves the first `len` bytes out.
+    pub(crate) fn skip(&mut self, len: u32) {
+        let mut left = len;
+        for span in self.list.iter_mut().take(self.count) {
+            let cut = left.min(span.len);
+            span.len = span.len.saturating_sub(cut);
+            span.addr = span.addr.wrapping_add(u64::from(cut));
+            left = left.saturating_sub(cut);
+        }
+        self.total = self.total.saturating_sub(len);
     }
 
     /// Bytes in all.
@@ -127,7 +147,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
     /// DMA address and length of what is contiguous from here; `None` at the end.
     #[inline(always)]
     fn piece(&mut self) -> Option<(u64, u32)> {
-        if self.rest.len == 0 {
+        while self.rest.len == 0 {
             self.rest = *self.spans.next()?;
         }
         match self.rest.region {

@@ -13,7 +13,7 @@ use crate::{
     storage::Storage,
 };
 use nupa_proto::{
-    admin::{QpType, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
+    admin::{QpStateCode, QpType, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
     cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_INVALIDATED, CQE_SOLICITED},
     eqe::EventType,
     frame::FrameMeta,
@@ -62,16 +62,8 @@ impl<S: Storage> Node<S> {
         request: &Request,
         spans: &mut Spans,
     ) -> Result<Landing, Declined> {
+        self.check_peer(platform, request)?;
         let qpn = request.target.qpn;
-        if !self.is_up() || self.epoch != request.target.epoch {
-            return Err(gone(Check::Node));
-        }
-        let pair = self.pairs.get(qpn).filter(|pair| pair.kind == QpType::Rc);
-        match pair.ok_or(gone(Check::Peer))? {
-            pair if pair.remote != Some(request.source) => return Err(gone(Check::Peer)),
-            pair if !pair.receives() => return Err(gone(Check::PeerState)),
-            _ => {}
-        }
         spans.clear();
         let received = match request.opcode {
             Opcode::Write | Opcode::Read => None,
@@ -93,7 +85,11 @@ impl<S: Storage> Node<S> {
             Opcode::Write | Opcode::WriteImm => {
                 self.expose(platform, request, ACCESS_REMOTE_WRITE, spans)?;
             }
-            Opcode::Read => self.expose(platform, request, ACCESS_REMOTE_READ, spans)?,
+            Opcode::Read => {
+                let allowed = self.check_rd_atomic(qpn);
+                allowed.map_err(|refusal| self.deny(platform, qpn, refusal))?;
+                self.expose(platform, request, ACCESS_REMOTE_READ, spans)?;
+            }
             _ if spans.total() < request.len => {
                 let refusal = Refusal::new(WcStatus::LocalLength, Check::BufferLength);
                 let wr_id = received.map_or(0, |received| received.wr_id);
@@ -104,6 +100,42 @@ impl<S: Storage> Node<S> {
             _ => {}
         }
         Ok(Landing { qpn, received })
+    }
+
+    /// Whether a request comes from the queue pair that the one it is for is connected to, and that one receives.
+    #[inline(always)]
+    pub(crate) fn check_peer(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+    ) -> Result<(), Declined> {
+        let qpn = request.target.qpn;
+        if !self.is_up() || self.epoch != request.target.epoch {
+            return Err(gone(Check::Node));
+        }
+        let pair = self.pairs.get(qpn).filter(|pair| pair.kind == QpType::Rc);
+        match pair.ok_or(gone(Check::Peer))? {
+            pair if pair.remote != Some(request.source) => Err(gone(Check::Peer)),
+            pair if pair.state == QpStateCode::Rts => Ok(()),
+            pair if !pair.receives() => Err(gone(Check::PeerState)),
+            _ => {
+                self.establish(platform, qpn);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reports the first request to a connected queue pair that is not ready to send yet: whoever waits to be told that
+    /// its peer is ready knows now (InfiniBand volume 1, 11.6.3.2).
+    #[cold]
+    fn establish(&mut self, platform: &impl Platform, qpn: u32) {
+        let pair = self.pairs.get_mut(qpn);
+        let Some(pair) = pair.filter(|pair| pair.state == QpStateCode::Rtr) else {
+            return;
+        };
+        if !core::mem::replace(&mut pair.established, true) {
+            self.report(platform, EventType::CommEstablished, 0, qpn);
+        }
     }
 
     /// Checks a frame against the receive filter and prepares buffers for it.
@@ -137,7 +169,7 @@ impl<S: Storage> Node<S> {
 
     /// Prepares receive entries. Only if the owner was asked for more, and has posted none meanwhile, there are none.
     #[inline(always)]
-    fn receive(
+    pub(crate) fn receive(
         &mut self,
         platform: &impl Platform,
         qpn: u32,
@@ -206,7 +238,12 @@ impl<S: Storage> Node<S> {
 
     /// Refuses a remote access: the queue pair that it came to goes to the error state.
     #[cold]
-    fn deny(&mut self, platform: &impl Platform, qpn: u32, refusal: Refusal) -> Declined {
+    pub(crate) fn deny(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        refusal: Refusal,
+    ) -> Declined {
         self.counters.remote_access_errors.add(1);
         self.fail_with(platform, qpn, EventType::QpAccess);
         Declined::Refused(refusal)
@@ -227,6 +264,10 @@ impl<S: Storage> Node<S> {
         } else {
             counters.rx_messages.add(1);
             counters.rx_message_bytes.add(request.len);
+        }
+        if request.opcode == Opcode::Read {
+            counters.rx_reads.add(1);
+            counters.rx_read_bytes.add(request.len);
         }
         if request.opcode == Opcode::SendInv {
             self.unbind(key_index(request.imm));
@@ -265,7 +306,7 @@ impl<S: Storage> Node<S> {
 impl Request {
     /// The receive completion, but for what the receive queue adds.
     #[inline(always)]
-    fn arrival(&self) -> Cqe {
+    pub(crate) fn arrival(&self) -> Cqe {
         let (opcode, carries) = match self.opcode {
             Opcode::Frame => (CqeOpcode::RecvFrame, 0),
             Opcode::WriteImm => (CqeOpcode::RecvWriteImm, CQE_IMM),

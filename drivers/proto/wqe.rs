@@ -26,6 +26,8 @@ pub const MAX_RECV_SGE: usize = 16;
 pub const MAX_INLINE: usize = 224;
 /// Longest RC message.
 pub const MAX_MESSAGE: u32 = 1 << 30;
+/// Longest datagram (UD): the largest MTU of InfiniBand.
+pub const MAX_DATAGRAM: u32 = 4096;
 
 wire_enum! {
     /// Operation of a send descriptor.
