@@ -37,6 +37,10 @@ pub struct ContextResponse {
 }
 assert_size!(ContextResponse, 24);
 
+/// Attribute of the uverbs method `UVERBS_METHOD_DM_ALLOC`, the driver's own (`UVERBS_ID_DRIVER_NS`), which the kernel
+/// writes: 64-bit offset for `mmap()` of the allocation, which takes whole pages.
+pub const ALLOC_DM_MMAP_OFFSET: u16 = 1 << 12;
+
 /// Doorbell slots of a queue, and where their page pair is mapped.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]

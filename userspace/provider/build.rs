@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Makes Rust bindings of rdma-core's provider interface, with tests of every layout, and names the library.
+
+use std::env;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What the bindings are made of: these names and whatever they need.
+const ALLOWED: [(&str, &str); 3] = [
+    ("--allowlist-type", "verbs_.*|ibv_.*|ib_uverbs_.*"),
+    (
+        "--allowlist-function",
+        "verbs_register_driver_34|_verbs_init_and_alloc_context|verbs_uninit_context|verbs_set_ops|ibv_cmd_.*|__errno_location|free",
+    ),
+    ("--allowlist-var", "IBV_.*|VERBS_.*|UVERBS_ATTR_F_MANDATORY|UVERBS_ID_NS_SHIFT"),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for name in ["build.rs", "wrapper.h"] {
+        println!("cargo:rerun-if-changed={name}");
+    }
+    println!("cargo:rerun-if-env-changed=NUPA_RDMA_CORE");
+    let headers = env::var("NUPA_RDMA_CORE").map_err(|_| {
+        "NUPA_RDMA_CORE is not set: build with scripts/build, or in scripts/in-root"
+    })?;
+    let bindings = PathBuf::from(env::var("OUT_DIR")?).join("bindings.rs");
+    let status = Command::new("bindgen")
+        .arg("wrapper.h")
+        .arg("--output")
+        .arg(&bindings)
+        .args(["--no-prepend-enum-name", "--no-doc-comments", "--use-core"])
+        .args(ALLOWED.iter().flat_map(|(option, names)| [option, names]))
+        .args(["--", "-I", &format!("{headers}/include")])
+        .status()
+        .map_err(|error| format!("bindgen cannot be run: {error}"))?;
+    if !status.success() {
+        return Err(
+            format!("bindgen failed with {headers}: does scripts/setup have to be run?").into(),
+        );
+    }
+    // The distribution's library without the development package has this name only.
+    println!("cargo:rustc-link-arg=-l:libibverbs.so.1");
+    Ok(())
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Everything that C demands, and all unsafe code of the provider.
+//!
+//! What the entry points rely on is the contract of verbs, which is the program's to keep: pointers that it passes are
+//! those of objects that it has and does not destroy meanwhile, lists and buffers are as long as they say. Objects that
+//! depend on others are destroyed first; the kernel refuses anything else before this provider frees anything.
+
+mod address;
+mod command;
+mod context;
+mod cq;
+mod cq_ex;
+mod device_memory;
+mod domain;
+mod doorbells;
+mod driver;
+mod errno;
+mod lock;
+mod memory;
+mod object;
+mod post;
+mod post_recv;
+mod qp;
+mod qp_ex;
+mod region;
+mod srq;
+mod sys;
+mod wc;
+mod window;
+
+pub(crate) use lock::Lock;
+pub(crate) use memory::{Pages, Slot};

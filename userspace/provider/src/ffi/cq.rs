@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Completion queues.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use nupa_proto::cqe::CQE_SIZE;
+use nupa_proto::uabi::{CreateCqRequest, CreateCqResponse};
+use rustix::io::Errno;
+
+use super::command::WithTail;
+use super::context::Context;
+use super::cq_ex;
+use super::errno::{check, code, pointer};
+use super::lock::Lock;
+use super::memory::Pages;
+use super::object::{Object, Pending, Plain, StartOf};
+use super::sys;
+use super::wc;
+use crate::queue::{log_of, CompletionQueue, SharedCompletions};
+
+pub(super) type CqObject = Object<sys::verbs_cq, SharedCompletions>;
+
+/// The completion queue of a `struct ibv_cq`.
+///
+/// # Safety
+///
+/// `cq` is one of this provider's and exists as long as the reference is used.
+#[inline(always)]
+pub(super) unsafe fn completions<'a, S: StartOf<sys::verbs_cq>>(
+    cq: *mut S,
+) -> &'a SharedCompletions {
+    // SAFETY: the caller's word.
+    unsafe { CqObject::of(cq) }
+}
+
+/// `verbs_context_ops::create_cq`
+pub(super) unsafe extern "C" fn create_cq(
+    context: *mut sys::ibv_context,
+    cqe: c_int,
+    channel: *mut sys::ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut sys::ibv_cq {
+    let (Ok(cqe), Ok(comp_vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
+        return pointer(Err(Errno::INVAL));
+    };
+    let mut attr = sys::ibv_cq_init_attr_ex {
+        cqe,
+        channel,
+        comp_vector,
+        ..sys::ibv_cq_init_attr_ex::zeroed()
+    };
+    // SAFETY: `context` and `channel` are the caller's.
+    let made = unsafe { create(context, &mut attr) };
+    pointer(made.map(|cq| cq.cast::<sys::ibv_cq>()))
+}
+
+/// `verbs_context_ops::create_cq_ex`
+pub(super) unsafe extern "C" fn create_cq_ex(
+    context: *mut sys::ibv_context,
+    attr: *mut sys::ibv_cq_init_attr_ex,
+) -> *mut sys::ibv_cq_ex {
+    // SAFETY: the program passes its attributes.
+    let attr = unsafe { &mut *attr };
+    if attr.wc_flags & !u64::from(sys::IBV_WC_STANDARD_FLAGS) != 0 {
+        return pointer(Err(Errno::OPNOTSUPP));
+    }
+    if attr.comp_mask & sys::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
+        if attr.flags & !sys::IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
+            return pointer(Err(Errno::OPNOTSUPP));
+        }
+        // What is left is advice for a provider, not the kernel's.
+        attr.comp_mask &= !sys::IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    }
+    // SAFETY: `context` is the caller's, and what its attributes name.
+    let made = unsafe { create(context, attr) };
+    if let Ok(cq) = made {
+        // SAFETY: the object is new and not yet the program's.
+        cq_ex::set_functions(unsafe { &mut (*cq).__bindgen_anon_1.cq_ex });
+    }
+    pointer(made.map(|cq| cq.cast::<sys::ibv_cq_ex>()))
+}
+
+/// Makes a completion queue.
+///
+/// # Safety
+///
+/// `context` is one of this provider's; `attr` names objects that exist.
+unsafe fn create(
+    context: *mut sys::ibv_context,
+    attr: &mut sys::ibv_cq_init_attr_ex,
+) -> Result<*mut sys::verbs_cq, Errno> {
+    // SAFETY: the caller's word.
+    let own = unsafe { Context::of(context) };
+    if attr.cqe == 0 {
+        return Err(Errno::INVAL);
+    }
+    let log_entries = log_of(attr.cqe, own.info.max_log_cq).ok_or(Errno::INVAL)?;
+    let memory = Pages::anonymous(CQE_SIZE << log_entries)?;
+    let pending = Pending::new();
+    let response = {
+        let tail = CreateCqRequest {
+            ring: memory.address().into(),
+            log_entries,
+            reserved: [0; 7],
+        };
+        // SAFETY: as above.
+        unsafe { command(context, attr, &pending, tail)? }
+    };
+    // SAFETY: `context` is that of `own`.
+    let slot = unsafe { own.slots(context, &response.doorbell) };
+    match slot {
+        Ok((slot, _)) => {
+            // SAFETY: the object is new and ours.
+            unsafe { (*pending.base()).__bindgen_anon_1.cq.cqe = 1 << log_entries };
+            let queue = CompletionQueue::new(memory, slot, log_entries);
+            Ok(pending.finish(Arc::new(Lock::new(queue))))
+        }
+        Err(error) => {
+            // SAFETY: the kernel made it above, and nobody else knows it.
+            unsafe { sys::ibv_cmd_destroy_cq(pending.base().cast()) };
+            Err(error)
+        }
+    }
+}
+
+/// Has the kernel make a completion queue.
+///
+/// # Safety
+///
+/// As for [`create`].
+unsafe fn command(
+    context: *mut sys::ibv_context,
+    attr: &sys::ibv_cq_init_attr_ex,
+    pending: &Pending<sys::verbs_cq, SharedCompletions>,
+    tail: CreateCqRequest,
+) -> Result<CreateCqResponse, Errno> {
+    type Request = WithTail<sys::ibv_create_cq_ex, CreateCqRequest>;
+    type Response = WithTail<sys::ib_uverbs_ex_create_cq_resp, CreateCqResponse>;
+    let mut request = Request::new(sys::ibv_create_cq_ex::zeroed(), tail);
+    let core = sys::ib_uverbs_ex_create_cq_resp::zeroed();
+    let mut response = Response::new(core, CreateCqResponse::default());
+    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
+    check(unsafe {
+        sys::ibv_cmd_create_cq_ex(
+            context,
+            attr,
+            pending.base(),
+            &raw mut request.core,
+            Request::SIZE,
+            &raw mut response.core,
+            Response::SIZE,
+            0,
+        )
+    })?;
+    Ok(response.own)
+}
+
+/// `verbs_context_ops::destroy_cq`
+pub(super) unsafe extern "C" fn destroy_cq(cq: *mut sys::ibv_cq) -> c_int {
+    // SAFETY: `cq` is one of this provider's, and the program gives it up.
+    let result = check(unsafe { sys::ibv_cmd_destroy_cq(cq) });
+    if result.is_ok() {
+        // SAFETY: as above; the kernel has forgotten it, so no queue pair uses it.
+        unsafe { CqObject::free(cq) };
+    }
+    code(result)
+}
+
+/// `verbs_context_ops::poll_cq`
+pub(super) unsafe extern "C" fn poll_cq(
+    cq: *mut sys::ibv_cq,
+    entries: c_int,
+    wc: *mut sys::ibv_wc,
+) -> c_int {
+    // SAFETY: `cq` is one of this provider's.
+    let mut queue = unsafe { completions(cq) }.lock();
+    let mut taken: c_int = 0;
+    while taken < entries {
+        let Some(cqe) = queue.poll() else {
+            break;
+        };
+        // SAFETY: the program's array has `entries` elements, and `taken` is not negative and below that.
+        unsafe { wc.offset(taken as isize).write(wc::completion(&cqe)) };
+        taken = taken.wrapping_add(1);
+    }
+    queue.publish();
+    taken
+}
+
+/// `verbs_context_ops::req_notify_cq`: a store to the doorbell page, no system call.
+pub(super) unsafe extern "C" fn req_notify_cq(
+    cq: *mut sys::ibv_cq,
+    solicited_only: c_int,
+) -> c_int {
+    // SAFETY: `cq` is one of this provider's.
+    unsafe { completions(cq) }.lock().arm(solicited_only != 0);
+    0
+}

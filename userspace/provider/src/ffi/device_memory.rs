@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Device memory: pieces of the controller's own.
+
+use core::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::slice;
+
+use nupa_proto::doorbell::PAGE_SIZE;
+use nupa_proto::uabi::ALLOC_DM_MMAP_OFFSET;
+use rustix::io::Errno;
+
+use super::errno::{check, code, pointer};
+use super::memory::Pages;
+use super::object::{Object, Pending, Plain};
+use super::sys;
+
+/// A mapped piece of device memory.
+struct DeviceMemory {
+    pages: Pages,
+    len: usize,
+}
+
+type DmObject = Object<sys::verbs_dm, DeviceMemory>;
+
+/// The structure around a `struct ibv_dm` of this provider, which begins with it.
+pub(super) fn as_verbs(dm: *mut sys::ibv_dm) -> *mut sys::verbs_dm {
+    dm.cast()
+}
+
+/// The driver's attribute of `UVERBS_METHOD_DM_ALLOC`, in the form that rdma-core links to its own.
+#[repr(C)]
+struct DriverAttribute {
+    buffer: sys::ibv_command_buffer,
+    attribute: sys::ib_uverbs_attr,
+}
+
+const _: () = assert!(
+    size_of::<sys::ibv_command_buffer>() % align_of::<sys::ib_uverbs_attr>() == 0,
+    "attributes follow the header"
+);
+
+/// Bytes of the attribute's value.
+const OFFSET_SIZE: u16 = 8;
+/// `UVERBS_ATTR_F_MANDATORY`
+const MANDATORY: u16 = 1;
+const _: () = assert!(sys::UVERBS_ATTR_F_MANDATORY == 1 && size_of::<u64>() == 8);
+
+/// Has the kernel allocate device memory; where it can be mapped.
+///
+/// # Safety
+///
+/// `context` is one of this provider's, `attr` the program's.
+unsafe fn command(
+    context: *mut sys::ibv_context,
+    attr: *const sys::ibv_alloc_dm_attr,
+    base: *mut sys::verbs_dm,
+) -> Result<u64, Errno> {
+    let mut offset = 0u64;
+    let mut link = DriverAttribute {
+        buffer: sys::ibv_command_buffer::zeroed(),
+        attribute: sys::ib_uverbs_attr {
+            attr_id: ALLOC_DM_MMAP_OFFSET,
+            len: OFFSET_SIZE,
+            flags: MANDATORY,
+            attr_data: sys::ib_uverbs_attr__bindgen_ty_1 { reserved: 0 },
+            __bindgen_anon_1: sys::ib_uverbs_attr__bindgen_ty_2 {
+                data: (&raw mut offset).expose_provenance() as u64,
+            },
+        },
+    };
+    link.buffer.uhw_in_idx = u8::MAX;
+    link.buffer.uhw_out_idx = u8::MAX;
+    link.buffer.next_attr = (&raw mut link.attribute).wrapping_add(1);
+    link.buffer.last_attr = link.buffer.next_attr;
+    // SAFETY: the caller's word; the attribute and what it points to live across the call.
+    check(unsafe { sys::ibv_cmd_alloc_dm(context, attr, base, (&raw mut link).cast()) })?;
+    // SAFETY: the kernel may have written it behind the compiler's back.
+    Ok(unsafe { (&raw const offset).read_volatile() })
+}
+
+/// `verbs_context_ops::alloc_dm`
+pub(super) unsafe extern "C" fn alloc_dm(
+    context: *mut sys::ibv_context,
+    attr: *mut sys::ibv_alloc_dm_attr,
+) -> *mut sys::ibv_dm {
+    // SAFETY: the program passes its attributes.
+    let len = unsafe { (*attr).length };
+    let Some(mapped) = len
+        .checked_next_multiple_of(PAGE_SIZE)
+        .filter(|&len| len > 0)
+    else {
+        return pointer(Err(Errno::INVAL));
+    };
+    let pending = Pending::<sys::verbs_dm, DeviceMemory>::new();
+    // SAFETY: as above.
+    let offset = match unsafe { command(context, attr, pending.base()) } {
+        Ok(offset) => offset,
+        Err(error) => return pointer(Err(error)),
+    };
+    // SAFETY: the file of an open context is open.
+    let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
+    match Pages::of_file(file, offset, mapped) {
+        Ok(pages) => {
+            // SAFETY: the object is new and ours.
+            let dm = unsafe { &mut (*pending.base()).dm };
+            dm.memcpy_to_dm = Some(memcpy_to_dm);
+            dm.memcpy_from_dm = Some(memcpy_from_dm);
+            pointer(Ok(pending.finish(DeviceMemory { pages, len }).cast()))
+        }
+        Err(error) => {
+            // SAFETY: the kernel allocated it above, and nobody else knows it.
+            unsafe { sys::ibv_cmd_free_dm(pending.base()) };
+            pointer(Err(error))
+        }
+    }
+}
+
+/// `verbs_context_ops::free_dm`
+pub(super) unsafe extern "C" fn free_dm(dm: *mut sys::ibv_dm) -> c_int {
+    // SAFETY: `dm` is one of this provider's, and the program gives it up.
+    let result = check(unsafe { sys::ibv_cmd_free_dm(as_verbs(dm)) });
+    if result.is_ok() {
+        // SAFETY: as above; the kernel has forgotten it.
+        unsafe { DmObject::free(dm) };
+    }
+    code(result)
+}
+
+/// The memory and a place in it, if a copy of `len` bytes stays inside.
+///
+/// # Safety
+///
+/// `dm` is one of this provider's and exists as long as the reference is used.
+unsafe fn place<'a>(
+    dm: *mut sys::ibv_dm,
+    offset: u64,
+    len: usize,
+) -> Result<(&'a DeviceMemory, usize), Errno> {
+    // SAFETY: the caller's word.
+    let memory = unsafe { DmObject::of(dm) };
+    let start = usize::try_from(offset).map_err(|_| Errno::FAULT)?;
+    match start.checked_add(len) {
+        Some(end) if end <= memory.len => Ok((memory, start)),
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// `ibv_dm::memcpy_to_dm`
+unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut sys::ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: `dm` is one of this provider's.
+    code(unsafe { place(dm, offset, len) }.map(|(memory, start)| {
+        if len > 0 {
+            // SAFETY: the program passes `len` readable bytes.
+            let bytes = unsafe { slice::from_raw_parts(from.cast::<u8>(), len) };
+            memory.pages.write_device(start, bytes);
+        }
+    }))
+}
+
+/// `ibv_dm::memcpy_from_dm`
+unsafe extern "C" fn memcpy_from_dm(
+    to: *mut c_void,
+    dm: *mut sys::ibv_dm,
+    offset: u64,
+    len: usize,
+) -> c_int {
+    // SAFETY: `dm` is one of this provider's.
+    code(unsafe { place(dm, offset, len) }.map(|(memory, start)| {
+        if len > 0 {
+            // SAFETY: the program passes room for `len` bytes, which nobody else uses meanwhile.
+            unsafe { ptr::write_bytes(to.cast::<u8>(), 0, len) };
+            // SAFETY: as above; the bytes are initialised now.
+            let bytes = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), len) };
+            memory.pages.read_device(start, bytes);
+        }
+    }))
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Mapped memory that the controller reads and writes: rings and doorbell pages.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use nupa_engine::client::{Doorbell, QueueMemory};
+use nupa_engine::hal::SlotWord;
+use nupa_proto::doorbell::{PAGE_SIZE, PUSH_OFFSET, PUSH_SLOTS, PUSH_SLOT_SIZE, SLOTS, SLOT_SIZE};
+use nupa_proto::wqe::BLOCK_SIZE;
+use rustix::io::Errno;
+use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+
+/// Bytes that device memory is accessed by.
+const WORD: usize = size_of::<u64>();
+
+/// A mapping of whole pages, unmapped when dropped.
+///
+/// # Invariants
+///
+/// - `base .. base + len` is mapped readable and writable for as long as the value lives.
+/// - No Rust reference to a byte of it exists except shared ones to atomics.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is process-wide memory with no tie to the thread that made it.
+unsafe impl Send for Pages {}
+// SAFETY: all access is by raw copies and atomics, which is what a device that writes at any time demands in any case;
+// the locks of the queues keep threads apart.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Zeroed memory for a ring, at least `len` bytes. A child of `fork()` does not get it, so that the pages that the
+    /// controller knows stay those of this process.
+    pub(crate) fn anonymous(len: usize) -> Result<Self, Errno> {
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE_SIZE)
+            .ok_or(Errno::INVAL)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a null hint lets the kernel choose an unused range, so no existing memory changes.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE)? };
+        let pages = Self::new(base.cast(), len)?;
+        // SAFETY: the range was just mapped; the advice changes nothing in this process.
+        unsafe { madvise(pages.base.as_ptr().cast(), len, Advice::LinuxDontFork)? };
+        Ok(pages)
+    }
+
+    /// Maps `len` bytes of a file, at least as long, or of a device. Both numbers are multiples of the page size.
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as above.
+        let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset)? };
+        Self::new(base.cast(), len)
+    }
+
+    fn new(base: *mut u8, len: usize) -> Result<Self, Errno> {
+        let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len })
+    }
+
+    /// Address of the first byte, as the kernel is told it.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr().addr() as u64
+    }
+
+    /// The address of `offset`, if `len` bytes from there are inside.
+    #[inline(always)]
+    fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        if offset > self.len.checked_sub(len)? {
+            return None;
+        }
+        // SAFETY: `offset + len <= self.len`, so the result is inside the mapping or one past its end (invariant).
+        Some(unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    /// The atomic word at `offset`; none if it is misaligned or not inside.
+    #[inline(always)]
+    fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        let word = self.at(offset, size_of::<u32>())?.cast::<u32>();
+        if !word.is_aligned() {
+            return None;
+        }
+        // SAFETY: in range (`at`), aligned, mapped as long as `self` (invariant), and accessed only atomically by this
+        // process through it.
+        Some(unsafe { AtomicU32::from_ptr(word) })
+    }
+
+    /// Loads a little-endian word with acquire order; 0 outside.
+    #[inline(always)]
+    pub(crate) fn load(&self, offset: usize) -> u32 {
+        self.word(offset)
+            .map_or(0, |word| u32::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// Stores a little-endian word with release order; nothing happens outside.
+    #[inline(always)]
+    pub(crate) fn store(&self, offset: usize, value: u32) {
+        if let Some(word) = self.word(offset) {
+            word.store(value.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Copies out of device memory, where each access is one on the bus: words where a word is left, else bytes.
+    pub(crate) fn read_device(&self, offset: usize, buf: &mut [u8]) {
+        let head = buf.len().min(WORD.wrapping_sub(offset % WORD));
+        let (head, rest) = buf.split_at_mut(head);
+        let mut at = self.read_bytes(offset, head);
+        for chunk in rest.chunks_mut(WORD) {
+            at = match (<&mut [u8; WORD]>::try_from(&mut *chunk), self.at(at, WORD)) {
+                (Ok(word), Some(from)) => {
+                    // SAFETY: inside (`at`); aligned, since mappings are and the bytes before led to a multiple.
+                    *word = unsafe { from.cast::<u64>().read_volatile() }.to_le_bytes();
+                    at.wrapping_add(WORD)
+                }
+                _ => self.read_bytes(at, chunk),
+            };
+        }
+    }
+
+    fn read_bytes(&self, offset: usize, buf: &mut [u8]) -> usize {
+        let mut at = offset;
+        for byte in buf {
+            if let Some(from) = self.at(at, 1) {
+                // SAFETY: inside (`at`).
+                *byte = unsafe { from.read_volatile() };
+            }
+            at = at.wrapping_add(1);
+        }
+        at
+    }
+
+    /// Copies into device memory, as [`Pages::read_device`] does.
+    pub(crate) fn write_device(&self, offset: usize, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at(bytes.len().min(WORD.wrapping_sub(offset % WORD)));
+        let mut at = self.write_bytes(offset, head);
+        for chunk in rest.chunks(WORD) {
+            at = match (<[u8; WORD]>::try_from(chunk), self.at(at, WORD)) {
+                (Ok(word), Some(to)) => {
+                    // SAFETY: as in `read_device`.
+                    unsafe { to.cast::<u64>().write_volatile(u64::from_le_bytes(word)) };
+                    at.wrapping_add(WORD)
+                }
+                _ => self.write_bytes(at, chunk),
+            };
+        }
+    }
+
+    fn write_bytes(&self, offset: usize, bytes: &[u8]) -> usize {
+        let mut at = offset;
+        for &byte in bytes {
+            if let Some(to) = self.at(at, 1) {
+                // SAFETY: inside (`at`).
+                unsafe { to.write_volatile(byte) };
+            }
+            at = at.wrapping_add(1);
+        }
+        at
+    }
+}
+
+impl QueueMemory for Pages {
+    #[inline(always)]
+    fn read(&self, offset: usize, buf: &mut [u8]) {
+        match self.at(offset, buf.len()) {
+            // SAFETY: `at` checked the range; `buf` is exclusive, so it is not in the mapping (invariant).
+            Some(from) => unsafe { ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len()) },
+            None => buf.fill(0),
+        }
+    }
+
+    #[inline(always)]
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        if let Some(to) = self.at(offset, bytes.len()) {
+            // SAFETY: `at` checked the range; `bytes` is not in the mapping, to which no reference exists (invariant).
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        }
+    }
+
+    #[inline(always)]
+    fn load_acquire(&self, offset: usize) -> u32 {
+        self.load(offset)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the range is what was mapped; `&mut self` shows that no reference into it is left.
+        let result = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(result.is_ok(), "munmap of an own mapping failed");
+    }
+}
+
+/// A doorbell page pair of this context.
+#[derive(Debug)]
+pub(crate) struct DoorbellPair {
+    /// Doorbell and push slots.
+    pub(crate) shared: Pages,
+    /// Where kicks go.
+    pub(crate) trapped: Pages,
+}
+
+/// One doorbell slot of a pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pair: Arc<DoorbellPair>,
+    offset: usize,
+    /// Where the push slot is, if there is one.
+    push: Option<usize>,
+}
+
+/// Offset of the push word from a slot's kick word in the trapped page.
+const PUSH_KICK: usize = 4;
+
+impl Slot {
+    /// A slot by number, as the kernel gave it.
+    pub(crate) fn new(pair: &Arc<DoorbellPair>, number: u16) -> Result<Self, Errno> {
+        if number >= SLOTS {
+            return Err(Errno::INVAL);
+        }
+        let number_of = usize::from(number);
+        let push = (number < PUSH_SLOTS)
+            .then(|| PUSH_OFFSET.saturating_add(number_of.saturating_mul(PUSH_SLOT_SIZE)));
+        Ok(Self {
+            pair: Arc::clone(pair),
+            offset: number_of.saturating_mul(SLOT_SIZE),
+            push,
+        })
+    }
+}
+
+impl Doorbell for Slot {
+    #[inline(always)]
+    fn load(&self, word: SlotWord) -> u32 {
+        self.pair
+            .shared
+            .load(self.offset.wrapping_add(word.offset()))
+    }
+
+    #[inline(always)]
+    fn store(&self, word: SlotWord, value: u32) {
+        let at = self.offset.wrapping_add(word.offset());
+        self.pair.shared.store(at, value);
+    }
+
+    #[inline(always)]
+    fn fence(&self) {
+        guestmem::full_fence();
+    }
+
+    #[inline(always)]
+    fn kick(&self, index: u32) {
+        self.pair.trapped.store(self.offset, index);
+    }
+
+    #[inline(always)]
+    fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
+        let Some(at) = self.push else {
+            return false;
+        };
+        self.pair.shared.write(at, block);
+        self.pair
+            .trapped
+            .store(self.offset.wrapping_add(PUSH_KICK), index);
+        true
+    }
+}

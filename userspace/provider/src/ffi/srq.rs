@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Shared receive queues.
+
+use core::ffi::c_int;
+
+use nupa_proto::uabi::{CreateSrqRequest, CreateSrqResponse};
+use rustix::io::Errno;
+
+use super::command::WithTail;
+use super::context::Context;
+use super::errno::{check, code, pointer};
+use super::lock::Lock;
+use super::memory::Pages;
+use super::object::{Object, Pending, Plain};
+use super::sys;
+use crate::queue::{RecvQueue, RecvSize};
+
+pub(super) type SrqObject = Object<sys::verbs_srq, Lock<RecvQueue>>;
+
+/// The queue of a `struct ibv_srq`.
+///
+/// # Safety
+///
+/// `srq` is one of this provider's and exists as long as the reference is used.
+#[inline(always)]
+pub(super) unsafe fn entries<'a>(srq: *mut sys::ibv_srq) -> &'a Lock<RecvQueue> {
+    // SAFETY: the caller's word.
+    unsafe { SrqObject::of(srq) }
+}
+
+/// `verbs_context_ops::create_srq`
+pub(super) unsafe extern "C" fn create_srq(
+    pd: *mut sys::ibv_pd,
+    attr: *mut sys::ibv_srq_init_attr,
+) -> *mut sys::ibv_srq {
+    // SAFETY: the program passes a domain and attributes of its own.
+    pointer(unsafe { create(pd, &mut *attr) })
+}
+
+/// `verbs_context_ops::create_srq_ex`: basic ones only.
+pub(super) unsafe extern "C" fn create_srq_ex(
+    _context: *mut sys::ibv_context,
+    attr: *mut sys::ibv_srq_init_attr_ex,
+) -> *mut sys::ibv_srq {
+    const MASK: u32 = sys::IBV_SRQ_INIT_ATTR_TYPE | sys::IBV_SRQ_INIT_ATTR_PD;
+    // SAFETY: the program passes its attributes.
+    let attr = unsafe { &mut *attr };
+    let typed = attr.comp_mask & sys::IBV_SRQ_INIT_ATTR_TYPE != 0;
+    let basic = !typed || attr.srq_type == sys::IBV_SRQT_BASIC;
+    if attr.comp_mask & !MASK != 0 || !basic {
+        return pointer(Err(Errno::OPNOTSUPP));
+    }
+    if attr.comp_mask & sys::IBV_SRQ_INIT_ATTR_PD == 0 {
+        return pointer(Err(Errno::INVAL));
+    }
+    let mut plain = sys::ibv_srq_init_attr {
+        srq_context: attr.srq_context,
+        attr: attr.attr,
+    };
+    // SAFETY: as above.
+    let made = unsafe { create(attr.pd, &mut plain) };
+    attr.attr = plain.attr;
+    pointer(made)
+}
+
+/// Makes a shared receive queue, and says in `attr` how large it is.
+///
+/// # Safety
+///
+/// `pd` is a domain of one of this provider's contexts.
+unsafe fn create(
+    pd: *mut sys::ibv_pd,
+    attr: &mut sys::ibv_srq_init_attr,
+) -> Result<*mut sys::ibv_srq, Errno> {
+    // SAFETY: the caller's word.
+    let context = unsafe { (*pd).context };
+    // SAFETY: as above.
+    let own = unsafe { Context::of(context) };
+    if attr.attr.max_wr == 0 {
+        return Err(Errno::INVAL);
+    }
+    let size = RecvSize::new(attr.attr.max_wr, attr.attr.max_sge, own.info.max_log_rq)
+        .ok_or(Errno::INVAL)?;
+    let memory = Pages::anonymous(size.bytes())?;
+    let pending = Pending::new();
+    let tail = CreateSrqRequest {
+        ring: memory.address().into(),
+        log_entries: size.log_entries,
+        log_stride: size.log_stride,
+        reserved: [0; 6],
+    };
+    // SAFETY: the caller's word.
+    let response = unsafe { command(pd, attr, &pending, tail)? };
+    // SAFETY: `context` is that of `own`.
+    match unsafe { own.slots(context, &response.doorbell) } {
+        Ok((slot, _)) => {
+            attr.attr.max_wr = 1 << size.log_entries;
+            let queue = RecvQueue::new(memory, slot, size);
+            Ok(pending.finish(Lock::new(queue)).cast())
+        }
+        Err(error) => {
+            // SAFETY: the kernel made it above, and nobody else knows it.
+            unsafe { sys::ibv_cmd_destroy_srq(pending.base().cast()) };
+            Err(error)
+        }
+    }
+}
+
+/// Has the kernel make a shared receive queue.
+///
+/// # Safety
+///
+/// As for [`create`].
+unsafe fn command(
+    pd: *mut sys::ibv_pd,
+    attr: &mut sys::ibv_srq_init_attr,
+    pending: &Pending<sys::verbs_srq, Lock<RecvQueue>>,
+    tail: CreateSrqRequest,
+) -> Result<CreateSrqResponse, Errno> {
+    type Request = WithTail<sys::ibv_create_srq, CreateSrqRequest>;
+    type Response = WithTail<sys::ib_uverbs_create_srq_resp, CreateSrqResponse>;
+    let mut request = Request::new(sys::ibv_create_srq::zeroed(), tail);
+    let core = sys::ib_uverbs_create_srq_resp::zeroed();
+    let mut response = Response::new(core, CreateSrqResponse::default());
+    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
+    check(unsafe {
+        sys::ibv_cmd_create_srq(
+            pd,
+            pending.base().cast(),
+            attr,
+            &raw mut request.core,
+            Request::SIZE,
+            &raw mut response.core,
+            Response::SIZE,
+        )
+    })?;
+    Ok(response.own)
+}
+
+/// `verbs_context_ops::modify_srq`
+pub(super) unsafe extern "C" fn modify_srq(
+    srq: *mut sys::ibv_srq,
+    attr: *mut sys::ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    let mut request = sys::ibv_modify_srq::zeroed();
+    let size = size_of_val(&request);
+    // SAFETY: pointers of the caller are passed on as they came; ours live across the call.
+    unsafe { sys::ibv_cmd_modify_srq(srq, attr, mask, &raw mut request, size) }
+}
+
+/// `verbs_context_ops::query_srq`
+pub(super) unsafe extern "C" fn query_srq(
+    srq: *mut sys::ibv_srq,
+    attr: *mut sys::ibv_srq_attr,
+) -> c_int {
+    let mut request = sys::ibv_query_srq::zeroed();
+    let size = size_of_val(&request);
+    // SAFETY: as above.
+    unsafe { sys::ibv_cmd_query_srq(srq, attr, &raw mut request, size) }
+}
+
+/// `verbs_context_ops::destroy_srq`
+pub(super) unsafe extern "C" fn destroy_srq(srq: *mut sys::ibv_srq) -> c_int {
+    // SAFETY: `srq` is one of this provider's, and the program gives it up.
+    let result = check(unsafe { sys::ibv_cmd_destroy_srq(srq) });
+    if result.is_ok() {
+        // SAFETY: as above; the kernel has forgotten it, so no queue pair uses it.
+        unsafe { SrqObject::free(srq) };
+    }
+    code(result)
+}

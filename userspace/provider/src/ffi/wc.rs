@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Completions as programs get them.
+
+use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED};
+use nupa_proto::status::WcStatus;
+
+use super::sys;
+
+/// Status of a completion. The controller's values are those of verbs; any other one is an error without a name.
+#[inline(always)]
+pub(super) fn status(cqe: &Cqe) -> sys::ibv_wc_status {
+    if cqe.status == WcStatus::Success.to_wire() {
+        return sys::IBV_WC_SUCCESS;
+    }
+    failure(cqe.status)
+}
+
+#[cold]
+fn failure(status: u8) -> sys::ibv_wc_status {
+    let status = WcStatus::try_from(status).unwrap_or(WcStatus::General);
+    sys::ibv_wc_status::from(status.to_wire())
+}
+
+/// What a completion is about; undefined in the completion of a failed send request, and in one with an unknown code.
+#[inline(always)]
+pub(super) fn opcode(cqe: &Cqe) -> sys::ibv_wc_opcode {
+    match CqeOpcode::try_from(cqe.opcode) {
+        Ok(CqeOpcode::Write) => sys::IBV_WC_RDMA_WRITE,
+        Ok(CqeOpcode::Read) => sys::IBV_WC_RDMA_READ,
+        Ok(CqeOpcode::CompareSwap) => sys::IBV_WC_COMP_SWAP,
+        Ok(CqeOpcode::FetchAdd) => sys::IBV_WC_FETCH_ADD,
+        Ok(CqeOpcode::LocalInv) => sys::IBV_WC_LOCAL_INV,
+        Ok(CqeOpcode::BindMw) => sys::IBV_WC_BIND_MW,
+        Ok(CqeOpcode::Flush) => sys::IBV_WC_FLUSH,
+        Ok(CqeOpcode::AtomicWrite) => sys::IBV_WC_ATOMIC_WRITE,
+        Ok(CqeOpcode::Recv) => sys::IBV_WC_RECV,
+        Ok(CqeOpcode::RecvWriteImm) => sys::IBV_WC_RECV_RDMA_WITH_IMM,
+        _ => sys::IBV_WC_SEND,
+    }
+}
+
+/// Flags of a completion.
+#[inline(always)]
+pub(super) fn flags(cqe: &Cqe) -> u32 {
+    const {
+        assert!(sys::IBV_WC_GRH == 1 && sys::IBV_WC_WITH_IMM == 2 && sys::IBV_WC_WITH_INV == 8);
+    }
+    if cqe.flags & (CQE_GRH | CQE_IMM | CQE_INVALIDATED) == 0 {
+        return 0;
+    }
+    let flag = |bit: u8, flag: u32| if cqe.flags & bit != 0 { flag } else { 0 };
+    flag(CQE_GRH, sys::IBV_WC_GRH)
+        | flag(CQE_IMM, sys::IBV_WC_WITH_IMM)
+        | flag(CQE_INVALIDATED, sys::IBV_WC_WITH_INV)
+}
+
+/// The work completion that `ibv_poll_cq()` gives.
+#[inline(always)]
+pub(super) fn completion(cqe: &Cqe) -> sys::ibv_wc {
+    sys::ibv_wc {
+        wr_id: cqe.wr_id.get(),
+        status: status(cqe),
+        opcode: opcode(cqe),
+        vendor_err: u32::from(cqe.vendor_error),
+        byte_len: cqe.byte_len.get(),
+        __bindgen_anon_1: sys::ibv_wc__bindgen_ty_1 {
+            imm_data: cqe.imm_or_key.get(),
+        },
+        qp_num: cqe.qpn.get(),
+        src_qp: cqe.src_qpn.get(),
+        wc_flags: flags(cqe),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}

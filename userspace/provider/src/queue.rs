@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The queues as a program uses them: the rings of [`nupa_engine::client`] with the limits, the accounting and the
+//! piecemeal requests that verbs have on top. Nothing here locks; whoever calls holds the queue's lock.
+
+mod completion;
+mod done;
+mod draft;
+mod pair;
+mod recv;
+mod send;
+mod size;
+
+pub(crate) use completion::{CompletionQueue, Member};
+pub(crate) use done::Done;
+pub(crate) use draft::gather;
+pub(crate) use pair::{QueuePair, Received, SharedCompletions};
+pub(crate) use recv::RecvQueue;
+pub(crate) use send::SendQueue;
+pub(crate) use size::{log_of, RecvSize, SendSize, MAX_SGE};

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! How far the controller has come with a ring, as its completions tell.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Free-running index before which entries of a ring are free again. Whoever polls moves it, under the lock of a
+/// completion queue; whoever posts reads it, under the lock of the ring.
+#[derive(Debug, Default)]
+pub(crate) struct Done(AtomicU32);
+
+impl Done {
+    /// Where it stands. What the completion's poster wrote before is visible afterwards.
+    #[inline]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Moves it forward, never back: completions of a shared ring come through several completion queues, whose pollers
+    /// may overtake each other.
+    #[inline]
+    pub(crate) fn advance(&self, index: u32) {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while is_ahead(index, seen) {
+            let swapped =
+                self.0
+                    .compare_exchange_weak(seen, index, Ordering::Release, Ordering::Relaxed);
+            match swapped {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Starts over, as the ring does.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// Whether `index` lies ahead of `seen`; rings are far shorter than half the range of an index.
+#[inline]
+const fn is_ahead(index: u32, seen: u32) -> bool {
+    let ahead = index.wrapping_sub(seen);
+    ahead != 0 && ahead <= u32::MAX / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_forward_only_and_wraps() {
+        let done = Done::default();
+        done.advance(5);
+        done.advance(3);
+        assert_eq!(done.get(), 5);
+        let done = Done(AtomicU32::new(u32::MAX));
+        done.advance(2);
+        done.advance(u32::MAX - 1);
+        assert_eq!(done.get(), 2);
+        done.reset();
+        assert_eq!(done.get(), 0);
+    }
+}

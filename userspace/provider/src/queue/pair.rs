@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Queue pairs: a send queue, a receive queue if there is one of its own, and where completions go.
+
+use std::sync::Arc;
+
+use super::{CompletionQueue, Member, RecvQueue, SendQueue};
+use crate::ffi::Lock;
+
+/// A completion queue that several queue pairs and the program share.
+pub(crate) type SharedCompletions = Arc<Lock<CompletionQueue>>;
+
+/// The queues of a queue pair. Locks are taken one at a time.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    number: u32,
+    /// Whether it sends datagrams.
+    pub(crate) datagrams: bool,
+    /// Send queue.
+    pub(crate) send: Lock<SendQueue>,
+    /// Receive queue; none with a shared one.
+    pub(crate) recv: Option<Lock<RecvQueue>>,
+    send_cq: SharedCompletions,
+    recv_cq: SharedCompletions,
+}
+
+impl QueuePair {
+    /// Puts the queues of a new queue pair together. `shared` is where a shared receive queue says how far it is.
+    ///
+    /// The number must not be given to another queue pair of this context between its creation and this call.
+    pub(crate) fn new(
+        number: u32,
+        datagrams: bool,
+        send: SendQueue,
+        recv: Received,
+        completions: [SharedCompletions; 2],
+    ) -> Self {
+        let [send_cq, recv_cq] = completions;
+        let (recv, recv_done) = match recv {
+            Received::Own(queue) => {
+                let done = Arc::clone(queue.done());
+                (Some(Lock::new(queue)), done)
+            }
+            Received::Shared(done) => (None, done),
+        };
+        let member = Member {
+            send: Arc::clone(send.done()),
+            recv: recv_done,
+        };
+        send_cq.lock().join(number, member.clone());
+        recv_cq.lock().join(number, member);
+        Self {
+            number,
+            datagrams,
+            send: Lock::new(send),
+            recv,
+            send_cq,
+            recv_cq,
+        }
+    }
+
+    /// Empties the queues; to be called when the queue pair has gone to the reset state.
+    pub(crate) fn reset(&self) {
+        for cq in [&self.send_cq, &self.recv_cq] {
+            cq.lock().forget(self.number);
+        }
+        self.send.lock().reset();
+        if let Some(recv) = &self.recv {
+            recv.lock().reset();
+        }
+    }
+
+    /// Takes the queue pair out of its completion queues; to be called when it was destroyed and before its number can
+    /// be given to another queue pair of this context.
+    pub(crate) fn leave(&self) {
+        for cq in [&self.send_cq, &self.recv_cq] {
+            cq.lock().leave(self.number);
+        }
+    }
+}
+
+/// What a queue pair receives with.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A receive queue of its own.
+    Own(RecvQueue),
+    /// A shared receive queue, which says there how far it is.
+    Shared(Arc<super::Done>),
+}
