@@ -13,6 +13,7 @@ use nupa_engine::{
 use nupa_proto::{
     admin::*,
     cqe::{Cqe, CQE_SIZE},
+    doorbell::SLOT_NONE,
     eqe::{Eqe, EQE_SIZE},
     ident::DMA_LKEY,
     status::AdminStatus,
@@ -40,6 +41,13 @@ pub struct Cq {
 pub struct Eq {
     pub eqn: u32,
     pub ring: EventRing<RingView, SlotView>,
+}
+
+pub struct Srq {
+    pub srqn: u32,
+    /// Doorbell slot, on page 0.
+    pub slot: u16,
+    pub ring: RecvRing<RingView, SlotView>,
 }
 
 pub struct Qp {
@@ -166,6 +174,28 @@ impl Host {
         }
     }
 
+    /// A shared receive queue.
+    pub fn srq(&mut self, world: &mut World, log: u8) -> Srq {
+        let (ring, slot) = (self.direct(1 << RECV_STRIDE << log), self.slot());
+        let body = CreateSrq {
+            ring,
+            pd: U32::new(self.pd),
+            doorbell_slot: U16::new(slot),
+            log_entries: log,
+            log_stride: RECV_STRIDE,
+            ..CreateSrq::default()
+        };
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        let srqn = node.create_srq(machine, &body).expect("shared queue");
+        let memory = self.machine.ring(ring.addr.get());
+        let doorbell = self.machine.doorbell(0, slot);
+        Srq {
+            srqn,
+            slot,
+            ring: RecvRing::new(memory, doorbell, log, RECV_STRIDE),
+        }
+    }
+
     /// A queue pair in the reset state, both sides on one completion queue.
     pub fn qp(&mut self, world: &mut World, kind: QpType, cq: &Cq, log: u8) -> Qp {
         let flags = match kind {
@@ -177,6 +207,19 @@ impl Host {
 
     /// As [`Host::qp`], with other flags.
     pub fn qp_with(&mut self, world: &mut World, kind: QpType, flags: u8, cq: &Cq, log: u8) -> Qp {
+        self.qp_on(world, kind, flags, None, cq, log)
+    }
+
+    /// As [`Host::qp_with`], perhaps on a shared receive queue.
+    pub fn qp_on(
+        &mut self,
+        world: &mut World,
+        kind: QpType,
+        flags: u8,
+        srq: Option<&Srq>,
+        cq: &Cq,
+        log: u8,
+    ) -> Qp {
         let sq = self.direct((BLOCK_SIZE as u64) << log);
         let rq = self.direct(1 << RECV_STRIDE << log);
         let slots = (self.slot(), self.slot());
@@ -184,7 +227,7 @@ impl Host {
             sq,
             rq,
             qp_type: kind.to_wire(),
-            flags,
+            flags: flags | srq.map_or(0, |_| QP_FLAG_SRQ),
             log_sq: log,
             log_rq: log,
             log_rq_stride: RECV_STRIDE,
@@ -192,7 +235,8 @@ impl Host {
             send_cqn: U32::new(cq.cqn),
             recv_cqn: U32::new(cq.cqn),
             sq_slot: U16::new(slots.0),
-            rq_slot: U16::new(slots.1),
+            rq_slot: U16::new(srq.map_or(slots.1, |_| SLOT_NONE)),
+            srqn: U32::new(srq.map_or(0, |srq| srq.srqn)),
             ..CreateQp::default()
         };
         let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
@@ -284,6 +328,45 @@ impl Host {
         self.modify(world, qp.qpn, body).expect("ready to receive");
         self.set_state(world, qp.qpn, QpStateCode::Rts)
             .expect("ready to send");
+    }
+
+    /// Brings a UD queue pair with this queue key to RTS.
+    pub fn ready_datagrams(&self, world: &mut World, qp: &Qp, qkey: u32) {
+        let steps = [
+            (QpStateCode::Init, QP_MASK_QKEY),
+            (QpStateCode::Rtr, 0),
+            (QpStateCode::Rts, 0),
+        ];
+        for (state, mask) in steps {
+            let body = ModifyQp {
+                mask: U32::new(QP_MASK_STATE | mask),
+                state: state.to_wire(),
+                qkey: U32::new(qkey),
+                ..ModifyQp::default()
+            };
+            self.modify(world, qp.qpn, body).expect("transition");
+        }
+    }
+
+    /// Gives a UD queue pair another queue key.
+    pub fn set_qkey(&self, world: &mut World, qp: &Qp, qkey: u32) {
+        let body = ModifyQp {
+            mask: U32::new(QP_MASK_QKEY),
+            qkey: U32::new(qkey),
+            ..ModifyQp::default()
+        };
+        self.modify(world, qp.qpn, body).expect("allowed");
+    }
+
+    /// Sets an entry of the GID table.
+    pub fn gid(&self, world: &mut World, index: u32, gid: [u8; 16]) {
+        let body = SetGid {
+            gid,
+            index: U32::new(index),
+            flags: U32::new(GID_VALID),
+        };
+        let (node, _) = world.nodes.node_mut(self.id).expect("node exists");
+        node.set_gid(&body).expect("entry");
     }
 
     /// Takes frames for `addresses` and broadcasts into these queue pairs.

@@ -10,7 +10,7 @@
 mod host;
 mod machine;
 
-pub use host::{Cq, Eq, Host, Mr, Qp};
+pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
 pub use machine::{Kick, Machine, VecStorage, BASE};
 
 use nupa_engine::{Engine, Fabric, Node, NodeConfig};
