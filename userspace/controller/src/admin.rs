@@ -6,7 +6,7 @@ use nupa_engine::engine::Engine;
 use nupa_engine::hal::Memory;
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
-    CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, SetRss, SetRxFilter,
+    CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, SetGid, SetRss, SetRxFilter,
 };
 use nupa_proto::status::AdminStatus;
 use zerocopy::IntoBytes;
@@ -74,7 +74,7 @@ fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) 
         | AdminOpcode::ModifySrq
         | AdminOpcode::QuerySrq
         | AdminOpcode::DestroySrq => execute_on_srq(controller, opcode, body),
-        AdminOpcode::SetGid => Err(AdminStatus::Unsupported),
+        AdminOpcode::SetGid => done(node.set_gid(&parse::<SetGid>(body)?)),
         AdminOpcode::QueryNode
         | AdminOpcode::ListNodes
         | AdminOpcode::ModifyQp

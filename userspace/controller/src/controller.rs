@@ -36,11 +36,14 @@ pub(crate) struct Controller {
 
 /// Capabilities of this model: what the engine implements.
 const CAPS: u64 = regs::CAP_RC
+    | regs::CAP_UD
     | regs::CAP_RAW
     | regs::CAP_PUSH
     | regs::CAP_SRQ
+    | regs::CAP_ATOMIC
     | regs::CAP_MEM_MGT
-    | regs::CAP_MW;
+    | regs::CAP_MW
+    | regs::CAP_FLUSH;
 
 impl Controller {
     /// A controller that no guest has yet.
