@@ -6,12 +6,16 @@
 
 mod completion;
 mod cq;
+mod events;
+mod lost;
 mod qp;
 mod region;
 mod request;
 mod srq;
 
-pub(crate) use self::{cq::KernelCq, qp::KernelQp, region::FastRegion, srq::KernelSrq};
+pub(crate) use self::{
+    cq::KernelCq, events::LateEvents, qp::KernelQp, region::FastRegion, srq::KernelSrq,
+};
 
 use crate::{
     address::{node_of, Ah},

@@ -4,7 +4,7 @@
 use crate::{
     context::{UserContext, Wanted},
     device::Rdma,
-    kernel::KernelQp,
+    kernel::{KernelQp, LateEvents},
     ring::UserRing,
     srq::stride_ok,
     state::State,
@@ -160,7 +160,7 @@ impl Qp {
             None => Wanted::Pair,
         };
         let doorbells = UserContext::doorbells(udata.context()?, wanted)?;
-        let handler = Arc::new(Handler::new(notifier.clone()), GFP_KERNEL)?;
+        let handler = Arc::new(Handler::new(Users::Process(notifier.clone())), GFP_KERNEL)?;
         let parameters = parameters(init, 0);
         let queues = QpQueues {
             send: rings.send.queue_ring(),
@@ -189,17 +189,25 @@ impl Qp {
     }
 }
 
+/// The way to users of a pair.
+pub(crate) enum Users {
+    /// A process, whose queue of events takes them in any context.
+    Process(Arc<QpNotifier>),
+    /// The kernel.
+    Kernel(Arc<LateEvents>),
+}
+
 /// Passes events on to users of the pair.
 pub(crate) struct Handler {
-    notifier: Arc<QpNotifier>,
+    users: Users,
     /// Whether they want to hear of a drained send queue.
     sqd_notify: Atomic<bool>,
 }
 
 impl Handler {
-    pub(crate) fn new(notifier: Arc<QpNotifier>) -> Self {
+    pub(crate) fn new(users: Users) -> Self {
         Self {
-            notifier,
+            users,
             sqd_notify: Atomic::new(false),
         }
     }
@@ -220,6 +228,9 @@ impl EventHandler for Handler {
             ObjectEvent::SqDrained if self.sqd_notify.load(Relaxed) => Event::SqDrained,
             _ => return,
         };
-        self.notifier.event(event);
+        match &self.users {
+            Users::Process(notifier) => notifier.event(event),
+            Users::Kernel(events) => events.add(event),
+        }
     }
 }

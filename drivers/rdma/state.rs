@@ -74,6 +74,12 @@ impl Qp {
     ) -> Result {
         check(dev, attributes, mask)?;
         let mut state = self.state.lock();
+        if mask.has(QpMask::STATE) && attributes.state == QpState::Err {
+            if let Some(kernel) = self.kernel.as_ref().filter(|_| self.object.is_lost()) {
+                state.attributes.state = QpState::Err;
+                return kernel.lose();
+            }
+        }
         let mut next = state.attributes;
         next.take(attributes, mask);
         let current = self.current_state(state.attributes.state)?;

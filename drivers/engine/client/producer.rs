@@ -45,6 +45,11 @@ impl<D: Doorbell> Producer<D> {
         self.written
     }
 
+    #[inline]
+    pub(super) fn done(&self) -> u32 {
+        self.done
+    }
+
     /// Position in the ring of the entry `ahead` of what is written.
     #[inline]
     pub(super) fn position(&self, ahead: u32) -> usize {

@@ -73,6 +73,18 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
         self.producer.completed(queue_index)
     }
 
+    /// Calls `each` with the `wr_id` of every entry that was posted and not completed, oldest first.
+    pub fn outstanding(&self, mut each: impl FnMut(u64)) {
+        let count = self.producer.written().wrapping_sub(self.producer.done());
+        for behind in (1..=count).rev() {
+            let mut header = RecvHeader::default();
+            let position = self.producer.position(behind.wrapping_neg());
+            self.memory
+                .read(position << self.log_stride, header.as_mut_bytes());
+            each(header.wr_id.get());
+        }
+    }
+
     /// Forgets everything posted; to be called when the queue pair has gone to the reset state.
     pub fn reset(&mut self) {
         self.producer.reset();

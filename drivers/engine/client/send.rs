@@ -4,7 +4,8 @@
 use super::{
     producer::Producer, request::Encoded, BadIndex, Doorbell, PostError, QueueMemory, SendRequest,
 };
-use nupa_proto::wqe::BLOCK_SIZE;
+use nupa_proto::wqe::{Control, BLOCK_SIZE};
+use zerocopy::IntoBytes;
 
 /// Producer of send requests.
 #[derive(Debug)]
@@ -80,6 +81,20 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
     /// Forgets everything posted; to be called when the queue pair has gone to the reset state.
     pub fn reset(&mut self) {
         self.producer.reset();
+    }
+
+    /// Calls `each` with the `wr_id` of every request that was posted and not completed, oldest first.
+    pub fn outstanding(&self, mut each: impl FnMut(u64)) {
+        let count = self.producer.written().wrapping_sub(self.producer.done());
+        let mut behind = count;
+        while behind != 0 && behind <= count {
+            let mut control = Control::default();
+            let position = self.producer.position(behind.wrapping_neg());
+            self.memory
+                .read(position.wrapping_mul(BLOCK_SIZE), control.as_mut_bytes());
+            each(control.wr_id.get());
+            behind = behind.wrapping_sub(u32::from(control.blocks.max(1)));
+        }
     }
 
     /// Writes the blocks of a descriptor.

@@ -3,7 +3,11 @@
 
 use crate::bindings;
 use core::{ffi::c_void, ptr::NonNull};
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
 use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
 
 /// Something that happened to a queue (`enum ib_event_type`).
@@ -53,6 +57,9 @@ pub struct Notifier<B> {
     /// The object; a null pointer after it has gone. The lock is held while its users are told, so that it stays.
     #[pin]
     object: SpinLockIrq<Object<B>>,
+    /// Held while users are told that take their time.
+    #[pin]
+    telling: Mutex<()>,
 }
 
 struct Object<B>(Option<NonNull<B>>);
@@ -79,14 +86,16 @@ impl<B> Notifier<B> {
         Arc::pin_init(
             pin_init!(Self {
                 object <- new_spinlock_irq!(Object(NonNull::new(object))),
+                telling <- new_mutex!(()),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// The object is about to go; waits for calls in progress.
+    /// The object is about to go; waits for calls in progress. Sleeps.
     pub(crate) fn detach(&self) {
         self.object.lock().0 = None;
+        drop(self.telling.lock());
     }
 }
 
@@ -148,23 +157,41 @@ impl CqNotifier {
 }
 
 impl QpNotifier {
-    /// Calls the handler of asynchronous events. Any context.
+    /// Calls the handler of asynchronous events. Any context; for users whose handlers work in any.
     pub fn event(&self, event: Event) {
         let object = self.object.lock();
         let Some(qp) = object.0 else { return };
-        let qp = qp.as_ptr();
-        let element = bindings::ib_event__bindgen_ty_1 { qp };
         // SAFETY: The lock keeps the object.
-        unsafe {
-            raise(
-                (*qp).device,
-                element,
-                event,
-                (*qp).event_handler,
-                (*qp).qp_context,
-            )
-        };
+        unsafe { raise_qp(qp, event) };
     }
+
+    /// As [`QpNotifier::event`], for users in the kernel, whose handlers may sleep. Process context.
+    pub fn event_may_sleep(&self, event: Event) {
+        let _telling = self.telling.lock();
+        let Some(qp) = self.object.lock().0 else {
+            return;
+        };
+        // SAFETY: `detach` waits for the mutex before the object goes.
+        unsafe { raise_qp(qp, event) };
+    }
+}
+
+/// # Safety
+///
+/// `qp` is a complete queue pair that stays for the time of the call.
+unsafe fn raise_qp(qp: NonNull<bindings::ib_qp>, event: Event) {
+    let qp = qp.as_ptr();
+    let element = bindings::ib_event__bindgen_ty_1 { qp };
+    // SAFETY: By this function's contract.
+    unsafe {
+        raise(
+            (*qp).device,
+            element,
+            event,
+            (*qp).event_handler,
+            (*qp).qp_context,
+        )
+    };
 }
 
 impl SrqNotifier {

@@ -12,11 +12,12 @@ use kernel::{
     sync::Arc,
 };
 use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
-use nk_rdma::{Completions, CqInit, CqNotifier, Device};
+use nk_rdma::{Completions, CqInit, CqNotifier, Device, QpHandle, WorkCompletion};
 
 /// What it takes to poll a completion queue.
 #[pin_data]
 pub(crate) struct KernelCq {
+    notifier: Arc<CqNotifier>,
     #[pin]
     inner: SpinLockIrq<Inner>,
 }
@@ -25,15 +26,28 @@ struct Inner {
     cq: nupa_fabric::Cq,
     /// Queue pairs that complete here, by number.
     pairs: RBTree<u32, Arc<Pair>>,
+    /// Completions that the controller has no part in, oldest first.
+    own: KVec<Own>,
+}
+
+/// A completion that the controller has no part in.
+struct Own {
+    qpn: u32,
+    handle: QpHandle,
+    completion: WorkCompletion,
 }
 
 impl KernelCq {
     /// Takes completions until there are none or there is no room. Any context.
     pub(super) fn poll(&self, completions: &mut Completions<'_>) {
         let mut inner = self.inner.lock();
-        let Inner { cq, pairs } = &mut *inner;
+        let Inner { cq, pairs, own } = &mut *inner;
         while !completions.is_full() {
-            let Some(cqe) = cq.poll() else { return };
+            let Some(cqe) = cq.poll() else {
+                let Ok(own) = own.remove(0) else { return };
+                completions.push(own.handle, &own.completion);
+                continue;
+            };
             // Those of pairs that are gone interest nobody.
             if let Some(pair) = pairs.get(&cqe.qpn.get()) {
                 pair.completed(&cqe);
@@ -45,7 +59,30 @@ impl KernelCq {
 
     /// Asks for an event; returns whether there are completions already. Any context.
     pub(super) fn arm(&self, solicited_only: bool) -> bool {
-        self.inner.lock().cq.arm(solicited_only)
+        let mut inner = self.inner.lock();
+        inner.cq.arm(solicited_only) || !inner.own.is_empty()
+    }
+
+    /// Adds completions of a pair that the controller has no part in, and tells the queue's user. Any context.
+    pub(super) fn add(
+        &self,
+        qpn: u32,
+        handle: QpHandle,
+        completions: &mut dyn Iterator<Item = WorkCompletion>,
+    ) -> Result {
+        let mut inner = self.inner.lock();
+        let mut result = Ok(());
+        for completion in completions {
+            let own = Own {
+                qpn,
+                handle,
+                completion,
+            };
+            result = result.and(inner.own.push(own, GFP_ATOMIC));
+        }
+        drop(inner);
+        self.notifier.completion();
+        Ok(result?)
     }
 
     /// Makes a pair known. May sleep.
@@ -61,6 +98,7 @@ impl KernelCq {
         self.disown(qpn);
         let mut inner = self.inner.lock();
         let old = inner.pairs.remove_node(&qpn);
+        inner.own.retain(|own| own.qpn != qpn);
         drop(inner);
         drop(old);
     }
@@ -68,7 +106,7 @@ impl KernelCq {
     /// Forgets the completions of a pair that is in the reset state.
     pub(super) fn disown(&self, qpn: u32) {
         let mut inner = self.inner.lock();
-        let Inner { cq, pairs } = &mut *inner;
+        let Inner { cq, pairs, .. } = &mut *inner;
         if let Some(pair) = pairs.get(&qpn) {
             cq.disown(qpn, |cqe| pair.completed(cqe));
         }
@@ -93,9 +131,13 @@ impl Cq {
         let inner = Inner {
             cq,
             pairs: RBTree::new(),
+            own: KVec::new(),
         };
         let kernel = Arc::pin_init(
-            pin_init!(KernelCq { inner <- new_spinlock_irq!(inner) }),
+            pin_init!(KernelCq {
+                notifier: notifier.clone(),
+                inner <- new_spinlock_irq!(inner),
+            }),
             GFP_KERNEL,
         )?;
         Ok(Self {

@@ -4,11 +4,11 @@
 use super::{
     completion::is_recv,
     request::{post_receives, post_send},
-    KernelCq, KernelSrq,
+    KernelCq, KernelSrq, LateEvents,
 };
 use crate::{
     device::Rdma,
-    qp::{check, parameters, Handler, Qp},
+    qp::{check, parameters, Handler, Qp, Users},
     state::State,
 };
 use kernel::{new_mutex, prelude::*, sync::Arc};
@@ -29,11 +29,26 @@ pub(crate) struct Pair {
     handle: QpHandle,
     signal_all: bool,
     #[pin]
-    send: SpinLockIrq<SendPoster>,
+    pub(super) send: SpinLockIrq<Ring<SendPoster>>,
     /// None if entries come from `srq`.
     #[pin]
-    recv: SpinLockIrq<Option<RecvPoster>>,
-    srq: Option<Arc<KernelSrq>>,
+    pub(super) recv: SpinLockIrq<Option<Ring<RecvPoster>>>,
+    pub(super) srq: Option<Arc<KernelSrq>>,
+}
+
+/// A ring, and whether its controller was lost: then requests are flushed without it.
+pub(super) struct Ring<P> {
+    pub(super) poster: P,
+    pub(super) lost: bool,
+}
+
+impl<P> Ring<P> {
+    fn new(poster: P) -> Self {
+        Self {
+            poster,
+            lost: false,
+        }
+    }
 }
 
 impl Pair {
@@ -47,13 +62,13 @@ impl Pair {
         let index = cqe.queue_index.get();
         // An index that was never posted frees nothing; a controller that writes such a thing gets what it deserves.
         let _ = if !is_recv(cqe) {
-            self.send.lock().completed(index)
+            self.send.lock().poster.completed(index)
         } else if let Some(srq) = &self.srq {
             srq.completed(index);
             Ok(())
         } else {
             match &mut *self.recv.lock() {
-                Some(ring) => ring.completed(index),
+                Some(ring) => ring.poster.completed(index),
                 None => Ok(()),
             }
         };
@@ -61,34 +76,45 @@ impl Pair {
 
     /// Forgets everything posted, as the controller does in the reset state.
     fn reset(&self) {
-        self.send.lock().reset();
+        self.send.lock().poster.reset();
         if let Some(ring) = &mut *self.recv.lock() {
-            ring.reset();
+            ring.poster.reset();
         }
     }
 }
 
 /// What the kernel's side of a queue pair consists of.
 pub(crate) struct KernelQp {
-    pair: Arc<Pair>,
-    qpn: u32,
-    /// Where it completes.
-    cqs: [Arc<KernelCq>; 2],
+    pub(super) pair: Arc<Pair>,
+    pub(super) qpn: u32,
+    pub(super) events: Arc<LateEvents>,
+    /// Where it completes: the send side, the receive side.
+    pub(super) cqs: [Arc<KernelCq>; 2],
 }
 
 impl KernelQp {
     /// Posts send requests. Any context.
     pub(super) fn post_send(&self, requests: &mut SendWrs<'_, Rdma>) -> Result {
         let mut ring = self.pair.send.lock();
-        let result = requests.try_for_each(|wr| post_send(&mut ring, &wr, self.pair.signal_all));
-        ring.ring();
+        if ring.lost {
+            drop(ring);
+            return self.flush_sends(&mut requests.map(|wr| wr.id()));
+        }
+        let signal_all = self.pair.signal_all;
+        let result = requests.try_for_each(|wr| post_send(&mut ring.poster, &wr, signal_all));
+        ring.poster.ring();
         result
     }
 
     /// Posts receive requests. `EINVAL` if they come from a shared receive queue. Any context.
     pub(super) fn post_recv(&self, requests: &mut RecvWrs<'_>) -> Result {
-        match &mut *self.pair.recv.lock() {
-            Some(ring) => post_receives(ring, requests),
+        let mut guard = self.pair.recv.lock();
+        match &mut *guard {
+            Some(ring) if !ring.lost => post_receives(&mut ring.poster, requests),
+            Some(_) => {
+                drop(guard);
+                self.flush_receives(&mut requests.map(|wr| wr.id()))
+            }
             None => Err(EINVAL),
         }
     }
@@ -111,6 +137,7 @@ impl KernelQp {
 
 impl Drop for KernelQp {
     fn drop(&mut self) {
+        self.events.end();
         for cq in &self.cqs {
             cq.detach(self.qpn);
         }
@@ -186,7 +213,9 @@ impl Qp {
         }
         check(&init.capabilities)?;
         let sizes = sizes(dev, init)?;
-        let handler = Arc::new(Handler::new(notifier.clone()), GFP_KERNEL)?;
+        let events = LateEvents::new(notifier.clone())?;
+        let handler = Handler::new(Users::Kernel(events.clone()));
+        let handler = Arc::new(handler, GFP_KERNEL)?;
         let parameters = parameters(init, QP_FLAG_PRIVILEGED);
         let (object, send, recv) =
             dev.port()
@@ -196,8 +225,8 @@ impl Qp {
             pin_init!(Pair {
                 handle,
                 signal_all: init.signal_all,
-                send <- new_spinlock_irq!(send),
-                recv <- new_spinlock_irq!(recv),
+                send <- new_spinlock_irq!(Ring::new(send)),
+                recv <- new_spinlock_irq!(recv.map(Ring::new)),
                 srq,
             }),
             GFP_KERNEL,
@@ -205,6 +234,7 @@ impl Qp {
         let kernel = KernelQp {
             pair,
             qpn: object.number(),
+            events,
             cqs: [
                 init.send_cq.kernel()?.clone(),
                 init.recv_cq.kernel()?.clone(),

@@ -38,6 +38,11 @@ impl SendPoster {
         Ok(())
     }
 
+    /// Calls `each` with the `wr_id` of every request that was posted and not completed, oldest first.
+    pub fn outstanding(&self, each: impl FnMut(u64)) {
+        self.ring.outstanding(each);
+    }
+
     /// Forgets everything posted; to be called when the queue pair has gone to the reset state.
     pub fn reset(&mut self) {
         self.ring.reset();
@@ -65,6 +70,11 @@ impl RecvPoster {
     pub fn completed(&mut self, queue_index: u32) -> Result {
         self.ring.completed(queue_index).map_err(|_| EIO)?;
         Ok(())
+    }
+
+    /// As [`SendPoster::outstanding`].
+    pub fn outstanding(&self, each: impl FnMut(u64)) {
+        self.ring.outstanding(each);
     }
 
     /// As [`SendPoster::reset`].

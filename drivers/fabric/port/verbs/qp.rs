@@ -209,6 +209,12 @@ impl Qp {
         self.object.number
     }
 
+    /// Whether the controller was reset or went away since the pair was made, so that it completes nothing more.
+    pub fn is_lost(&self) -> bool {
+        let generation = self.object.controller.running();
+        generation != Ok(self.object.generation)
+    }
+
     /// Changes state and attributes; the field `qpn` is filled in here. Nothing has changed if this fails.
     pub fn modify(&self, attributes: &ModifyQp) -> Result {
         let command = ModifyQp {
