@@ -21,9 +21,6 @@ pub const ABI_VERSION: u32 = 1;
 pub struct ContextResponse {
     /// `CAP_*` of [`crate::regs`].
     pub caps: U64,
-    /// Offset for `mmap()` of the device memory allocations of this context, 0 if there is no device memory. An
-    /// allocation is mapped at this plus its offset, which the `alloc_dm` attribute returns.
-    pub device_memory_offset: U64,
     /// This node.
     pub node: U16,
     /// log2 of the most blocks of a send queue.
@@ -35,7 +32,7 @@ pub struct ContextResponse {
     /// Zero.
     pub reserved: [u8; 3],
 }
-assert_size!(ContextResponse, 24);
+assert_size!(ContextResponse, 16);
 
 /// Attribute of the uverbs method `UVERBS_METHOD_DM_ALLOC`, the driver's own (`UVERBS_ID_DRIVER_NS`), which the kernel
 /// writes: 64-bit offset for `mmap()` of the allocation, which takes whole pages.

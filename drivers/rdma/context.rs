@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! User contexts: doorbell pages of a process's own.
 
-use crate::device::Rdma;
+use crate::{device::Rdma, device_memory::Piece};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -25,8 +25,31 @@ struct MappedPage {
 }
 
 /// What is kept while a process maps it.
-pub(crate) struct Mapping {
-    _page: Arc<DoorbellPage>,
+pub(crate) enum Mapping {
+    /// Doorbell pages.
+    Doorbells {
+        /// The pair.
+        _page: Arc<DoorbellPage>,
+    },
+    /// Device memory.
+    Memory {
+        /// The piece.
+        _piece: Arc<Piece>,
+    },
+}
+
+impl Mapping {
+    /// Keeps a pair of doorbell pages.
+    fn doorbells(page: &Arc<DoorbellPage>) -> Self {
+        Self::Doorbells {
+            _page: page.clone(),
+        }
+    }
+
+    /// Keeps a piece of device memory.
+    pub(crate) fn memory(piece: Arc<Piece>) -> Self {
+        Self::Memory { _piece: piece }
+    }
 }
 
 /// What a queue's owner rings.
@@ -93,9 +116,7 @@ impl MappedPage {
                     len: usize::try_from(window.len)?,
                     cached: window.memory,
                 },
-                Mapping {
-                    _page: page.clone(),
-                },
+                Mapping::doorbells(&page),
             )
         };
         let shared_offset = offer(page.shared())?;

@@ -5,6 +5,7 @@ use crate::{
     address::Ah,
     context::{Mapping, UserContext},
     cq::Cq,
+    device_memory::{DeviceMemory, Piece},
     qp::{Qp, MAX_SGE},
     region::{MemoryWindow, Region},
     ring::PAGE_SIZES,
@@ -12,9 +13,10 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{
-    AhAttributes, CqInit, CqNotifier, Device, DeviceAttributes, DeviceCaps, Driver, GidAttributes,
-    Keys, Pins, PortAttributes, PortSpeed, QpAttributes, QpCapabilities, QpInit, QpMask,
-    QpNotifier, Rereg, SrqAttributes, SrqInit, SrqNotifier, Udata, Umem, UserRegion,
+    Access, AhAttributes, Context, CqInit, CqNotifier, Device, DeviceAttributes, DeviceCaps,
+    Driver, GidAttributes, Keys, Pins, PortAttributes, PortSpeed, QpAttributes, QpCapabilities,
+    QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit, SrqNotifier, Udata, Umem,
+    UserRegion,
 };
 use nupa_fabric::{Pd, Port};
 use nupa_proto::{
@@ -28,12 +30,22 @@ use nupa_proto::{
 /// The device's data.
 pub(crate) struct Rdma {
     port: Port,
+    device_memory: Option<Arc<DeviceMemory>>,
 }
 
 impl Rdma {
-    /// Data of a device on `port`.
-    pub(crate) fn new(port: Port) -> Self {
-        Self { port }
+    /// Data of a device on `port`. Sleeps.
+    pub(crate) fn new(port: Port) -> Result<Self> {
+        let device_memory = port.device_memory().map(DeviceMemory::new).transpose()?;
+        Ok(Self {
+            port,
+            device_memory,
+        })
+    }
+
+    /// The controller's own memory, if it has any.
+    pub(crate) fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
+        self.device_memory.as_ref()
     }
 
     /// The port below.
@@ -85,7 +97,7 @@ impl Driver for Rdma {
     type Ah = Ah;
     type Mr = Region;
     type Mw = MemoryWindow;
-    type Dm = ();
+    type Dm = Arc<Piece>;
 
     const UVERBS_ABI: u32 = uabi::ABI_VERSION;
 
@@ -118,7 +130,7 @@ impl Driver for Rdma {
             max_srq_sge: MAX_SGE,
             max_rd_atomic: limits.max_rd_atomic.get().into(),
             max_fast_reg_pages: limits.max_fast_reg_pages.get(),
-            max_dm_size: 0,
+            max_dm_size: dev.device_memory().map_or(0, |memory| memory.size()),
             cq_moderation: (u16::MAX, u16::MAX),
         }
     }
@@ -169,6 +181,26 @@ impl Driver for Rdma {
 
     fn alloc_mw(dev: &Device<Self>, pd: &nk_rdma::Pd<Self>) -> Result<MemoryWindow> {
         MemoryWindow::new(&dev.port, pd)
+    }
+
+    fn alloc_dm(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        len: u64,
+        alignment: u32,
+    ) -> Result<(Arc<Piece>, u64)> {
+        Piece::for_user(dev, context, len, alignment)
+    }
+
+    fn reg_dm_mr(
+        dev: &Device<Self>,
+        pd: &nk_rdma::Pd<Self>,
+        dm: &nk_rdma::Dm<Self>,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Region> {
+        dm.register(dev, pd, offset, len, access)
     }
 
     fn create_user_cq(

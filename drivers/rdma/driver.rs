@@ -30,7 +30,7 @@ impl auxiliary::Driver for Driver {
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         let port = adev.registration_data::<ForLt!(Port)>()?.get_ref().clone();
         let info = port.info();
-        let device = Unregistered::new(Rdma::new(port))?.register(
+        let device = Unregistered::new(Rdma::new(port)?)?.register(
             adev.parent(),
             &crate::THIS_MODULE,
             c"nupa_rdma%d",

@@ -7,7 +7,8 @@
 //! - `driver`: binds to the auxiliary device, registers `nupa_rdma%d`.
 //! - `device`: what the RDMA core asks of the device as a whole, and the way to the modules below.
 //! - `context`: a process's doorbell pages and what else it maps.
-//! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues.
+//! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues,
+//!   `device_memory` the controller's own.
 //! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
 //! - `address`: GIDs and address handles.
 //! - `kernel`: all of these for users in the kernel; `counters`.
@@ -20,6 +21,7 @@ mod context;
 mod counters;
 mod cq;
 mod device;
+mod device_memory;
 mod driver;
 mod kernel;
 mod qp;

@@ -56,9 +56,14 @@ impl Region {
             access: access.into(),
             ..CreateMr::default()
         };
+        Self::create(dev, pd, &parameters)
+    }
+
+    /// Registers what `parameters` say; its field `pd` is filled in below.
+    pub(crate) fn create(dev: &Device<Rdma>, pd: &Pd<Rdma>, parameters: &CreateMr) -> Result<Self> {
         Ok(Self {
             port: dev.port().clone(),
-            object: Some(dev.port().create_mr(pd, &parameters)?),
+            object: Some(dev.port().create_mr(pd, parameters)?),
             fast: None,
         })
     }

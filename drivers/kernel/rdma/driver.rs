@@ -2,8 +2,8 @@
 //! What a driver of an RDMA device implements.
 
 use crate::{
-    Access, AhAttributes, CqInit, CqNotifier, Device, DeviceAttributes, GidAttributes, Mr, Pd,
-    Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier, Srq, SrqAttributes,
+    Access, AhAttributes, Context, CqInit, CqNotifier, Device, DeviceAttributes, Dm, GidAttributes,
+    Mr, Pd, Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier, Srq, SrqAttributes,
     SrqInit, SrqNotifier, Udata, Umem,
 };
 use kernel::{prelude::*, sync::Arc};
@@ -120,6 +120,25 @@ pub trait Driver: Sized + Send + Sync + 'static {
 
     /// Makes a memory window of type 2.
     fn alloc_mw(dev: &Device<Self>, pd: &Pd<Self>) -> Result<Self::Mw>;
+
+    /// Allocates `len` bytes of device memory, aligned to a power of two (`alignment` is its logarithm), and offers it to
+    /// the process ([`Context::offer`]). Returns the offset for `mmap()` too.
+    fn alloc_dm(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        len: u64,
+        alignment: u32,
+    ) -> Result<(Self::Dm, u64)>;
+
+    /// Registers a part of device memory whose first byte descriptors know as 0; it lies inside.
+    fn reg_dm_mr(
+        dev: &Device<Self>,
+        pd: &Pd<Self>,
+        dm: &Dm<Self>,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Self::Mr>;
 
     /// Makes a completion queue in memory of a process.
     fn create_user_cq(

@@ -4,8 +4,22 @@
 #include <linux/mm.h>
 #include <linux/rtnetlink.h>
 #include <rdma/uverbs_ioctl.h>
+#include <rdma/uverbs_std_types.h>
+
+#define UVERBS_MODULE_NAME nk_rdma
+#include <rdma/uverbs_named_ioctl.h>
 
 #include "helpers.h"
+
+/* What the driver adds to the interface of the RDMA core. */
+
+ADD_UVERBS_ATTRIBUTES_SIMPLE(nk_rdma_dm, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
+			     UVERBS_ATTR_PTR_OUT(NK_RDMA_ATTR_DM_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64), UA_MANDATORY));
+
+static const struct uapi_definition nk_rdma_definitions[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &nk_rdma_dm),
+	{},
+};
 
 /* Device */
 
@@ -21,6 +35,7 @@ void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid
 	ibdev->phys_port_cnt = 1;
 	ibdev->num_comp_vectors = vectors;
 	ibdev->dev.parent = parent;
+	ibdev->driver_def = nk_rdma_definitions;
 }
 
 static int nk_rdma_netdev_event(struct notifier_block *nb, unsigned long event, void *info)
@@ -101,6 +116,13 @@ int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct
 		return -EPERM;
 	vm_flags_clear(vma, VM_MAYEXEC);
 	return rdma_user_mmap_io(context, vma, PHYS_PFN(phys), entry->npages * PAGE_SIZE, prot, entry);
+}
+
+/* Device memory */
+
+int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset)
+{
+	return uverbs_copy_to(attrs, NK_RDMA_ATTR_DM_MMAP_OFFSET, &offset, sizeof(offset));
 }
 
 /* User memory */

@@ -9,6 +9,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/uverbs_ioctl.h>
 
 /* Macros that bindgen cannot evaluate. */
 enum nk_rdma_const {
@@ -19,6 +20,7 @@ enum nk_rdma_const {
 	NK_RDMA_REREG_TRANS = IB_MR_REREG_TRANS,
 	NK_RDMA_REREG_PD = IB_MR_REREG_PD,
 	NK_RDMA_REREG_ACCESS = IB_MR_REREG_ACCESS,
+	NK_RDMA_ATTR_DM_MMAP_OFFSET = 1U << UVERBS_ID_NS_SHIFT,
 };
 
 /* Follows the network device of one port. */
@@ -43,6 +45,9 @@ int nk_rdma_udata_in_empty(struct ib_udata *udata);
 int nk_rdma_respond_empty(struct ib_udata *udata);
 int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
 		 phys_addr_t phys, bool cached);
+
+/* Device memory: the driver's own attribute of the command that allocates it. */
+int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset);
 
 /* User memory */
 struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access);

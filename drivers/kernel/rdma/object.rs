@@ -9,6 +9,20 @@ use core::{
 };
 use kernel::{prelude::*, sync::Arc, types::Opaque};
 
+/// Data of an allocation of device memory, with the offset at which the process may map it.
+pub struct Offered<T> {
+    pub(crate) data: T,
+    pub(crate) offset: u64,
+}
+
+impl<T> Deref for Offered<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
 /// Memory of an object: the core's structure first, as `INIT_RDMA_OBJ_SIZE()` demands.
 #[repr(C)]
 pub(crate) struct Layout<B, T> {
@@ -90,15 +104,15 @@ impl<B, T> Layout<B, T> {
 }
 
 macro_rules! objects {
-    ($($(#[$doc:meta])* $name:ident: $raw:ident, $data:ident;)+) => { $(
+    ($($(#[$doc:meta])* $name:ident: $raw:ident, $data:ty;)+) => { $(
         $(#[$doc])*
         #[repr(transparent)]
-        pub struct $name<D: Driver>(Layout<bindings::$raw, D::$data>);
+        pub struct $name<D: Driver>(Layout<bindings::$raw, $data>);
 
         impl<D: Driver> $name<D> {
             /// Bytes of the whole object.
             #[allow(dead_code, reason = "not for objects that the driver allocates")]
-            pub(crate) const SIZE: usize = size_of::<Layout<bindings::$raw, D::$data>>();
+            pub(crate) const SIZE: usize = size_of::<Layout<bindings::$raw, $data>>();
 
             /// # Safety
             ///
@@ -117,9 +131,9 @@ macro_rules! objects {
         }
 
         impl<D: Driver> Deref for $name<D> {
-            type Target = D::$data;
+            type Target = $data;
 
-            fn deref(&self) -> &D::$data {
+            fn deref(&self) -> &$data {
                 // SAFETY: There is a reference, so the object is complete.
                 unsafe { Layout::data(self.0.ib.get()) }
             }
@@ -129,19 +143,19 @@ macro_rules! objects {
 
 objects! {
     /// Protection domain.
-    Pd: ib_pd, Pd;
+    Pd: ib_pd, D::Pd;
     /// Completion queue.
-    Cq: ib_cq, Cq;
+    Cq: ib_cq, D::Cq;
     /// Shared receive queue.
-    Srq: ib_srq, Srq;
+    Srq: ib_srq, D::Srq;
     /// Queue pair.
-    Qp: ib_qp, Qp;
+    Qp: ib_qp, D::Qp;
     /// Address handle.
-    Ah: ib_ah, Ah;
+    Ah: ib_ah, D::Ah;
     /// Memory region.
-    Mr: ib_mr, Mr;
+    Mr: ib_mr, D::Mr;
     /// Memory window.
-    Mw: ib_mw, Mw;
+    Mw: ib_mw, D::Mw;
     /// Allocation of device memory.
-    Dm: ib_dm, Dm;
+    Dm: ib_dm, Offered<D::Dm>;
 }

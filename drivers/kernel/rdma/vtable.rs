@@ -9,6 +9,7 @@ mod address;
 mod context;
 mod counters;
 mod device;
+mod device_memory;
 mod kernel;
 mod memory;
 mod qp;
@@ -58,6 +59,9 @@ impl<D: KernelVerbs> VTable<D> {
         dereg_mr: Some(Self::dereg_mr),
         alloc_mw: Some(Self::alloc_mw),
         dealloc_mw: Some(Self::dealloc_mw),
+        alloc_dm: Some(Self::alloc_dm),
+        reg_dm_mr: Some(Self::reg_dm_mr),
+        dealloc_dm: Some(Self::dealloc_dm),
 
         create_cq: Some(Self::create_cq),
         create_user_cq: Some(Self::create_user_cq),

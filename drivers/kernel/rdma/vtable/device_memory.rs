@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Device memory.
+
+use super::VTable;
+use crate::{
+    bindings,
+    context::Context,
+    device::Device,
+    object::{Dm, Layout, Offered, Pd},
+    umem::Pins,
+    Access, Driver,
+};
+use core::ffi::c_int;
+use kernel::{error::to_result, prelude::*};
+
+impl<D: Driver> VTable<D> {
+    pub(super) extern "C" fn alloc_dm(
+        ib: *mut bindings::ib_device,
+        context: *mut bindings::ib_ucontext,
+        attr: *mut bindings::ib_dm_alloc_attr,
+        attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> *mut bindings::ib_dm {
+        let allocate = || {
+            // SAFETY: See the module above.
+            let (dev, context, attr) = unsafe {
+                (
+                    Device::<D>::from_raw(ib),
+                    Context::from_raw(context),
+                    &*attr,
+                )
+            };
+            let memory = Layout::<bindings::ib_dm, Offered<D::Dm>>::allocate()?;
+            let (data, offset) = D::alloc_dm(dev, context, attr.length, attr.alignment)?;
+            // SAFETY: See the module above.
+            to_result(unsafe { bindings::nk_rdma_answer_dm(attrs, offset) })
+                .inspect_err(|_| context.withdraw(offset))?;
+            let ib = KBox::into_raw(memory).cast::<bindings::ib_dm>();
+            // SAFETY: The memory is fresh, zeroed and large enough.
+            unsafe { Layout::init(ib, None, Pins::default(), Offered { data, offset }) };
+            Ok(ib)
+        };
+        allocate().unwrap_or_else(|error: Error| error.to_ptr())
+    }
+
+    pub(super) extern "C" fn dealloc_dm(
+        ib: *mut bindings::ib_dm,
+        _attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        // SAFETY: This is the core's last use of the allocation, which came from `alloc_dm`; its context is still there.
+        unsafe {
+            let offset = Layout::<_, Offered<D::Dm>>::data(ib).offset;
+            Context::<D>::from_raw((*(*ib).uobject).context).withdraw(offset);
+            Layout::<_, Offered<D::Dm>>::finish(ib);
+            Layout::<_, Offered<D::Dm>>::free(ib);
+        }
+        0
+    }
+
+    pub(super) extern "C" fn reg_dm_mr(
+        pd: *mut bindings::ib_pd,
+        dm: *mut bindings::ib_dm,
+        attr: *mut bindings::ib_dm_mr_attr,
+        _attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> *mut bindings::ib_mr {
+        super::memory::region_or_error(Self::new_region(Pins::default(), |_| {
+            // SAFETY: See the module above.
+            let (dev, pd, dm, attr) = unsafe {
+                (
+                    Device::<D>::from_raw((*pd).device),
+                    Pd::from_raw(pd),
+                    Dm::from_raw(dm),
+                    &*attr,
+                )
+            };
+            let access = Access::from_raw(attr.access_flags as i32).without(Access::ZERO_BASED);
+            D::reg_dm_mr(dev, pd, dm, attr.offset, attr.length, access)
+        }))
+    }
+}
