@@ -6,11 +6,12 @@ use nupa_engine::client::{
     CompletionRing, Data, EventRing, Operation, RecvRing, SendRequest, SendRing,
 };
 use nupa_proto::admin::{
-    AdminOpcode, CreateCq, CreateEq, CreateMr, CreateQp, ModifyQp, PageList, QpStateCode, QpType,
-    SetRss, SetRxFilter, ACCESS_ALL, ACCESS_LOCAL_WRITE, QP_FLAG_PRIVILEGED, QP_MASK_ACCESS,
-    QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_STATE,
+    AdminOpcode, CreateCq, CreateEq, CreateMr, CreateQp, CreateSrq, ModifyQp, PageList,
+    QpStateCode, QpType, SetRss, SetRxFilter, ACCESS_ALL, ACCESS_LOCAL_WRITE, QP_FLAG_PRIVILEGED,
+    QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_STATE,
 };
 use nupa_proto::cqe::{Cqe, CQE_SIZE};
+use nupa_proto::doorbell::SLOT_NONE;
 use nupa_proto::eqe::EQE_SIZE;
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::{node_mac, DMA_LKEY};
@@ -28,6 +29,10 @@ pub type Events = EventRing<RingMemory, SlotDoorbell>;
 
 /// log2 of the bytes of a receive entry.
 pub const LOG_STRIDE: u8 = 6;
+
+/// log2 of the blocks of a send queue, and of the entries of a receive queue.
+const LOG_SQ: u8 = 6;
+const LOG_RQ: u8 = 5;
 
 /// An event queue.
 pub struct Eq {
@@ -50,6 +55,10 @@ pub struct Qp {
     /// Where its rings lie in memory.
     pub sq_base: usize,
     pub rq_base: usize,
+    /// The receive ring is that of a shared receive queue.
+    shared: bool,
+    /// Doorbell slots of both queues.
+    slots: [(u32, u16); 2],
 }
 
 impl Guest {
@@ -104,8 +113,6 @@ impl Guest {
 
     /// Creates a queue pair with rings of 64 blocks and 32 entries.
     pub fn create_qp(&self, qp_type: QpType, pd: u32, cq: Cq) -> Result<Qp, AdminStatus> {
-        const LOG_SQ: u8 = 6;
-        const LOG_RQ: u8 = 5;
         let sq = self.alloc(BLOCK_SIZE << LOG_SQ);
         let rq = self.alloc(1 << (LOG_RQ + LOG_STRIDE));
         // Both slots lie in one page: all queues of a test fit the first.
@@ -127,6 +134,56 @@ impl Guest {
             rq_slot: rq_slot.1.into(),
             ..CreateQp::default()
         };
+        self.finish_qp(parameters, cq, [sq_slot, rq_slot])
+    }
+
+    /// As [`Guest::create_qp`], connected, with the receive ring in a shared receive queue of its own; its number.
+    pub fn create_qp_on_srq(&self, pd: u32, cq: Cq) -> Result<(Qp, u32), AdminStatus> {
+        let (sq, rq) = (
+            self.alloc(BLOCK_SIZE << LOG_SQ),
+            self.alloc(1 << (LOG_RQ + LOG_STRIDE)),
+        );
+        let (sq_slot, rq_slot) = (self.slot(), self.slot());
+        let srq = CreateSrq {
+            ring: direct(rq),
+            pd: pd.into(),
+            doorbell_page: rq_slot.0.into(),
+            doorbell_slot: rq_slot.1.into(),
+            log_entries: LOG_RQ,
+            log_stride: LOG_STRIDE,
+            flags: QP_FLAG_PRIVILEGED,
+            ..CreateSrq::default()
+        };
+        let srqn = self.create(AdminOpcode::CreateSrq, &srq)?;
+        let parameters = CreateQp {
+            sq: direct(sq),
+            flags: QP_FLAG_PRIVILEGED | QP_FLAG_SRQ,
+            log_sq: LOG_SQ,
+            pd: pd.into(),
+            send_cqn: cq.cqn.into(),
+            recv_cqn: cq.cqn.into(),
+            doorbell_page: sq_slot.0.into(),
+            sq_slot: sq_slot.1.into(),
+            rq_slot: SLOT_NONE.into(),
+            srqn: srqn.into(),
+            ..CreateQp::default()
+        };
+        let mut qp = self.finish_qp(parameters, cq, [sq_slot, rq_slot])?;
+        qp.rq_base = rq;
+        qp.recv = self.recv_ring(&qp);
+        Ok((qp, srqn))
+    }
+
+    /// Creates a queue pair, and its rings as its owner sees them.
+    fn finish_qp(
+        &self,
+        parameters: CreateQp,
+        cq: Cq,
+        slots: [(u32, u16); 2],
+    ) -> Result<Qp, AdminStatus> {
+        let offset = |list: PageList| list.addr.get().saturating_sub(iova(0)) as usize;
+        let (sq, rq) = (offset(parameters.sq), offset(parameters.rq));
+        let [sq_slot, rq_slot] = slots;
         let buffer = self.buffer(parameters.as_bytes());
         let qpn = self.create(AdminOpcode::CreateQp, &buffer)?;
         let (sq_bell, rq_bell) = (
@@ -140,7 +197,24 @@ impl Guest {
             cq,
             sq_base: sq,
             rq_base: rq,
+            shared: parameters.flags & QP_FLAG_SRQ != 0,
+            slots,
         })
+    }
+
+    /// Starts the rings of a queue pair over, after it was reset.
+    pub fn renew(&self, qp: &mut Qp) {
+        let bell = SlotDoorbell::new(self, qp.slots[0]);
+        qp.send = SendRing::new(self.ring(qp.sq_base), bell, LOG_SQ);
+        // A shared receive queue goes on where it was.
+        if !qp.shared {
+            qp.recv = self.recv_ring(qp);
+        }
+    }
+
+    fn recv_ring(&self, qp: &Qp) -> Recvs {
+        let bell = SlotDoorbell::new(self, qp.slots[1]);
+        RecvRing::new(self.ring(qp.rq_base), bell, LOG_RQ, LOG_STRIDE)
     }
 
     pub fn modify(&self, command: &ModifyQp) -> Result<(), AdminStatus> {

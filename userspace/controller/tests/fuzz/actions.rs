@@ -8,6 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::verbs::KINDS;
+
 /// One thing that a hostile guest does. Numbers are raw; whoever performs it brings them near to what exists.
 #[derive(Debug, Clone)]
 pub enum Action {
@@ -30,6 +32,21 @@ pub enum Action {
         to: u16,
         changes: Vec<(usize, u32)>,
     },
+    /// Posts a good verbs request, in part overwritten.
+    Request {
+        kind: usize,
+        seed: u32,
+        len: u32,
+        changes: Vec<(usize, u32)>,
+    },
+    /// Puts bytes into a send queue that are no more than shaped like a descriptor.
+    Descriptor {
+        queue: usize,
+        control: [u8; 4],
+        rest: Vec<u8>,
+    },
+    /// Sets a verbs queue pair that failed up again.
+    Revive,
     /// Posts a receive entry, in part overwritten.
     Receive {
         queue: usize,
@@ -87,7 +104,20 @@ fn work() -> impl Strategy<Value = Action> {
     prop_oneof![
         2 => (0usize..3, 0u16..4, spoiled())
             .prop_map(|(queue, to, changes)| Action::Post { queue, to, changes }),
-        1 => (0usize..3, spoiled()).prop_map(|(queue, changes)| Action::Receive { queue, changes }),
+        3 => (0usize..KINDS, any::<u32>(), 0u32..300, spoiled())
+            .prop_map(|(kind, seed, len, changes)| Action::Request { kind, seed, len, changes }),
+        1 => (0usize..4, control(), bytes(384))
+            .prop_map(|(queue, control, rest)| Action::Descriptor { queue, control, rest }),
+        2 => Just(Action::Revive),
+        2 => (0usize..5, spoiled()).prop_map(|(queue, changes)| Action::Receive { queue, changes }),
+    ]
+}
+
+/// Opcode, flags, blocks and count of a descriptor, most of them possible.
+fn control() -> impl Strategy<Value = [u8; 4]> {
+    prop_oneof![
+        6 => (0u8..18, 0u8..16, 1u8..7, 0u8..20).prop_map(|(op, flags, n, data)| [op, flags, n, data]),
+        1 => any::<[u8; 4]>(),
     ]
 }
 
@@ -95,7 +125,7 @@ fn commands() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (select(AdminOpcode::ALL), changes())
             .prop_map(|(opcode, changes)| Action::Command { opcode, changes }),
-        1 => (0u16..30, bytes(57)).prop_map(|(opcode, body)| Action::Nonsense { opcode, body }),
+        1 => (0u16..42, bytes(57)).prop_map(|(opcode, body)| Action::Nonsense { opcode, body }),
     ]
 }
 

@@ -3,12 +3,14 @@
 //! Good admin commands, as a starting point for bad ones.
 
 use nupa_proto::admin::{
-    AdminOpcode, BufferRef, ById, CreateCq, CreateEq, CreateMr, CreateQp, ModifyCq, ModifyQp,
-    QpType, SetRss, SetRxFilter, ACCESS_ALL, QP_FLAG_PRIVILEGED, RX_PROMISC,
+    AdminOpcode, AllocKey, BufferRef, ById, CreateCq, CreateEq, CreateMr, CreateQp, CreateSrq,
+    ModifyCq, ModifyMr, ModifyQp, ModifySrq, PageList, QpType, SetGid, SetRss, SetRxFilter,
+    ACCESS_ALL, GID_VALID, MR_MASK_ACCESS, MR_MASK_PAGES, QP_FLAG_PRIVILEGED, RX_PROMISC,
 };
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::common::guest::{direct, iova, Guest};
+use crate::verbs::Objects;
 
 /// Memory for the objects that these commands make.
 const MEMORY: usize = 32 * 4096;
@@ -19,7 +21,7 @@ const PARAMETERS: usize = 48 * 4096;
 pub fn good_body(
     guest: &Guest,
     opcode: AdminOpcode,
-    qpn: u32,
+    objects: &Objects,
     changes: &[(usize, u32)],
 ) -> Vec<u8> {
     match opcode {
@@ -49,14 +51,22 @@ pub fn good_body(
             ..ModifyCq::default()
         }),
         AdminOpcode::ModifyQp => bytes(ModifyQp {
-            qpn: qpn.into(),
+            qpn: objects.qpn.into(),
             mask: 0x1f.into(),
             state: 2,
-            remote_qpn: qpn.into(),
+            remote_qpn: objects.qpn.into(),
             remote_epoch: 1.into(),
             ..ModifyQp::default()
         }),
-        _ => good_port_command(opcode, qpn),
+        AdminOpcode::CreateSrq
+        | AdminOpcode::ModifySrq
+        | AdminOpcode::QuerySrq
+        | AdminOpcode::DestroySrq
+        | AdminOpcode::ModifyMr
+        | AdminOpcode::AllocKey
+        | AdminOpcode::DestroyMr
+        | AdminOpcode::SetGid => good_verbs_command(opcode, objects),
+        _ => good_port_command(opcode, objects.qpn),
     }
 }
 
@@ -79,6 +89,64 @@ fn good_port_command(opcode: AdminOpcode, qpn: u32) -> Vec<u8> {
             ..ById::default()
         }),
         _ => Vec::new(),
+    }
+}
+
+/// The body of a command about shared receive queues, keys or GIDs.
+fn good_verbs_command(opcode: AdminOpcode, objects: &Objects) -> Vec<u8> {
+    match opcode {
+        AdminOpcode::CreateSrq => bytes(CreateSrq {
+            ring: direct(MEMORY + 4 * 4096),
+            pd: objects.pd.into(),
+            doorbell_slot: 42.into(),
+            log_entries: 4,
+            log_stride: 6,
+            flags: QP_FLAG_PRIVILEGED,
+            ..CreateSrq::default()
+        }),
+        AdminOpcode::ModifySrq => bytes(ModifySrq {
+            srqn: objects.srqn.into(),
+            limit: 3.into(),
+        }),
+        AdminOpcode::ModifyMr => bytes(ModifyMr {
+            key: objects.region.into(),
+            mask: (MR_MASK_PAGES | MR_MASK_ACCESS).into(),
+            region: CreateMr {
+                pages: two_levels(objects),
+                iova: objects.page.into(),
+                len: 4096.into(),
+                access: ACCESS_ALL.into(),
+                ..CreateMr::default()
+            },
+        }),
+        AdminOpcode::AllocKey => bytes(AllocKey {
+            pd: objects.pd.into(),
+            max_pages: 2.into(),
+            ..AllocKey::default()
+        }),
+        AdminOpcode::SetGid => bytes(SetGid {
+            gid: [9; 16],
+            index: 1.into(),
+            flags: GID_VALID.into(),
+        }),
+        _ => bytes(ById {
+            id: match opcode {
+                AdminOpcode::DestroyMr => objects.window.into(),
+                _ => objects.srqn.into(),
+            },
+            ..ById::default()
+        }),
+    }
+}
+
+/// A list of one page whose list lies in a page of its own.
+fn two_levels(objects: &Objects) -> PageList {
+    PageList {
+        addr: (objects.list + 8).into(),
+        pages: 1.into(),
+        page_shift: 12,
+        levels: 1,
+        ..PageList::default()
     }
 }
 

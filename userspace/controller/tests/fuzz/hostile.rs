@@ -4,12 +4,15 @@
 
 use guestmem::{MapRequest, Rights};
 use nupa_engine::client::{Data, Operation, SendRequest};
-use nupa_proto::admin::{AdminOpcode, QpStateCode, QpType, RX_PROMISC};
+use nupa_proto::admin::{
+    AdminOpcode, AllocKey, KeyKind, ModifyQp, QpStateCode, QpType, SetGid, ACCESS_ALL, GID_VALID,
+    QP_MASK_QKEY, QP_MASK_STATE, RX_PROMISC,
+};
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::{node_mac, DMA_LKEY, NODE_FLOOD};
 use nupa_proto::regs;
 use nupa_proto::status::AdminStatus;
-use nupa_proto::wqe::{WQE_SIGNALED, WQE_SOLICITED};
+use nupa_proto::wqe::{WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED};
 use zerocopy::IntoBytes;
 
 use crate::actions::Action;
@@ -17,6 +20,7 @@ use crate::commands;
 use crate::common::guest::{iova, Guest, FIRST_UNUSED, RAM_BASE, RAM_SIZE};
 use crate::common::queues::{frame, sge, Eq, Qp};
 use crate::common::World;
+use crate::verbs::{Objects, QKEY};
 
 /// First byte of the memory that is never shown to the controller.
 const PRIVATE: usize = RAM_SIZE / 2;
@@ -35,8 +39,36 @@ pub struct Hostile {
     /// Its event queue and queue pairs, as long as they may exist.
     eq: Option<Eq>,
     queues: Vec<Qp>,
+    objects: Objects,
     /// Memory that good requests use.
     data: u64,
+}
+
+/// Places among the queues: the connected queue pairs, the second on a shared receive queue, and that for datagrams.
+const RC: usize = 2;
+const ON_SRQ: usize = 3;
+const UD: usize = 4;
+/// Kinds of the queue pairs from the first connected one on.
+const VERBS: [QpType; 3] = [QpType::Rc, QpType::Rc, QpType::Ud];
+
+/// Makes a new queue pair ready; a connected one is its own peer.
+fn start(guest: &Guest, qp: &Qp, qp_type: QpType) -> Result<(), AdminStatus> {
+    if qp_type == QpType::Ud {
+        guest.modify(&ModifyQp {
+            qpn: qp.qpn.into(),
+            mask: (QP_MASK_STATE | QP_MASK_QKEY).into(),
+            state: QpStateCode::Init.to_wire(),
+            qkey: QKEY.into(),
+            ..ModifyQp::default()
+        })?;
+    } else {
+        guest.set_state(qp.qpn, QpStateCode::Init)?;
+    }
+    if qp_type == QpType::Rc {
+        return guest.connect_to(qp, guest, qp.qpn, guest.epoch());
+    }
+    guest.set_state(qp.qpn, QpStateCode::Rtr)?;
+    guest.set_state(qp.qpn, QpStateCode::Rts)
 }
 
 impl Hostile {
@@ -60,6 +92,7 @@ impl Hostile {
             polled: false,
             eq: None,
             queues: Vec::new(),
+            objects: Objects::default(),
             data: iova(DATA),
         };
         hostile.enable();
@@ -97,6 +130,18 @@ impl Hostile {
                 self.guest.submit(*opcode, &body[..body.len().min(56)])
             }
             Action::Post { queue, to, changes } => self.post(*queue, *to, changes),
+            Action::Request {
+                kind,
+                seed,
+                len,
+                changes,
+            } => self.request(*kind, *seed, *len, changes),
+            Action::Descriptor {
+                queue,
+                control,
+                rest,
+            } => self.descriptor(*queue + 1, *control, rest),
+            Action::Revive => self.revive(),
             Action::Receive { queue, changes } => self.receive(*queue, changes),
             Action::Poke { offset, bytes } => self.guest.ram.write(*offset, bytes).unwrap(),
             Action::Doorbell { offset, value } => {
@@ -168,25 +213,61 @@ impl Hostile {
         let eqn = eq.eqn;
         self.eq = Some(eq);
         let pd = guest.create(AdminOpcode::AllocPd, &[0u8; 0])?;
-        for qp_type in [QpType::Raw, QpType::Raw, QpType::Rc] {
+        for qp_type in [QpType::Raw, QpType::Raw, QpType::Rc, QpType::Rc, QpType::Ud] {
             let cq = guest.create_cq(6, eqn)?;
-            let qp = guest.create_qp(qp_type, pd, cq)?;
-            guest.set_state(qp.qpn, QpStateCode::Init)?;
-            if qp_type == QpType::Rc {
-                guest.connect_to(&qp, guest, qp.qpn, guest.epoch())?;
+            let qp = if self.queues.len() == ON_SRQ {
+                let (qp, srqn) = guest.create_qp_on_srq(pd, cq)?;
+                self.objects.srqn = srqn;
+                qp
             } else {
-                guest.set_state(qp.qpn, QpStateCode::Rtr)?;
-                guest.set_state(qp.qpn, QpStateCode::Rts)?;
-            }
+                guest.create_qp(qp_type, pd, cq)?
+            };
+            start(guest, &qp, qp_type)?;
             self.queues.push(qp);
         }
+        self.objects = self.make_objects(pd)?;
         Ok(())
+    }
+
+    /// Makes what verbs requests name.
+    fn make_objects(&self, pd: u32) -> Result<Objects, AdminStatus> {
+        let guest = &self.guest;
+        let list = iova(guest.alloc(4096));
+        let at = usize::try_from(list - RAM_BASE).unwrap();
+        // A list of one page, and behind it one whose entries lie in the page that it begins in itself.
+        guest.ram.write(at, &self.data.to_le_bytes()).unwrap();
+        guest.ram.write(at + 8, &list.to_le_bytes()).unwrap();
+        let key = |kind: KeyKind, pages: u32| AllocKey {
+            pd: pd.into(),
+            max_pages: pages.into(),
+            kind: kind.to_wire(),
+            ..AllocKey::default()
+        };
+        let number = |index: usize| self.queues.get(index).map_or(0, |qp| qp.qpn);
+        let gid = SetGid {
+            flags: GID_VALID.into(),
+            ..SetGid::default()
+        };
+        let set: Result<[u8; 0], _> = guest.command(AdminOpcode::SetGid, &gid);
+        set?;
+        Ok(Objects {
+            qpn: number(0),
+            pd,
+            region: guest.register(pd, self.data, 4096, ACCESS_ALL)?,
+            fast_reg: guest.create(AdminOpcode::AllocKey, &key(KeyKind::FastReg, 4))?,
+            window: guest.create(AdminOpcode::AllocKey, &key(KeyKind::Window, 0))?,
+            srqn: self.objects.srqn,
+            ud: number(UD),
+            page: self.data,
+            list,
+            node: guest.node,
+        })
     }
 
     /// A good command with some words changed.
     fn command(&mut self, opcode: AdminOpcode, changes: &[(usize, u32)]) {
         let mut words = [0u32; 14];
-        let body = commands::good_body(&self.guest, opcode, self.first_qpn(), changes);
+        let body = commands::good_body(&self.guest, opcode, &self.objects, changes);
         words.as_mut_bytes()[..body.len()].copy_from_slice(&body);
         for (at, value) in changes {
             if let Some(word) = words.get_mut(*at) {
@@ -196,9 +277,86 @@ impl Hostile {
         self.guest.submit(opcode.to_wire(), words.as_bytes());
     }
 
-    /// A queue pair that exists, if one does.
-    fn first_qpn(&self) -> u32 {
-        self.queues.first().map_or(2, |qp| qp.qpn)
+    /// A verbs request, on the queue pair of its kind.
+    fn request(&mut self, kind: usize, seed: u32, len: u32, changes: &[(usize, u32)]) {
+        let operation = self.objects.request(kind, seed);
+        let queue = match operation {
+            Operation::Datagram { .. } => UD,
+            _ if seed & 64 == 0 => RC,
+            _ => ON_SRQ,
+        };
+        let entries = [sge(self.data, len, self.objects.region); 2];
+        let inline = [7; 224];
+        let atomic = matches!(
+            operation,
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. }
+        );
+        let takes_none = matches!(
+            operation,
+            Operation::AtomicWrite { .. }
+                | Operation::Flush(_)
+                | Operation::FastReg { .. }
+                | Operation::LocalInv { .. }
+                | Operation::BindMw { .. }
+                | Operation::Nop
+        );
+        let word = [sge(self.data, 8, self.objects.region)];
+        let data = match seed % 3 {
+            _ if takes_none => Data::Sges(&[]),
+            _ if atomic => Data::Sges(&word),
+            0 if !matches!(operation, Operation::Read { .. }) => {
+                Data::Inline(&inline[..(len as usize).min(224)])
+            }
+            1 => Data::Sges(&entries),
+            _ => Data::Sges(&entries[..1]),
+        };
+        let request = SendRequest {
+            wr_id: 2,
+            flags: WQE_SIGNALED | (seed % 8) as u8 & (WQE_SOLICITED | WQE_FENCE),
+            operation,
+            data,
+        };
+        self.post_to(queue, &request, changes);
+    }
+
+    /// Bytes of any kind in a send queue.
+    fn descriptor(&mut self, queue: usize, control: [u8; 4], rest: &[u8]) {
+        let words = control.iter().chain(rest).copied().collect::<Vec<u8>>();
+        let words = words.chunks_exact(4);
+        let changes: Vec<(usize, u32)> = words
+            .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+            .enumerate()
+            .collect();
+        let blocks = usize::from(control[2]).clamp(1, 6);
+        let filler = [0; 32];
+        // As many blocks as the descriptor says, if they fit.
+        for n in (0..blocks).rev() {
+            let request = SendRequest {
+                wr_id: 3,
+                flags: WQE_SIGNALED,
+                operation: Operation::Nop,
+                data: Data::Inline(&filler),
+            };
+            let from = (blocks - 1 - n) * 16;
+            let part = changes.iter().skip(from).take(16);
+            let part: Vec<_> = part.map(|(at, word)| (at - from, *word)).collect();
+            self.write_to(queue, &request, &part);
+        }
+        if let Some(qp) = self.queues.get_mut(queue) {
+            qp.send.ring();
+        }
+    }
+
+    /// Resets the verbs queue pairs and sets them up again.
+    fn revive(&mut self) {
+        let guest = &self.guest;
+        for (qp, qp_type) in self.queues.iter_mut().skip(RC).zip(VERBS) {
+            if guest.set_state(qp.qpn, QpStateCode::Reset).is_ok() {
+                guest.renew(qp);
+                // A queue pair that was destroyed stays so.
+                let _ = start(guest, qp, qp_type);
+            }
+        }
     }
 
     fn post(&mut self, queue: usize, to: u16, changes: &[(usize, u32)]) {
@@ -206,9 +364,6 @@ impl Hostile {
         let bytes = frame(node_mac(target), node_mac(self.guest.node), 100, 9);
         let at = usize::try_from(self.data - RAM_BASE).unwrap();
         self.guest.ram.write(at, &bytes).unwrap();
-        let Some(qp) = self.queues.get_mut(queue) else {
-            return;
-        };
         // The third queue is the connected one.
         let operation = match (queue, to) {
             (2, _) => Operation::Send { imm: Some(1) },
@@ -221,7 +376,6 @@ impl Hostile {
                 meta: FrameMeta::default(),
             },
         };
-        let position = (qp.send.index() & 63) as usize;
         let entries = [sge(self.data, 100, DMA_LKEY)];
         let request = SendRequest {
             wr_id: 1,
@@ -229,17 +383,30 @@ impl Hostile {
             operation,
             data: Data::Sges(&entries),
         };
-        if qp.send.post(&request).is_err() {
+        self.post_to(queue, &request, changes);
+    }
+
+    /// Posts a request, changed in memory before the doorbell rings.
+    fn post_to(&mut self, queue: usize, request: &SendRequest<'_>, changes: &[(usize, u32)]) {
+        self.write_to(queue, request, changes);
+        if let Some(qp) = self.queues.get_mut(queue) {
+            qp.send.ring();
+        }
+    }
+
+    fn write_to(&mut self, queue: usize, request: &SendRequest<'_>, changes: &[(usize, u32)]) {
+        let Some(qp) = self.queues.get_mut(queue) else {
+            return;
+        };
+        let position = (qp.send.index() & 63) as usize;
+        if qp.send.post(request).is_err() {
             return;
         }
         let block = qp.sq_base + position * 64;
         for (word, value) in changes {
-            self.guest
-                .ram
-                .write(block + word * 4, &value.to_le_bytes())
-                .unwrap();
+            let at = block + word * 4;
+            self.guest.ram.write(at, &value.to_le_bytes()).unwrap();
         }
-        qp.send.ring();
     }
 
     fn receive(&mut self, queue: usize, changes: &[(usize, u32)]) {

@@ -4,6 +4,8 @@
 //!
 //! Whatever it does, the process lives, memory that it did not share stays as it was, and its neighbours' frames arrive
 //! unharmed.
+//!
+//! `PROPTEST_CASES=100000 cargo test --release -p nupa-controller --test fuzz` looks longer.
 
 #![allow(
     missing_docs,
@@ -22,6 +24,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod verbs;
 
 use nupa_controller::Fault;
 use nupa_proto::cqe::{Cqe, CqeOpcode};
@@ -167,8 +170,14 @@ fn storm(actions: &[Action]) {
     a.send(&mut next, 3);
 }
 
+/// How many hostile guests there are: enough for each change, or as many as the environment asks for.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(400)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_hostile_guest_hurts_only_itself(actions in vec(action(), 1..150)) {
