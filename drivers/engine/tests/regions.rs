@@ -144,6 +144,34 @@ fn a_list_may_lie_in_pages_of_its_own() {
 }
 
 #[test]
+fn a_region_may_have_64_gib_in_small_pages() {
+    let mut alone = Alone::new();
+    let len: u64 = 64 << 30;
+    let count = len / PAGE;
+    // A list of one page that stands for all of its pages: what counts is how many there are.
+    let (page, list) = (alone.host.alloc(2 * PAGE), alone.host.alloc(PAGE));
+    for entry in 0..LIST_PAGE_ENTRIES as u64 {
+        let at = page + entry % 2 * PAGE;
+        alone.host.write(list + entry * 8, &at.to_le_bytes());
+    }
+    let lists = (count / LIST_PAGE_ENTRIES as u64) as usize;
+    let top = alone.host.alloc(lists as u64 * 8);
+    alone.host.write(top, &list.to_le_bytes().repeat(lists));
+    let pages = PageList {
+        addr: top.into(),
+        pages: (count as u32).into(),
+        page_shift: 12,
+        levels: 1,
+        ..PageList::default()
+    };
+    let key = alone.create(pages, len).expect("a region");
+    assert_eq!(alone.write(key, IOVA + len - 4, b"last"), 0);
+    assert_eq!(alone.host.read(page + 2 * PAGE - 4, 4), b"last");
+    let beyond = WcStatus::RemoteAccess as u8;
+    assert_eq!(alone.write(key, IOVA + len - 3, b"last"), beyond);
+}
+
+#[test]
 fn malformed_lists_are_refused() {
     type Spoil = fn(&mut Host, &mut PageList);
     let cases: [(Spoil, AdminStatus); 8] = [
