@@ -85,6 +85,7 @@ impl<S: Storage> Node<S> {
             posted: 0,
             wait: Wait::No,
             rnr_deadline: None,
+            peer_deadline: None,
         })
     }
 

@@ -5,22 +5,15 @@ use crate::{
     check::{Check, Refusal},
     descriptor::Descriptor,
     fabric::Fabric,
-    hal::{Clock, Platform},
+    hal::Platform,
     initiator::Fetched,
-    node::Node,
     qp::Wait,
     request::{Landing, Outcome, Request},
     slots::Owner,
     span::{peek, scatter, transfer, Fault, Side, Spans},
-    storage::Storage,
-    target::{Declined, Patience},
+    target::Patience,
 };
-use nupa_proto::{
-    admin::{QpStateCode, RNR_FOREVER},
-    ident::NODE_FLOOD,
-    status::WcStatus,
-    wqe::Opcode,
-};
+use nupa_proto::{admin::QpStateCode, ident::NODE_FLOOD, status::WcStatus, wqe::Opcode};
 
 /// What a send queue may do at one go: one per request and one per 4 KiB moved. Then others have their turn.
 const BUDGET: u32 = 1024;
@@ -181,46 +174,18 @@ impl Engine {
                 }
                 Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
+            Outcome::NotReady { node, qpn } => {
+                if self.waits_for_peer(fabric, Wait::Peer { node, qpn }) {
+                    return false;
+                }
+                Err(Refusal::new(WcStatus::RetryExceeded, Check::PeerState))
+            }
         };
         let request = &self.request;
         let Some((node, platform)) = fabric.node_mut(request.source.node) else {
             return false;
         };
         node.finish_send(platform, request, result)
-    }
-
-    /// Lets the request at hand wait for receive buffers of a queue pair. False if it has waited for as long as it may.
-    ///
-    /// A frame that was given up marks the target as stalled until it posts buffers or takes a message again: were
-    /// each of the frames behind it to wait as long, a target that hangs would hold up those for everyone else.
-    #[cold]
-    fn waits_for_buffers<F: Fabric>(&self, fabric: &mut F, target: u16, qpn: u32) -> bool {
-        let frame = self.request.opcode == Opcode::Frame;
-        let there = fabric
-            .node(target)
-            .and_then(|(node, _)| node.pairs.get(qpn));
-        let stalled = frame && there.is_some_and(|pair| pair.recv.stalled);
-        let source = self.request.source;
-        let wait = Wait::Buffers {
-            node: target,
-            qpn,
-            srqn: there.and_then(|pair| pair.recv.srqn),
-        };
-        if let Some((node, platform)) = fabric.node_mut(source.node).filter(|_| !stalled) {
-            if let Some(first) = node.wait_for_buffers(platform, source.qpn, wait) {
-                if let Some((node, _)) = fabric.node_mut(target).filter(|_| first && !frame) {
-                    node.counters.rx_rnr_naks.add(1);
-                }
-                return true;
-            }
-        }
-        if let Some((node, _)) = fabric.node_mut(target).filter(|_| frame) {
-            node.counters.rx_no_buffer.add(1);
-            if let Some(pair) = node.pairs.get_mut(qpn) {
-                pair.recv.stalled = true;
-            }
-        }
-        false
     }
 
     /// Carries the request at hand out.
@@ -394,40 +359,5 @@ impl Engine {
             _ if self.request.inline => scatter(self.inline_data(), &there),
             _ => transfer(&here, &there, len),
         }
-    }
-}
-
-impl Declined {
-    #[inline]
-    pub(crate) fn outcome(self, node: u16) -> Outcome {
-        match self {
-            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
-            Self::Refused(refusal) => Outcome::Refused(refusal),
-            // Nobody there wants it: it was delivered as far as the sender is concerned.
-            Self::Filtered => Outcome::Done,
-        }
-    }
-}
-
-impl<S: Storage> Node<S> {
-    /// Lets a send queue wait for receive buffers at the target, and tells whether it did not wait before. `None` if it
-    /// has waited for as long as it may.
-    fn wait_for_buffers(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> Option<bool> {
-        let pair = self.pairs.get_mut(qpn)?;
-        let now = clock.now_us();
-        let first = pair.send.rnr_deadline.is_none();
-        let deadline = *pair
-            .send
-            .rnr_deadline
-            .get_or_insert(match pair.rnr_timeout_us {
-                RNR_FOREVER => u64::MAX,
-                timeout => now.saturating_add(u64::from(timeout)),
-            });
-        if now >= deadline {
-            return None;
-        }
-        self.counters.tx_rnr_waits.add(u32::from(first));
-        self.park(qpn, wait);
-        Some(first)
     }
 }

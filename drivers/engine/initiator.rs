@@ -354,7 +354,7 @@ impl<S: Storage> Node<S> {
             return false;
         };
         pair.send.index = request.behind;
-        pair.send.rnr_deadline = None;
+        (pair.send.rnr_deadline, pair.send.peer_deadline) = (None, None);
         let (cqn, kind) = (pair.send.cqn, pair.kind);
         self.count_send(request, result);
         if result.is_err() || request.signaled {

@@ -24,7 +24,11 @@ impl Engine {
         let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.change_qp(platform, body)?;
         match node.pairs.get(qpn).map(|pair| pair.state) {
-            Some(QpStateCode::Rts) => self.serve(fabric, id, qpn, None),
+            Some(QpStateCode::Rts) => {
+                self.wake(fabric, id, qpn);
+                self.serve(fabric, id, qpn, None);
+            }
+            Some(QpStateCode::Rtr) => self.wake(fabric, id, qpn),
             Some(QpStateCode::Err) => {
                 node.flush(platform, qpn, &mut self.descriptor);
                 self.wake(fabric, id, qpn);

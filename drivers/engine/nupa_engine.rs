@@ -59,6 +59,7 @@ mod slots;
 mod span;
 mod srq;
 mod target;
+mod wait;
 
 pub use self::{
     engine::Engine,

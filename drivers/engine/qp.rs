@@ -55,6 +55,8 @@ pub(crate) struct SendSide<P> {
     pub(crate) wait: Wait,
     /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
     pub(crate) rnr_deadline: Option<u64>,
+    /// When it is given up because its target is not connected yet, once it has had to wait for that.
+    pub(crate) peer_deadline: Option<u64>,
 }
 
 /// The receiving half.
@@ -67,6 +69,18 @@ pub(crate) struct RecvSide<P> {
     pub(crate) cqn: u32,
     /// Frames were given up for want of entries, and none came in since: others do not wait for this queue.
     pub(crate) stalled: bool,
+}
+
+impl<P> SendSide<P> {
+    /// When its wait is over at the latest.
+    pub(crate) fn deadline(&self) -> u64 {
+        let until = match self.wait {
+            Wait::No | Wait::Turn => None,
+            Wait::Buffers { .. } => self.rnr_deadline,
+            Wait::Peer { .. } => self.peer_deadline,
+        };
+        until.unwrap_or(0)
+    }
 }
 
 impl<P> RecvSide<P> {
@@ -97,6 +111,8 @@ pub(crate) enum Wait {
         qpn: u32,
         srqn: Option<u32>,
     },
+    /// It waits for this node's queue pair to be connected.
+    Peer { node: u16, qpn: u32 },
 }
 
 impl<P> Linked for QueuePair<P> {
@@ -153,21 +169,24 @@ impl<P> QueuePair<P> {
         )
     }
 
+    /// Whether its owner has yet to make it ready to receive.
+    #[inline]
+    pub(crate) fn is_to_come(&self) -> bool {
+        matches!(self.state, QpStateCode::Reset | QpStateCode::Init)
+    }
+
     /// Whether the send queue waits and is to be served now.
     pub(crate) fn is_due(&self, now: u64) -> bool {
         match self.send.wait {
             Wait::No => false,
-            Wait::Turn => true,
-            Wait::Buffers { .. } => self
-                .send
-                .rnr_deadline
-                .is_none_or(|deadline| deadline <= now),
+            _ => self.send.deadline() <= now,
         }
     }
 
     /// Forgets all work, as a change to the reset state does.
     pub(crate) fn clear(&mut self) {
-        (self.send.index, self.send.posted, self.send.rnr_deadline) = (0, 0, None);
+        (self.send.index, self.send.posted) = (0, 0);
+        (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }

@@ -79,6 +79,8 @@ pub(crate) enum Outcome {
     Refused(Refusal),
     /// The target's queue pair has no receive buffer; it tells when there are new ones.
     NoBuffer { node: u16, qpn: u32 },
+    /// The target's queue pair is not connected yet; a change of its state gives it another turn.
+    NotReady { node: u16, qpn: u32 },
 }
 
 /// What the target's half has prepared for a request before any byte moves.

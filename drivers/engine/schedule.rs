@@ -64,12 +64,14 @@ impl Engine {
         }
     }
 
-    /// Gives a turn to everyone who waits for receive buffers of this queue pair.
+    /// Gives a turn to everyone who waits for receive buffers or the state of this queue pair.
     pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
-        wake_if(
-            fabric,
-            |wait| matches!(wait, Wait::Buffers { node, qpn, .. } if (node, qpn) == (id, number)),
-        );
+        wake_if(fabric, |wait| match wait {
+            Wait::Buffers { node, qpn, .. } | Wait::Peer { node, qpn } => {
+                (node, qpn) == (id, number)
+            }
+            Wait::No | Wait::Turn => false,
+        });
     }
 
     /// Gives a turn to everyone who waits for entries of this shared receive queue.
@@ -80,11 +82,11 @@ impl Engine {
         );
     }
 
-    /// Gives a turn to everyone who waits for receive buffers of this node.
+    /// Gives a turn to everyone who waits for something at this node.
     pub(crate) fn wake_node<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
         wake_if(
             fabric,
-            |wait| matches!(wait, Wait::Buffers { node, .. } if node == id),
+            |wait| matches!(wait, Wait::Buffers { node, .. } | Wait::Peer { node, .. } if node == id),
         );
     }
 
@@ -189,8 +191,7 @@ impl<S: Storage> Node<S> {
         while let Some(qpn) = next {
             next = List::next(&self.pairs, qpn);
             match self.pairs.get(qpn) {
-                Some(pair) if pair.send.wait == Wait::Turn => note(0),
-                Some(pair) => note(pair.send.rnr_deadline.unwrap_or(0)),
+                Some(pair) => note(pair.send.deadline()),
                 None => {}
             }
         }

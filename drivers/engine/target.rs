@@ -8,7 +8,7 @@ use crate::{
     qp::QueuePair,
     recv::Fill,
     recv_queue::Unusable,
-    request::{Landing, Received, Request},
+    request::{Landing, Outcome, Received, Request},
     span::{Fault, Spans, MAX_SPANS},
     storage::Storage,
 };
@@ -28,6 +28,8 @@ use zerocopy::little_endian::{U16, U32};
 pub(crate) enum Declined {
     /// No receive buffer. If a later one is wanted, the target's owner was asked to kick.
     NoBuffer { qpn: u32 },
+    /// The queue pair is there, but not connected yet.
+    NotReady { qpn: u32 },
     /// The receive filter does not want the frame.
     Filtered,
     /// It was refused.
@@ -52,6 +54,19 @@ const BLAMED: Declined = Declined::Refused(Refusal::new(
     WcStatus::RemoteOperation,
     Check::BufferDescriptor,
 ));
+
+impl Declined {
+    #[inline]
+    pub(crate) fn outcome(self, node: u16) -> Outcome {
+        match self {
+            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
+            Self::NotReady { qpn } => Outcome::NotReady { node, qpn },
+            Self::Refused(refusal) => Outcome::Refused(refusal),
+            // Nobody there wants it: it was delivered as far as the sender is concerned.
+            Self::Filtered => Outcome::Done,
+        }
+    }
+}
 
 impl<S: Storage> Node<S> {
     /// Checks a request of a connected queue pair and prepares the memory that it reads or writes here.
@@ -115,6 +130,7 @@ impl<S: Storage> Node<S> {
         }
         let pair = self.pairs.get(qpn).filter(|pair| pair.kind == QpType::Rc);
         match pair.ok_or(gone(Check::Peer))? {
+            pair if pair.is_to_come() => Err(Declined::NotReady { qpn }),
             pair if pair.remote != Some(request.source) => Err(gone(Check::Peer)),
             pair if pair.state == QpStateCode::Rts => Ok(()),
             pair if !pair.receives() => Err(gone(Check::PeerState)),
@@ -295,9 +311,12 @@ impl<S: Storage> Node<S> {
         if fault != ours {
             return Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
         }
-        if let Some(received) = landing.received {
-            let refusal = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
-            self.fail_receive(platform, landing.qpn, received.wr_id, refusal);
+        match landing.received {
+            Some(received) => {
+                let refusal = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+                self.fail_receive(platform, landing.qpn, received.wr_id, refusal);
+            }
+            None => self.fail(platform, landing.qpn),
         }
         Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory)
     }

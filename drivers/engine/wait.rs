@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Requests that cannot be carried out yet: for want of receive buffers, or because the other end is not there yet.
+
+use crate::{engine::Engine, fabric::Fabric, hal::Clock, node::Node, qp::Wait, storage::Storage};
+use nupa_proto::{admin::RNR_FOREVER, wqe::Opcode};
+
+/// How long a request waits for a queue pair that exists, but is not connected yet. A channel adapter would send it
+/// again and again meanwhile; one end of a connection is always made ready before the other.
+const PEER_PATIENCE_US: u64 = 500_000;
+
+impl Engine {
+    /// Lets the request at hand wait for receive buffers of a queue pair. False if it has waited for as long as it may.
+    ///
+    /// A frame that was given up marks the target as stalled until it posts buffers or takes a message again: were
+    /// each of the frames behind it to wait as long, a target that hangs would hold up those for everyone else.
+    #[cold]
+    pub(crate) fn waits_for_buffers<F: Fabric>(
+        &self,
+        fabric: &mut F,
+        target: u16,
+        qpn: u32,
+    ) -> bool {
+        let frame = self.request.opcode == Opcode::Frame;
+        let there = fabric
+            .node(target)
+            .and_then(|(node, _)| node.pairs.get(qpn));
+        let stalled = frame && there.is_some_and(|pair| pair.recv.stalled);
+        let source = self.request.source;
+        let wait = Wait::Buffers {
+            node: target,
+            qpn,
+            srqn: there.and_then(|pair| pair.recv.srqn),
+        };
+        if let Some((node, platform)) = fabric.node_mut(source.node).filter(|_| !stalled) {
+            if let Some(first) = node.wait_for_buffers(platform, source.qpn, wait) {
+                if let Some((node, _)) = fabric.node_mut(target).filter(|_| first && !frame) {
+                    node.counters.rx_rnr_naks.add(1);
+                }
+                return true;
+            }
+        }
+        if let Some((node, _)) = fabric.node_mut(target).filter(|_| frame) {
+            node.counters.rx_no_buffer.add(1);
+            if let Some(pair) = node.pairs.get_mut(qpn) {
+                pair.recv.stalled = true;
+            }
+        }
+        false
+    }
+
+    /// Lets the request at hand wait for its target to be connected. False if it has waited for as long as it may.
+    #[cold]
+    pub(crate) fn waits_for_peer<F: Fabric>(&self, fabric: &mut F, wait: Wait) -> bool {
+        let source = self.request.source;
+        let there = fabric.node_mut(source.node);
+        there.is_some_and(|(node, platform)| node.wait_for_peer(platform, source.qpn, wait))
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Lets a send queue wait for receive buffers at the target, and tells whether it did not wait before. `None` if it
+    /// has waited for as long as it may.
+    fn wait_for_buffers(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> Option<bool> {
+        let pair = self.pairs.get_mut(qpn)?;
+        let now = clock.now_us();
+        let first = pair.send.rnr_deadline.is_none();
+        let deadline = *pair
+            .send
+            .rnr_deadline
+            .get_or_insert(match pair.rnr_timeout_us {
+                RNR_FOREVER => u64::MAX,
+                timeout => now.saturating_add(u64::from(timeout)),
+            });
+        if now >= deadline {
+            return None;
+        }
+        self.counters.tx_rnr_waits.add(u32::from(first));
+        self.park(qpn, wait);
+        Some(first)
+    }
+
+    /// Lets a send queue wait for its peer. False if it has waited for as long as it may.
+    fn wait_for_peer(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> bool {
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return false;
+        };
+        let now = clock.now_us();
+        let latest = now.saturating_add(PEER_PATIENCE_US);
+        let deadline = *pair.send.peer_deadline.get_or_insert(latest);
+        if now >= deadline {
+            return false;
+        }
+        self.park(qpn, wait);
+        true
+    }
+}
