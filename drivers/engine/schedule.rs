@@ -190,9 +190,8 @@ impl<S: Storage> Node<S> {
         let mut next = self.waiting.first();
         while let Some(qpn) = next {
             next = List::next(&self.pairs, qpn);
-            match self.pairs.get(qpn) {
-                Some(pair) => note(pair.send.deadline()),
-                None => {}
+            if let Some(pair) = self.pairs.get(qpn) {
+                note(pair.send.deadline());
             }
         }
         let mut next = self.moderated.first();
