@@ -15,7 +15,7 @@ use nupa_proto::{
         AllocKey, CreateMr, KeyKind, ModifyMr, ACCESS_ALL, MR_MASK_ACCESS, MR_MASK_PAGES,
         MR_MASK_PD,
     },
-    ident::{key_index, make_key, KEY_TAG_BITS, KEY_VARIANT_MASK},
+    ident::{key_index, make_key, same_key_slot, KEY_TAG_BITS, KEY_VARIANT_MASK},
     status::AdminStatus,
 };
 
@@ -177,9 +177,12 @@ impl<S: Storage> Node<S> {
         Ok(key)
     }
 
-    /// Deregisters memory, or frees a key. A region that windows are bound to stays.
+    /// Deregisters memory, or frees a key, whatever variant of it is bound. A region that windows are bound to stays.
     pub fn destroy_mr(&mut self, key: u32) -> Result<(), AdminStatus> {
-        let region = self.region_of(key).ok_or(AdminStatus::NoSuchObject)?;
+        let region = self.regions.get(key_index(key)).filter(|region| {
+            region.key == key || (region.kind != Kind::Memory && same_key_slot(region.key, key))
+        });
+        let region = region.ok_or(AdminStatus::NoSuchObject)?;
         if region.windows != 0 {
             return Err(AdminStatus::Busy);
         }

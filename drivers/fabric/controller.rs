@@ -26,7 +26,10 @@ use kernel::{
     workqueue::{self, DelayedWork, Work, WorkItem},
 };
 use nk::{auxiliary::ChildSlot, bound::BoundDevice, pci::BusMaster};
-use nupa_proto::admin::{AdminOpcode, ById, BODY_SIZE};
+use nupa_proto::{
+    admin::{AdminOpcode, ById, BODY_SIZE},
+    status::AdminStatus,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What the controller is fit for.
@@ -269,15 +272,44 @@ impl Controller {
     /// Destroys an object, unless it went with its generation. Sleeps. Afterwards the function does not use the
     /// object's memory any more, whatever happened.
     pub(crate) fn destroy(self: &Arc<Self>, generation: u32, opcode: AdminOpcode, id: u32) {
+        if self.try_destroy(generation, opcode, id).is_err() {
+            self.refused_to_destroy(generation, opcode, id, AdminStatus::Busy);
+        }
+    }
+
+    /// As [`Controller::destroy`], for an object that others in the controller may depend on without the driver's knowledge:
+    /// `EBUSY` if that is so.
+    pub(crate) fn try_destroy(
+        self: &Arc<Self>,
+        generation: u32,
+        opcode: AdminOpcode,
+        id: u32,
+    ) -> Result {
         let body = ById {
             id: id.into(),
             reserved: 0.into(),
         };
-        if let Err(Failure::Refused(status)) = self.try_command(generation, opcode, &body) {
-            let device = self.device();
-            dev_err!(device, "{opcode:?} {id} was refused ({status:?})\n");
-            self.break_off(generation);
+        match self.try_command(generation, opcode, &body) {
+            Err(Failure::Refused(AdminStatus::Busy)) => Err(EBUSY),
+            Err(Failure::Refused(status)) => {
+                self.refused_to_destroy(generation, opcode, id, status);
+                Ok(())
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// The function is out of step with the driver.
+    fn refused_to_destroy(
+        self: &Arc<Self>,
+        generation: u32,
+        opcode: AdminOpcode,
+        id: u32,
+        status: AdminStatus,
+    ) {
+        let device = self.device();
+        dev_err!(device, "{opcode:?} {id} was refused ({status:?})\n");
+        self.break_off(generation);
     }
 
     fn try_command<B: IntoBytes + Immutable>(

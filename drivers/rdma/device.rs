@@ -175,6 +175,10 @@ impl Driver for Rdma {
         Region::new(dev, pd, umem, region)
     }
 
+    fn dereg_mr(mr: &nk_rdma::Mr<Self>) -> Result {
+        mr.destroy()
+    }
+
     fn rereg_user_mr(mr: &nk_rdma::Mr<Self>, changes: &Rereg<'_, Self>) -> Result<Keys> {
         mr.change(changes)
     }

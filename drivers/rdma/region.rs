@@ -68,6 +68,11 @@ impl Region {
         })
     }
 
+    /// Takes it away from the controller. `EBUSY` if windows are bound to it.
+    pub(crate) fn destroy(&self) -> Result {
+        self.object.as_ref().map_or(Ok(()), |mr| mr.destroy())
+    }
+
     /// Changes what `changes` says, at once.
     pub(crate) fn change(&self, changes: &Rereg<'_, Rdma>) -> Result<Keys> {
         let mut mask = 0;

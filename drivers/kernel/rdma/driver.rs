@@ -115,6 +115,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
         region: &UserRegion,
     ) -> Result<Self::Mr>;
 
+    /// Takes a memory region away from the hardware, before it is dropped. If this fails the region stays as it is: windows
+    /// may be bound to it.
+    fn dereg_mr(mr: &Mr<Self>) -> Result;
+
     /// Changes a memory region as a whole: on success the hardware has let go of what it was before. Returns its keys.
     fn rereg_user_mr(mr: &Mr<Self>, changes: &Rereg<'_, Self>) -> Result<Keys>;
 

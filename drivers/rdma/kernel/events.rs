@@ -71,7 +71,7 @@ impl LateEvents {
             old = now;
         }
         // An error means that it is queued already, or that the queue pair is being destroyed.
-        let _ = workqueue::system().enqueue(self.clone());
+        let _ = workqueue::system_highpri().enqueue(self.clone());
     }
 
     /// Ends that: when this returns none is being told, and none will be. Sleeps.

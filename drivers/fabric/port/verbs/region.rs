@@ -25,13 +25,16 @@ pub struct Mr {
 struct Object {
     key: u32,
     pd: Arc<Pd>,
+    destroyed: bool,
 }
 
 impl Drop for Object {
     fn drop(&mut self) {
-        let pd = &self.pd;
-        pd.controller()
-            .destroy(pd.generation(), AdminOpcode::DestroyMr, self.key);
+        if !self.destroyed {
+            let pd = &self.pd;
+            pd.controller()
+                .destroy(pd.generation(), AdminOpcode::DestroyMr, self.key);
+        }
     }
 }
 
@@ -47,6 +50,7 @@ impl Mr {
         let object = Object {
             key: created.id.get(),
             pd: pd.clone(),
+            destroyed: false,
         };
         let region = pin_init!(Self {
             key: Atomic::new(object.key),
@@ -58,6 +62,17 @@ impl Mr {
     /// Local key, which is the remote key as well. Any context.
     pub fn key(&self) -> u32 {
         self.key.load(Relaxed)
+    }
+
+    /// Destroys the region before it is dropped. `EBUSY` if windows are bound to it: then nothing has changed, and it must
+    /// not be dropped before they are gone.
+    pub fn destroy(&self) -> Result {
+        let mut object = self.object.lock();
+        let controller = object.pd.controller();
+        let generation = object.pd.generation();
+        controller.try_destroy(generation, AdminOpcode::DestroyMr, object.key)?;
+        object.destroyed = true;
+        Ok(())
     }
 
     /// Changes what `mask` (`MR_MASK_*`) says to what `region` says, whose field `pd` is filled in here; `pd` counts

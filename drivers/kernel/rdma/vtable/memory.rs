@@ -174,12 +174,16 @@ impl<D: Driver> VTable<D> {
         ib: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: This is the core's last use of the region, which came from `new_region`.
-        unsafe {
-            Layout::<_, D::Mr>::finish(ib);
-            Layout::<_, D::Mr>::free(ib);
-        }
-        0
+        from_result(|| {
+            // SAFETY: See the module above.
+            D::dereg_mr(unsafe { Mr::from_raw(ib) })?;
+            // SAFETY: This is the core's last use of the region, which came from `new_region`.
+            unsafe {
+                Layout::<_, D::Mr>::finish(ib);
+                Layout::<_, D::Mr>::free(ib);
+            }
+            Ok(0)
+        })
     }
 
     pub(super) extern "C" fn alloc_mw(
