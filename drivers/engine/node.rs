@@ -149,12 +149,14 @@ impl<S: Storage> Node<S> {
         self.counters.to_wire()
     }
 
-    /// Numbers of objects that exist: event queues, completion queues, queue pairs, regions, domains.
-    pub fn object_counts(&self) -> [usize; 5] {
+    /// Numbers of objects that exist: event queues, completion queues, queue pairs, shared receive queues, memory keys,
+    /// domains.
+    pub fn object_counts(&self) -> [usize; 6] {
         [
             self.events.iter().count(),
             self.completions.iter().count(),
             self.pairs.iter().count(),
+            self.shared.iter().count(),
             self.regions.iter().count(),
             self.domains.iter().count(),
         ]

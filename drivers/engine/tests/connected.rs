@@ -400,7 +400,7 @@ fn stale_epoch_and_reset_end_the_connection() {
     world.engine.reset(&mut world.nodes, 1);
     world.pump();
     assert_eq!(world.node(1).epoch(), 2);
-    assert_eq!(world.node(1).object_counts(), [0; 5]);
+    assert_eq!(world.node(1).object_counts(), [0; 6]);
     assert_eq!(a.statuses(), [WcStatus::WrFlush as u8]);
     let events = a.eq.drain();
     assert!(

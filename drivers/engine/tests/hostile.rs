@@ -192,7 +192,7 @@ proptest! {
         prop_assert!(b.host.read(b.qps[0].send_addr, 16 * 64) == [0; 16 * 64]);
         world.engine.reset(&mut world.nodes, 0);
         world.pump();
-        prop_assert_eq!(world.node(0).object_counts(), [0; 5]);
+        prop_assert_eq!(world.node(0).object_counts(), [0; 6]);
         prop_assert_eq!(world.next, None);
     }
 }

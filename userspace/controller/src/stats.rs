@@ -47,7 +47,9 @@ pub struct Objects {
     pub cq: usize,
     /// Event queues.
     pub eq: usize,
-    /// Memory regions.
+    /// Shared receive queues.
+    pub srq: usize,
+    /// Memory keys: regions, keys for fast registration, windows.
     pub mr: usize,
     /// Protection domains.
     pub pd: usize,
@@ -82,7 +84,7 @@ impl NodeStats {
         let guest = controller.platform.attachment.as_ref();
         let own = guest.and_then(|guest| guest.device_memory.as_ref());
         let node = &controller.node;
-        let [eq, cq, qp, mr, pd] = node.object_counts();
+        let [eq, cq, qp, srq, mr, pd] = node.object_counts();
         Self {
             node: node.id(),
             connected: guest.is_some(),
@@ -95,7 +97,14 @@ impl NodeStats {
                 .mapped
                 .saturating_sub(own.map_or(0, DeviceMemory::len)),
             dma_bytes_unreachable: memory.unreachable,
-            objects: Objects { qp, cq, eq, mr, pd },
+            objects: Objects {
+                qp,
+                cq,
+                eq,
+                srq,
+                mr,
+                pd,
+            },
             counters: Counters(node.counters()),
         }
     }
