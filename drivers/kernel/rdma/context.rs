@@ -115,7 +115,8 @@ impl<D: Driver> Context<D> {
     pub fn offer(&self, window: Window, keep: D::Mapping) -> Result<u64> {
         let entry = KBox::new(
             Entry::<D> {
-                entry: Opaque::uninit(),
+                // The core counts on zeroes where it does not initialise.
+                entry: Opaque::zeroed(),
                 window,
                 _keep: keep,
             },
