@@ -98,6 +98,7 @@ class Program(Loops):
     def __init__(self):
         self.context = None
         self.async_events = None
+        self.any_pd = None
         self.objects = {}
         self.channel_files = {}
 
@@ -175,7 +176,8 @@ class Program(Loops):
     # Memory.
 
     def pd(self):
-        return self.add(PD(self.context))
+        self.any_pd = PD(self.context)  # pyverbs wants one where none is used
+        return self.add(self.any_pd)
 
     def buffer(self, size, seed=0):
         buffer = Buffer(size, seed)
@@ -213,10 +215,19 @@ class Program(Loops):
         region = MR(self.objects[pd], length, flags("ACCESS", access), address=buffer.address + offset)
         return self.add(region, address=buffer.address + offset, lkey=region.lkey, rkey=region.rkey)
 
-    def reregister(self, region, change, pd, buffer, access):
-        region, buffer = self.objects[region], self.objects[buffer]
-        region.rereg(flags("REREG_MR", change), self.objects[pd], buffer.address, buffer.size, flags("ACCESS", access))
-        return {"address": buffer.address, "lkey": region.lkey, "rkey": region.rkey}
+    def reregister(self, region, pd=None, buffer=None, access=None):
+        """Changes a region's domain, memory, rights: those that are given."""
+        change, length, region = 0, 0, self.objects[region]
+        address, pd = 0, self.objects[pd] if pd else None
+        if pd:
+            change |= e.IBV_REREG_MR_CHANGE_PD
+        if buffer:
+            change |= e.IBV_REREG_MR_CHANGE_TRANSLATION
+            address, length = self.objects[buffer].address, self.objects[buffer].size
+        if access:
+            change |= e.IBV_REREG_MR_CHANGE_ACCESS
+        region.rereg(change, pd or self.any_pd, address, length, flags("ACCESS", access or ""))
+        return {"lkey": region.lkey, "rkey": region.rkey}
 
     def dmabuf_region(self, pd, file, length, access, offset=0):
         """A region of a dmabuf; its addresses start at the offset."""
