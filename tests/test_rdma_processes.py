@@ -15,9 +15,13 @@ def resources(node):
     """What programs have of the device: {kind: count}; the kernel's own is not counted."""
     found = {}
     for kind in KINDS:
-        listed = node.run(f"rdma -j resource show {kind} dev {DEVICE}").json()
-        found[kind] = sum("pid" in entry for entry in listed)
+        found[kind] = len(of_programs(node, kind))
     return found
+
+
+def of_programs(node, kind):
+    return [entry for entry in node.run(f"rdma -j resource show {kind}").json()
+            if entry["ifname"] == DEVICE and "pid" in entry]
 
 
 def none_left(node):
@@ -30,7 +34,7 @@ def test_resources_are_shown(settled, rdma, saw):
     a.region(1000, 1)
     found = resources(settled[0])
     assert all(found[kind] == 1 for kind in KINDS), found
-    (queue,) = [entry for entry in settled[0].run(f"rdma -j resource show qp dev {DEVICE}").json() if "pid" in entry]
+    (queue,) = of_programs(settled[0], "qp")
     assert queue["lqpn"] == a.qp.qpn and queue["state"] == "RTS" and queue["type"] == "RC", queue
     assert "python3" in queue["comm"]
     saw(", ".join(f"{kind} {count}" for kind, count in found.items()))
