@@ -15,7 +15,7 @@ impl CounterName {
     /// The counter of this name.
     pub const fn new(name: &'static CStr) -> Self {
         Self(bindings::rdma_stat_desc {
-            name: name.as_ptr().cast(),
+            name: name.to_bytes_with_nul().as_ptr(),
             flags: 0,
             priv_: core::ptr::null(),
         })

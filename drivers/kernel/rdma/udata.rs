@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// Request and response of one command. Process context only.
 pub struct Udata<'a, D> {
     raw: NonNull<bindings::ib_udata>,
-    _command: PhantomData<(&'a (), fn() -> D)>,
+    _command: PhantomData<&'a D>,
 }
 
 impl<'a, D: Driver> Udata<'a, D> {

@@ -281,7 +281,7 @@ pub struct SendWrs<'a, D: Driver> {
     next: *const bindings::ib_send_wr,
     last: *const bindings::ib_send_wr,
     datagrams: bool,
-    _requests: PhantomData<(&'a (), fn() -> D)>,
+    _requests: PhantomData<&'a D>,
 }
 
 impl<'a, D: Driver> SendWrs<'a, D> {
