@@ -95,7 +95,7 @@ impl<S: Storage> Node<S> {
             polled: false,
             events: Objects::new(ASYNC_EQN, limits.max_eq),
             completions: Objects::new(0, limits.max_cq),
-            pairs: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS),
+            pairs: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).spread(),
             shared: Objects::new(0, limits.max_srq),
             regions: Objects::new(0, limits.max_mr),
             stored_pages: 0,

@@ -11,6 +11,8 @@ pub(crate) struct Objects<T, L> {
     limit: u32,
     /// So many of the first numbers are not for [`Objects::insert`].
     reserved: usize,
+    /// Slot that is tried first for the next object, with [`Objects::spread`].
+    next: Option<usize>,
     full: FullGroups,
     _object: core::marker::PhantomData<T>,
 }
@@ -32,9 +34,17 @@ impl<T, L: Table<T>> Objects<T, L> {
             first,
             limit,
             reserved,
+            next: None,
             full: FullGroups::new(limit),
             _object: core::marker::PhantomData,
         }
+    }
+
+    /// Gives numbers in turn instead of the lowest free one, so that the number of an object that is gone is not given
+    /// again before [`TURN`] others were.
+    pub(crate) fn spread(mut self) -> Self {
+        self.next = Some(self.reserved);
+        self
     }
 
     #[inline(always)]
@@ -55,20 +65,39 @@ impl<T, L: Table<T>> Objects<T, L> {
         self.table.slots_mut().get_mut(slot)?.as_mut()
     }
 
-    /// Adds the object that `make` builds from its number: the lowest free one. May allocate.
-    pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, Full> {
+    /// The lowest free slot; at or beyond the limit if there is none.
+    fn lowest_free(&self) -> Result<usize, Full> {
         let group = self.full.first_open().ok_or(Full)?;
         let range = self.full.slots_of(group);
         let start = range.start.max(self.reserved);
         let slots = self.table.slots();
         let known = slots.get(start..range.end.min(slots.len()));
-        let free = known
+        Ok(known
             .and_then(|known| known.iter().position(Option::is_none))
-            .map_or(slots.len().max(start), |at| start.saturating_add(at));
+            .map_or(slots.len().max(start), |at| start.saturating_add(at)))
+    }
+
+    /// The free slot whose turn it is, if numbers are given in turn and one is near.
+    fn free_in_turn(&self) -> Option<usize> {
+        let end = TURN.min(self.limit as usize);
+        let turn = (self.next?..end).chain(self.reserved..end);
+        let slots = self.table.slots();
+        let mut near = turn.take(TURN_PROBES);
+        near.find(|at| slots.get(*at).is_none_or(Option::is_none))
+    }
+
+    /// Adds the object that `make` builds from its number: the lowest free one, or one in turn ([`Objects::spread`]).
+    /// May allocate.
+    pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, Full> {
+        let free = match self.free_in_turn() {
+            Some(free) => free,
+            None => self.lowest_free()?,
+        };
+        let range = self.full.slots_of(self.full.group_of(free));
         if free >= self.limit as usize {
             return Err(Full);
         }
-        if free >= slots.len() {
+        if free >= self.table.slots().len() {
             // Doubling keeps the copies that a growing table makes rare.
             let len = free.saturating_mul(2).clamp(8, self.limit.max(8) as usize);
             self.table.grow(len).map_err(|_| Full)?;
@@ -78,9 +107,12 @@ impl<T, L: Table<T>> Objects<T, L> {
             .saturating_add(u32::try_from(free).map_err(|_| Full)?);
         let slots = self.table.slots_mut();
         *slots.get_mut(free).ok_or(Full)? = Some(make(number));
-        let rest = slots.get(free..range.end);
-        if rest.is_some_and(|rest| rest.iter().all(Option::is_some)) {
-            self.full.close(group);
+        let group = slots.get(range.start.max(self.reserved)..range.end);
+        if group.is_some_and(|group| group.iter().all(Option::is_some)) {
+            self.full.close(self.full.group_of(free));
+        }
+        if let Some(next) = &mut self.next {
+            *next = free.saturating_add(1);
         }
         Ok(number)
     }
@@ -126,6 +158,11 @@ impl<T, L: Table<T>> Objects<T, L> {
     }
 }
 
+/// Numbers that are given in turn: a compromise between how late a number is given again and how large the table gets.
+const TURN: usize = 4096;
+/// Slots that are looked at for one that is free, in turn.
+const TURN_PROBES: usize = 64;
+
 /// Words of the map of full groups.
 const WORDS: usize = 64;
 /// log2 of the bits of a word.
@@ -170,6 +207,11 @@ impl FullGroups {
         start..start.saturating_add(self.size)
     }
 
+    /// Group of a slot.
+    fn group_of(&self, slot: usize) -> usize {
+        slot.checked_div(self.size).unwrap_or(0)
+    }
+
     /// Notes that a group has no free slot.
     fn close(&mut self, group: usize) {
         let (word, bit) = Self::position(group);
@@ -180,8 +222,7 @@ impl FullGroups {
 
     /// Notes that a slot is free.
     fn open(&mut self, slot: usize) {
-        let group = slot.checked_div(self.size).unwrap_or(0);
-        let (word, bit) = Self::position(group);
+        let (word, bit) = Self::position(self.group_of(slot));
         if let Some(word) = self.map.get_mut(word) {
             *word &= !bit;
         }
@@ -193,7 +234,7 @@ impl FullGroups {
 mod tests {
     extern crate std;
 
-    use super::{FullGroups, Objects};
+    use super::{FullGroups, Objects, TURN};
     use crate::storage::{NoMemory, Table};
     use std::vec::Vec;
 
@@ -239,6 +280,22 @@ mod tests {
         for limit in [0, 1, 7, 8, 9, 100, 4096, 4097, 10_000] {
             fill_and_refill(limit);
         }
+    }
+
+    #[test]
+    fn numbers_in_turn_are_given_again_late() {
+        let mut objects = Objects::<u32, Slots>::with_reserved(0, 10_000, 2).spread();
+        for n in 2..TURN as u32 {
+            assert_eq!(objects.insert(|number| number), Ok(n));
+            assert_eq!(objects.remove(n), Some(n));
+        }
+        assert_eq!(objects.insert(|number| number), Ok(2));
+        for n in 3..10_000 {
+            assert_eq!(objects.insert(|number| number), Ok(n));
+        }
+        assert!(objects.insert(|number| number).is_err());
+        assert_eq!(objects.remove(7000), Some(7000));
+        assert_eq!(objects.insert(|number| number), Ok(7000));
     }
 
     #[test]
