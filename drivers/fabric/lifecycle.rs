@@ -285,7 +285,7 @@ impl Controller {
         dev_warn!(self.device(), "resetting the controller\n");
         self.set_state(State::Down);
         self.stop(true);
-        self.tell_lost(PortEvent::Resetting);
+        self.listeners().tell(PortEvent::Resetting);
         for attempt in 1..=ATTEMPTS {
             match self.start() {
                 Ok(()) => return self.go_on(),
@@ -303,12 +303,6 @@ impl Controller {
             }
         }
         self.lose("controller does not recover: check the log of the fabric switch, then rebind the driver");
-    }
-
-    /// Objects are dead: has those who hold some drop them.
-    fn tell_lost(&self, event: PortEvent) {
-        self.listeners().tell(event);
-        self.rdma.remove();
     }
 
     /// Publishes the port for verbs, if the controller is fit for them.
@@ -344,6 +338,8 @@ impl Controller {
             self.registers.epoch().unwrap_or(0)
         );
         self.listeners().tell(PortEvent::Ready);
+        // Only now: users of the old device may take their time to let go of it, which the network need not wait for.
+        self.rdma.remove();
         self.publish_rdma();
     }
 
@@ -355,7 +351,8 @@ impl Controller {
         for node in 0..MAX_NODES {
             self.peers().set(node, false);
         }
-        self.tell_lost(PortEvent::Gone);
+        self.listeners().tell(PortEvent::Gone);
+        self.rdma.remove();
     }
 
     /// Somebody else is about to reset the function, or it cannot be reached for now: stop using it. Sleeps.
@@ -365,7 +362,7 @@ impl Controller {
         self.set_state(State::Paused);
         self.stop(reachable);
         if !known_dead {
-            self.tell_lost(PortEvent::Resetting);
+            self.listeners().tell(PortEvent::Resetting);
         }
     }
 

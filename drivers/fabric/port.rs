@@ -21,9 +21,9 @@
 //! the destruction then costs no command. On [`PortEvent::Ready`] they create new ones. [`PortEvent::Gone`] is for
 //! good, unless the PCI function is reset from outside.
 //!
-//! `nupa_fabric.net` stays through all of that. `nupa_fabric.rdma` is taken off the bus once the listeners have heard
-//! of the loss, and put back as a new device once they have heard [`PortEvent::Ready`]: programs cannot go on with
-//! queue pairs that lost their state.
+//! `nupa_fabric.net` stays through all of that. `nupa_fabric.rdma` is replaced by a new device once the listeners have
+//! heard [`PortEvent::Ready`], and taken off the bus after [`PortEvent::Gone`]: programs cannot go on with queue pairs
+//! that lost their state. Until then its driver keeps objects that are dead.
 //!
 //! # Contexts and locks
 //!

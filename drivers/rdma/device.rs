@@ -6,6 +6,7 @@ use crate::{
     context::{Mapping, UserContext},
     cq::Cq,
     device_memory::{DeviceMemory, Piece},
+    kernel::KernelQps,
     qp::{Qp, MAX_SGE},
     region::{MemoryWindow, Region},
     ring::PAGE_SIZES,
@@ -30,6 +31,7 @@ use nupa_proto::{
 /// The device's data.
 pub(crate) struct Rdma {
     port: Port,
+    kernel_qps: Arc<KernelQps>,
     device_memory: Option<Arc<DeviceMemory>>,
 }
 
@@ -39,6 +41,7 @@ impl Rdma {
         let device_memory = port.device_memory().map(DeviceMemory::new).transpose()?;
         Ok(Self {
             port,
+            kernel_qps: KernelQps::new()?,
             device_memory,
         })
     }
@@ -46,6 +49,11 @@ impl Rdma {
     /// The controller's own memory, if it has any.
     pub(crate) fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
         self.device_memory.as_ref()
+    }
+
+    /// Queue pairs that the kernel posts to.
+    pub(crate) fn kernel_qps(&self) -> &Arc<KernelQps> {
+        &self.kernel_qps
     }
 
     /// The port below.

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Binding to the port's auxiliary device.
 //!
-//! `nupa_fabric` takes that device off the bus before it resets the controller, and adds it again afterwards. The
+//! `nupa_fabric` replaces that device by a new one once it has reset the controller. The
 //! RDMA device follows: programs that used the old one get errors, nobody waits for them.
 
 use crate::device::Rdma;
 use kernel::{auxiliary, device::Core, prelude::*, types::ForLt};
 use nk_rdma::{Registration, Unregistered};
-use nupa_fabric::Port;
+use nupa_fabric::{ListenerRegistration, Port};
 
 /// The driver.
 pub(crate) struct Driver;
+
+/// What a bound device owns; dropped in this order, so that users of the RDMA device are told of a loss while they go.
+pub(crate) struct Bound {
+    _device: Registration<Rdma>,
+    _listener: ListenerRegistration,
+}
 
 kernel::auxiliary_device_table!(
     ID_TABLE,
@@ -21,7 +27,7 @@ kernel::auxiliary_device_table!(
 
 impl auxiliary::Driver for Driver {
     type IdInfo = ();
-    type Data<'bound> = Registration<Rdma>;
+    type Data<'bound> = Bound;
     const ID_TABLE: auxiliary::IdTable<Self::IdInfo> = &ID_TABLE;
 
     fn probe<'bound>(
@@ -30,7 +36,7 @@ impl auxiliary::Driver for Driver {
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         let port = adev.registration_data::<ForLt!(Port)>()?.get_ref().clone();
         let info = port.info();
-        let device = Unregistered::new(Rdma::new(port)?)?.register(
+        let device = Unregistered::new(Rdma::new(port.clone())?)?.register(
             adev.parent(),
             &crate::THIS_MODULE,
             c"nupa_rdma%d",
@@ -38,6 +44,10 @@ impl auxiliary::Driver for Driver {
             info.vectors,
         )?;
         dev_info!(adev, "{}: node {}\n", device.device().name(), info.node);
-        Ok(device)
+        let listener = port.listen(device.device().kernel_qps().clone())?;
+        Ok(Bound {
+            _device: device,
+            _listener: listener,
+        })
     }
 }

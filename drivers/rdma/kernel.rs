@@ -8,13 +8,15 @@ mod completion;
 mod cq;
 mod events;
 mod lost;
+mod pairs;
 mod qp;
 mod region;
 mod request;
 mod srq;
 
 pub(crate) use self::{
-    cq::KernelCq, events::LateEvents, qp::KernelQp, region::FastRegion, srq::KernelSrq,
+    cq::KernelCq, events::LateEvents, pairs::KernelQps, qp::KernelQp, region::FastRegion,
+    srq::KernelSrq,
 };
 
 use crate::{

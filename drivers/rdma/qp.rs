@@ -36,7 +36,7 @@ pub(crate) const MAX_SGE: u32 = MAX_RECV_SGE as u32;
 /// A queue pair.
 pub(crate) struct Qp {
     /// One that the kernel posts to. Dropped before `object`.
-    pub(crate) kernel: Option<KernelQp>,
+    pub(crate) kernel: Option<Arc<KernelQp>>,
     pub(crate) object: nupa_fabric::Qp,
     pub(crate) qp_type: QpType,
     pub(crate) capabilities: QpCapabilities,

@@ -4,7 +4,7 @@
 use super::{
     completion::is_recv,
     request::{post_receives, post_send},
-    KernelCq, KernelSrq, LateEvents,
+    KernelCq, KernelQps, KernelSrq, LateEvents,
 };
 use crate::{
     device::Rdma,
@@ -88,6 +88,7 @@ pub(crate) struct KernelQp {
     pub(super) pair: Arc<Pair>,
     pub(super) qpn: u32,
     pub(super) events: Arc<LateEvents>,
+    all: Arc<KernelQps>,
     /// Where it completes: the send side, the receive side.
     pub(super) cqs: [Arc<KernelCq>; 2],
 }
@@ -133,10 +134,10 @@ impl KernelQp {
             .iter()
             .try_for_each(|cq| cq.attach(self.qpn, self.pair.clone()))
     }
-}
 
-impl Drop for KernelQp {
-    fn drop(&mut self) {
+    /// Ends what refers to a pair that is in the reset state. Sleeps.
+    fn end(&self) {
+        self.all.remove(self.qpn);
         self.events.end();
         for cq in &self.cqs {
             cq.detach(self.qpn);
@@ -188,7 +189,7 @@ fn sizes(dev: &Device<Rdma>, init: &QpInit<'_, Rdma>) -> Result<QpSizes> {
 /// to another one as soon as it is destroyed.
 impl Drop for Qp {
     fn drop(&mut self) {
-        if self.kernel.is_some() {
+        if let Some(kernel) = &self.kernel {
             let reset = ModifyQp {
                 mask: QP_MASK_STATE.into(),
                 state: QpStateCode::Reset.to_wire(),
@@ -196,6 +197,7 @@ impl Drop for Qp {
             };
             // One that was lost completes nothing anyway.
             let _ = self.object.modify(&reset);
+            kernel.end();
         }
     }
 }
@@ -235,25 +237,30 @@ impl Qp {
             pair,
             qpn: object.number(),
             events,
+            all: dev.kernel_qps().clone(),
             cqs: [
                 init.send_cq.kernel()?.clone(),
                 init.recv_cq.kernel()?.clone(),
             ],
         };
-        kernel.attach()?;
-        Ok(Self {
-            kernel: Some(kernel),
+        let kernel = Arc::new(kernel, GFP_KERNEL)?;
+        // From here on dropping it ends what is begun.
+        let qp = Self {
+            kernel: Some(kernel.clone()),
             object,
             qp_type: init.qp_type,
             capabilities: init.capabilities,
             signal_all: init.signal_all,
             handler,
             state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL)?,
-        })
+        };
+        kernel.attach()?;
+        dev.kernel_qps().add(kernel.qpn, kernel)?;
+        Ok(qp)
     }
 
     /// What it takes to post to it. `EINVAL` for one of a process.
     pub(super) fn kernel(&self) -> Result<&KernelQp> {
-        self.kernel.as_ref().ok_or(EINVAL)
+        self.kernel.as_deref().ok_or(EINVAL)
     }
 }
