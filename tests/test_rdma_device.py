@@ -53,7 +53,8 @@ def test_limits(settled, rdma, saw):
     cq = program.cq(found["max_cqe"])
     program.qp(pd, cq, sends=found["max_qp_wr"], recvs=found["max_qp_wr"])
     program.srq(pd, found["max_srq_wr"], found["max_srq_sge"])
-    assert program.fails("cq", found["max_cqe"] + 1) and program.fails("qp", pd, cq, sends=found["max_qp_wr"] + 1)
+    assert program.fails("cq", found["max_cqe"] + 1) and program.fails("srq", pd, 2 * found["max_srq_wr"])
+    assert program.fails("qp", pd, cq, sends=4 * found["max_qp_wr"])
     saw(", ".join(f"{name} {found[name]}" for name in ("max_qp", "max_qp_wr", "max_cqe", "max_srq_wr")))
 
 
@@ -140,13 +141,13 @@ PERFTEST = ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send
 def test_perftest(equipped, saw, program):
     """Unmodified, with all sizes, with the options that people use, between two nodes and on one."""
     one, two = equipped
-    options = [""] if "atomic" in program else ["-a -n 20"]
+    options = ["-a -n 5"] if program.endswith("_bw") and "atomic" not in program else ["-n 100"]
     if program == "ib_send_bw":
         options += ["-c UD -s 4096", "-e", "--use-srq -q 4 -l 4", "-b"]
     if program == "ib_write_bw":
         options += ["-q 8", "-I 64 -s 64", "--use_old_post_send"]
     for option in options:
-        command = f"{program} -d {DEVICE} -F {option if '-n' in option else '-n 200 ' + option}"
+        command = f"{program} -d {DEVICE} -F {option if '-n' in option else '-n 100 ' + option}"
         for server in (two, one) if option == options[0] else (two,):
             running = serve(server, command, 18515)
             result = one.run(f"{command} {server.ip}", timeout=60)
