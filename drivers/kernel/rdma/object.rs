@@ -77,6 +77,16 @@ impl<B, T> Layout<B, T> {
         unsafe { &*addr_of!((*ib.cast::<Self>()).data).cast::<T>() }
     }
 
+    /// Memory of an object.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Layout::data`], and nobody replaces the pins for `'a`.
+    pub(crate) unsafe fn pins<'a>(ib: *mut B) -> &'a Pins {
+        // SAFETY: By this function's contract.
+        unsafe { &*addr_of!((*ib.cast::<Self>()).pins).cast::<Pins>() }
+    }
+
     /// Replaces the memory of an object, for one whose hardware has just let go of the old.
     ///
     /// # Safety

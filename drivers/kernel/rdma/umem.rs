@@ -5,7 +5,10 @@
 
 use crate::{bindings, device::Device, Access, Driver};
 use core::{cell::OnceCell, marker::PhantomData, ptr::NonNull};
-use kernel::{error::from_err_ptr, prelude::*};
+use kernel::{
+    error::{from_err_ptr, to_result},
+    prelude::*,
+};
 
 /// Memory of a process, or of a DMA buffer, that is pinned and mapped for the device of an object.
 ///
@@ -149,6 +152,26 @@ impl Pins {
         access: Access,
     ) -> Result<&Umem> {
         self.keep(|| Umem::pin_dmabuf(dev, fd, offset, len, access))
+    }
+
+    /// Refuses new rights to a region that is to keep its memory (`ib_umem_check_rereg()`): `EACCES` for writing to what
+    /// was pinned for reading.
+    pub(crate) fn check_rereg(&self, flags: i32, access: Access) -> Result {
+        for umem in self.slots.iter().filter_map(OnceCell::get) {
+            // SAFETY: The memory is pinned; the function only looks at how.
+            to_result(unsafe {
+                bindings::ib_umem_check_rereg(umem.raw.as_ptr(), flags, access.to_raw())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether all of the memory was pinned for writing.
+    pub(crate) fn writable(&self) -> bool {
+        self.slots.iter().filter_map(OnceCell::get).all(|umem| {
+            // SAFETY: The memory is pinned, and this does not change any more.
+            unsafe { (*umem.raw.as_ptr()).writable() != 0 }
+        })
     }
 
     fn keep(&self, pin: impl FnOnce() -> Result<Umem>) -> Result<&Umem> {

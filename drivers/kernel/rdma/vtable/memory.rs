@@ -136,12 +136,19 @@ impl<D: Driver> VTable<D> {
             to_result(unsafe { bindings::nk_rdma_no_udata(udata) })?;
             // SAFETY: See the module above.
             let (dev, mr) = unsafe { (Device::<D>::from_raw((*ib).device), Mr::<D>::from_raw(ib)) };
-            let flags = flags as u32;
+            // SAFETY: See the module above. The core lets nobody else change the region during this call.
+            let old = unsafe { Layout::<_, D::Mr>::pins(ib) };
+            let new_access = Access::from_raw(access);
+            old.check_rereg(flags, new_access)?;
+            let wants = |flag| flags as u32 & flag != 0;
+            let access = wants(bindings::nk_rdma_const_NK_RDMA_REREG_ACCESS).then_some(new_access);
             let pins = Pins::default();
-            let memory = if flags & bindings::nk_rdma_const_NK_RDMA_REREG_TRANS != 0 {
-                // The rights that the region has later on are not known here if they do not change; pinning for
-                // writing is never too little.
-                let pinned = Access::from_raw(access).with(Access::LOCAL_WRITE);
+            let memory = if wants(bindings::nk_rdma_const_NK_RDMA_REREG_TRANS) {
+                // A region that keeps its rights may write as far as it could before.
+                let pinned = access.unwrap_or(match old.writable() {
+                    true => Access::LOCAL_WRITE,
+                    false => Access::NONE,
+                });
                 let umem = pins.pin(dev, start, usize::try_from(len)?, pinned)?;
                 Some((umem, iova, len))
             } else {
@@ -149,11 +156,10 @@ impl<D: Driver> VTable<D> {
             };
             let changes = Rereg {
                 memory,
-                pd: (flags & bindings::nk_rdma_const_NK_RDMA_REREG_PD != 0)
+                pd: wants(bindings::nk_rdma_const_NK_RDMA_REREG_PD)
                     // SAFETY: See the module above.
                     .then(|| unsafe { Pd::from_raw(pd) }),
-                access: (flags & bindings::nk_rdma_const_NK_RDMA_REREG_ACCESS != 0)
-                    .then_some(Access::from_raw(access)),
+                access,
             };
             let keys = D::rereg_user_mr(mr, &changes)?;
             if changes.memory.is_some() {
