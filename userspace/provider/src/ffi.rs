@@ -25,9 +25,16 @@ mod qp;
 mod qp_ex;
 mod region;
 mod srq;
-mod sys;
+pub(crate) mod sys;
 mod wc;
 mod window;
 
 pub(crate) use lock::Lock;
+#[cfg(test)]
+pub(crate) use memory::DoorbellPair;
 pub(crate) use memory::{Pages, Slot};
+
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) mod steps;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -15,3 +15,5 @@
 )]
 mod ffi;
 mod queue;
+#[cfg(test)]
+mod tests;

@@ -19,9 +19,14 @@ pub(super) struct Address {
     grh: GrhSegment,
 }
 
-type AhObject = Object<sys::ibv_ah, Address>;
+pub(super) type AhObject = Object<sys::ibv_ah, Address>;
 
 impl Address {
+    /// An address: a node, and the header that datagrams to it get.
+    pub(super) const fn new(node: u16, grh: GrhSegment) -> Self {
+        Self { node, grh }
+    }
+
     /// The address of a handle.
     ///
     /// # Safety
@@ -68,19 +73,17 @@ pub(super) unsafe extern "C" fn create_ah(
             WithTail::<sys::ib_uverbs_create_ah_resp, CreateAhResponse>::SIZE,
         )
     });
-    let address = Address {
-        node: response.own.node.get(),
-        grh: GrhSegment {
-            // SAFETY: the union is 16 bytes, whichever way they are read.
-            dgid: unsafe { grh.dgid.raw },
-            flow_label: grh.flow_label.into(),
-            sgid_index: response.own.sgid_index,
-            hop_limit: grh.hop_limit,
-            traffic_class: grh.traffic_class,
-            reserved: [0; 8],
-        },
+    let header = GrhSegment {
+        // SAFETY: the union is 16 bytes, whichever way they are read.
+        dgid: unsafe { grh.dgid.raw },
+        flow_label: grh.flow_label.into(),
+        sgid_index: response.own.sgid_index,
+        hop_limit: grh.hop_limit,
+        traffic_class: grh.traffic_class,
+        reserved: [0; 8],
     };
-    pointer(made.map(|()| pending.finish(address)))
+    let node = response.own.node.get();
+    pointer(made.map(|()| pending.finish(Address::new(node, header))))
 }
 
 /// `verbs_context_ops::destroy_ah`

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What posting and polling costs, in instructions: `scripts/bench` publishes the line that this prints when it is built
+//! as the library is.
+
+use super::node::{pair, Shape};
+use crate::ffi::steps::count;
+use crate::ffi::testing::{poll_call, post_call, send, sys, SendExt};
+
+/// Most instructions of `ibv_post_send()` and `ibv_poll_cq()` together, for a signaled WRITE of 64 bytes.
+const BUDGET: usize = 250;
+/// Requests that are counted, a multiple of what makes a difference: every so many completions the controller is told.
+const ROUNDS: usize = 64;
+
+/// Instructions of posting and of polling, on average. `inline`: the bytes go into the descriptor.
+fn cost(inline: bool) -> (usize, usize) {
+    let (a, b) = pair(Shape::default());
+    let mut bytes = [7u8; 64];
+    let mut sge = [a.node.sge(0, 64)];
+    let mut flags = sys::IBV_SEND_SIGNALED;
+    if inline {
+        sge[0].addr = bytes.as_mut_ptr().expose_provenance() as u64;
+        flags |= sys::IBV_SEND_INLINE;
+    }
+    let mut request = send(1, sys::IBV_WR_RDMA_WRITE, flags)
+        .with(&mut sge)
+        .remote(b.node.memory, b.node.key);
+    let mut wc = crate::ffi::testing::no_completion();
+    let mut spent = (0, 0);
+    for _ in 0..ROUNDS {
+        spent.0 += count(post_call(&a.qp.qp, &mut request));
+        a.node.run();
+        spent.1 += count(poll_call(&a.cq.cq, &mut wc));
+        assert_eq!((wc.wr_id, wc.status), (1, sys::IBV_WC_SUCCESS));
+    }
+    (spent.0.div_ceil(ROUNDS), spent.1.div_ceil(ROUNDS))
+}
+
+#[test]
+fn a_write_of_64_bytes_stays_within_the_budget() {
+    let (post, poll) = cost(false);
+    println!("instructions of a WRITE of 64 B: {post} post, {poll} poll");
+    let (inline_post, _) = cost(true);
+    println!("instructions of a WRITE of 64 B inline: {inline_post} post");
+    // Checks for overflow and the like are not in the library.
+    assert!(cfg!(debug_assertions) || post + poll <= BUDGET, "{post} + {poll}");
+}
