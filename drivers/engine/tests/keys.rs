@@ -17,13 +17,17 @@ use nupa_engine::{
 use nupa_proto::{
     admin::*,
     cqe::{Cqe, CqeOpcode, CQE_INVALIDATED},
+    doorbell::{SLOTS, SLOT_NONE},
     eqe::EventType,
     status::{AdminStatus, WcStatus},
     wqe::{BindSegment, FastRegSegment, WQE_SIGNALED},
 };
 use rig::{Cq, Eq, Host, Mr, Qp, World, BASE};
+use zerocopy::little_endian::{U16, U32, U64};
 
 const PAGE: u64 = 4096;
+/// The queue pair number after which the first ones are given again.
+const LAST_NUMBER: u32 = 4096;
 /// Where bound keys begin, for whoever uses them.
 const IOVA: u64 = 0x1234_5000;
 const SUCCESS: u8 = WcStatus::Success as u8;
@@ -514,7 +518,27 @@ fn a_window_ends_with_its_queue_pair() {
     let qpn = pair.b.qp.qpn;
     let World { engine, nodes, .. } = &mut pair.world;
     engine.destroy_qp(nodes, 1, qpn).expect("destroyed");
-    // Another queue pair gets the number; the key shows it nothing.
+    // In the end another queue pair gets the number; the key shows it nothing.
+    let other = CreateQp {
+        rq: PageList {
+            addr: U64::new(BASE),
+            ..PageList::default()
+        },
+        log_rq_stride: 5,
+        pd: U32::new(pair.b.host.pd),
+        recv_cqn: U32::new(pair.b.cq.cqn),
+        sq_slot: U16::new(SLOT_NONE),
+        rq_slot: U16::new(SLOTS - 1),
+        ..CreateQp::default()
+    };
+    loop {
+        let (node, machine) = nodes.node_mut(1).expect("node exists");
+        let number = node.create_qp(machine, &other).expect("queue pair");
+        engine.destroy_qp(nodes, 1, number).expect("destroyed");
+        if number == LAST_NUMBER {
+            break;
+        }
+    }
     let Side { host, cq, .. } = &mut pair.b;
     let again = host.qp(&mut pair.world, QpType::Rc, cq, 4);
     assert_eq!(again.qpn, qpn);
