@@ -68,6 +68,17 @@ def test_loads_and_unloads(pair, rdma, saw):
     saw(f"50 cycles; the last 25 cost {max(lost, 0)} KB")
 
 
+def writer_ends(a, lost):
+    """What a writer sees at the end: its peer's loss as a completion, its own device's also as an event or errno."""
+    try:
+        status = a.program.result(20)["status"]
+    except VerbFailed as failure:
+        assert lost and failure.errno
+        return f"errno {failure.errno}"
+    assert status in ("RETRY_EXC_ERR", "WR_FLUSH_ERR") or lost and status == "DEVICE_FATAL", status
+    return status
+
+
 @pytest.mark.parametrize("side", ["writer's", "target's"])
 @pytest.mark.parametrize("how", ["rmmod", "unbind", "remove", "reset"])
 def test_device_goes_under_load(pair, rdma, saw, how, side):
@@ -76,24 +87,19 @@ def test_device_goes_under_load(pair, rdma, saw, how, side):
     a, b = loaded(rdma, one, two)
     node, lost = (one, a) if side == "writer's" else (two, b)
     address = node.pci_address()
-    node.run({"rmmod": "rmmod nupa_rdma",
-              "unbind": f"echo {address} >{DRIVER}/unbind",
-              "remove": f"echo 1 >/sys/bus/pci/devices/{address}/remove",
-              "reset": f"echo 1 >/sys/bus/pci/devices/{address}/reset"}[how], timeout=30)
+    away, back = {"rmmod": ("rmmod nupa_rdma", f"insmod {MODULE}"),
+                  "unbind": (f"echo {address} >{DRIVER}/unbind", f"echo {address} >{DRIVER}/bind && nupa-up"),
+                  "remove": (f"echo 1 >/sys/bus/pci/devices/{address}/remove", "echo 1 >/sys/bus/pci/rescan && nupa-up"),
+                  "reset": (f"echo 1 >/sys/bus/pci/devices/{address}/reset", "nupa-up")}[how]
+    node.run(away, timeout=30)
     try:
-        result = a.program.result(20)
-        assert result["status"] in ("RETRY_EXC_ERR", "WR_FLUSH_ERR"), result
-        said = result["status"]
-    except VerbFailed as failure:
-        assert side == "writer's"
-        said = f"errno {failure.errno}"
-    if lost is a:
-        a.program.end(kill=True)
-    else:
-        learn_of_loss(b)
-    back = {"rmmod": f"insmod {MODULE}", "unbind": f"echo {address} >{DRIVER}/bind && nupa-up",
-            "remove": "echo 1 >/sys/bus/pci/rescan && nupa-up", "reset": "nupa-up"}[how]
-    node.run(back, timeout=60)
+        said = writer_ends(a, lost is a)
+        if lost is a:
+            a.program.end()
+        else:
+            learn_of_loss(b)
+    finally:
+        node.run(back, timeout=60)
     one.await_ping(two.ip)
     works(rdma, one, two)
     saw(f"the writer saw {said}; works again")

@@ -50,14 +50,17 @@ class Loops:
             assert found["status"] == "SUCCESS", found
 
     def write_endlessly(self, qp, cq, element, target):
-        """Writes until it fails; returns that completion, and how many were flushed behind it in how many seconds."""
+        """Writes until it fails or the device is lost; tells what ended it and how much was flushed in what time."""
         depth = 16
         self.post_send(qp, "RDMA_WRITE", sges=[element], remote=target, count=depth)
         while True:
-            (found,) = self.poll(cq, timeout=60)
-            if found["status"] != "SUCCESS":
+            found = self.poll(cq, timeout=0.2)
+            if not found and self.async_event(0) == "DEVICE_FATAL":
+                return {"status": "DEVICE_FATAL"}
+            if found and found[0]["status"] != "SUCCESS":
                 break
-            self.post_send(qp, "RDMA_WRITE", sges=[element], remote=target)
+            if found:
+                self.post_send(qp, "RDMA_WRITE", sges=[element], remote=target)
         start = time.monotonic()
         rest = self.poll(cq, depth - 1)
-        return {"status": found["status"], "flushed": len(rest), "seconds": time.monotonic() - start}
+        return {"status": found[0]["status"], "flushed": len(rest), "seconds": time.monotonic() - start}

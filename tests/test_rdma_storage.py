@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""A user of verbs in the kernel: NVMe over RDMA, which does fast registration, SEND with invalidation, WRITE, READ."""
+
+import pytest
+
+from waiting import wait_until
+
+SERVE = """set -e
+modprobe -a nvmet nvmet-rdma
+modprobe brd rd_nr=1 rd_size=32768
+mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+cd /sys/kernel/config/nvmet
+mkdir subsystems/test subsystems/test/namespaces/1 ports/1
+echo 1 >subsystems/test/attr_allow_any_host
+printf /dev/ram0 >subsystems/test/namespaces/1/device_path
+echo 1 >subsystems/test/namespaces/1/enable
+cd ports/1
+echo rdma >addr_trtype; echo ipv4 >addr_adrfam; echo ADDRESS >addr_traddr; echo 4420 >addr_trsvcid
+ln -s /sys/kernel/config/nvmet/subsystems/test subsystems/test
+"""
+STOP_SERVING = """cd /sys/kernel/config/nvmet
+rm -f ports/1/subsystems/test; rmdir ports/1
+echo 0 >subsystems/test/namespaces/1/enable
+rmdir subsystems/test/namespaces/1 subsystems/test
+modprobe -r nvmet-rdma nvmet brd
+"""
+CONNECT = ("modprobe nvme-rdma && echo transport=rdma,traddr=ADDRESS,trsvcid=4420,nqn=test,nr_io_queues=1,"
+           "queue_size=32,reconnect_delay=1 >/dev/nvme-fabrics")
+STATE = "cat /sys/class/nvme/nvme0/state"
+WRITE = "dd if=/dev/urandom of=/run/written bs=1M count=8 status=none && " \
+        "dd if=/run/written of=/dev/nvme0n1 bs=256k oflag=direct status=none"
+COMPARE = "dd if=/dev/nvme0n1 of=/run/read bs=64k count=128 iflag=direct status=none && cmp /run/written /run/read"
+
+
+@pytest.fixture
+def disk(settled):
+    """Node 1 has node 2's disk as nvme0n1."""
+    one, two = settled
+    two.run(SERVE.replace("ADDRESS", two.ip))
+    try:
+        one.run(CONNECT.replace("ADDRESS", two.ip))
+        wait_until("the disk", lambda: one.run("test -b /dev/nvme0n1", check=False).code == 0)
+        yield one
+        one.run("echo 1 >/sys/class/nvme/nvme0/delete_controller && modprobe -r nvme-rdma && rm -f /run/written /run/read",
+                timeout=60)
+    finally:
+        two.run(STOP_SERVING, timeout=60)
+
+
+def test_disk_of_another_node(disk, saw):
+    """What is written is read again; the queue pairs go without a trace when the disk does."""
+    for _ in range(3):
+        disk.run(WRITE)
+        disk.run(COMPARE)
+    assert "comm [rdma_cm]" in disk.run("rdma resource show qp").out
+    saw("8 MiB written and read three times")
+
+
+def test_disk_survives_a_reset(disk, saw):
+    """Requests that a reset of the controller swallows are flushed at once, so that the driver above connects again."""
+    disk.run(WRITE)
+    reading = disk.spawn("dd if=/dev/nvme0n1 of=/dev/null bs=64k iflag=direct status=none")
+    disk.run(f"echo 1 >/sys/bus/pci/devices/{disk.pci_address()}/reset", timeout=20)
+    wait_until("the disk to be connected again", lambda: disk.run(STATE).out.strip() == "live", 40)
+    assert reading.wait(60).code == 0
+    disk.run(COMPARE)
+    saw("connected again, nothing lost")
