@@ -28,11 +28,13 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
         let mut entry = Cqe::default();
-        if self.ring.take(entry.as_mut_bytes()) {
-            Some(entry)
-        } else {
-            None
-        }
+        self.poll_into(&mut entry).then_some(entry)
+    }
+
+    /// Copies the next completion to `entry` and takes it; false if there is none.
+    #[inline]
+    pub fn poll_into(&mut self, entry: &mut Cqe) -> bool {
+        self.ring.take(entry.as_mut_bytes())
     }
 
     /// Tells the device at once what was taken, not only in batches. To be called where polling stops with entries left.

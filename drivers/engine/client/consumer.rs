@@ -16,7 +16,9 @@ pub(super) const BATCH: u32 = 16;
 pub(super) struct Consumer<M, D, const ENTRY: usize> {
     memory: M,
     doorbell: D,
-    log_entries: u8,
+    log_entries: u32,
+    /// Entries taken before the device is told.
+    batch: u32,
     index: u32,
     published: u32,
     sequence: u32,
@@ -24,10 +26,12 @@ pub(super) struct Consumer<M, D, const ENTRY: usize> {
 
 impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     pub(super) fn new(memory: M, doorbell: D, log_entries: u8) -> Self {
+        let log_entries = u32::from(log_entries.min(31));
         Self {
             memory,
             doorbell,
-            log_entries: log_entries.min(31),
+            log_entries,
+            batch: BATCH.min(1 << log_entries >> 2),
             index: 0,
             published: 0,
             sequence: 0,
@@ -52,10 +56,15 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
 
     #[inline]
     fn is_there(&self, index: u32) -> bool {
+        self.is_there_at(index, self.offset(index))
+    }
+
+    #[inline]
+    fn is_there_at(&self, index: u32, offset: usize) -> bool {
         let valid = self
             .memory
-            .load_acquire(self.offset(index).wrapping_add(ENTRY).wrapping_sub(4));
-        valid & CQE_PHASE == phase(index, u32::from(self.log_entries))
+            .load_acquire(offset.wrapping_add(ENTRY).wrapping_sub(4));
+        valid & CQE_PHASE == phase(index, self.log_entries)
     }
 
     /// Offsets of the entries that are there and not taken.
@@ -70,13 +79,14 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     /// Copies the next entry to `entry` and takes it; false if there is none.
     #[inline]
     pub(super) fn take(&mut self, entry: &mut [u8]) -> bool {
-        if !self.ready() {
+        let offset = self.offset(self.index);
+        if !self.is_there_at(self.index, offset) {
             self.publish();
             return false;
         }
-        self.memory.read(self.offset(self.index), entry);
+        self.memory.read(offset, entry);
         self.index = self.index.wrapping_add(1);
-        if self.index.wrapping_sub(self.published) >= BATCH.min(1 << self.log_entries >> 2) {
+        if self.index.wrapping_sub(self.published) >= self.batch {
             self.publish();
         }
         true

@@ -117,7 +117,7 @@ pub enum Operation {
 
 impl Operation {
     /// Where a descriptor's data begins, if it may have any.
-    #[inline]
+    #[inline(always)]
     pub(super) const fn data_offset(&self) -> Option<usize> {
         match self {
             Self::Send { .. }
@@ -137,7 +137,7 @@ impl Operation {
     }
 
     /// Writes the operation segments; returns opcode and `imm_or_key`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn encode(&self, block: &mut [u8; BLOCK_SIZE]) -> (Opcode, u32) {
         match *self {
             Self::Send { imm } => with_imm(imm, Opcode::Send, Opcode::SendImm),
@@ -201,7 +201,7 @@ impl Operation {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn with_imm(imm: Option<u32>, without: Opcode, with: Opcode) -> (Opcode, u32) {
     match imm {
         None => (without, 0),

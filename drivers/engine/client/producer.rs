@@ -9,7 +9,8 @@ use nupa_proto::doorbell::need_kick;
 #[derive(Debug)]
 pub(super) struct Producer<D> {
     doorbell: D,
-    log_entries: u8,
+    /// How many there are, a power of two.
+    entries: u32,
     /// Behind what is written.
     written: u32,
     /// Behind what the doorbell says.
@@ -22,7 +23,7 @@ impl<D: Doorbell> Producer<D> {
     pub(super) fn new(doorbell: D, log_entries: u8) -> Self {
         Self {
             doorbell,
-            log_entries: log_entries.min(31),
+            entries: 1 << log_entries.min(31),
             written: 0,
             rung: 0,
             done: 0,
@@ -30,13 +31,8 @@ impl<D: Doorbell> Producer<D> {
     }
 
     #[inline]
-    pub(super) fn entries(&self) -> u32 {
-        1 << self.log_entries
-    }
-
-    #[inline]
     pub(super) fn free(&self) -> u32 {
-        self.entries()
+        self.entries
             .wrapping_sub(self.written.wrapping_sub(self.done))
     }
 
@@ -53,7 +49,7 @@ impl<D: Doorbell> Producer<D> {
     /// Position in the ring of the entry `ahead` of what is written.
     #[inline]
     pub(super) fn position(&self, ahead: u32) -> usize {
-        (self.written.wrapping_add(ahead) & self.entries().wrapping_sub(1)) as usize
+        (self.written.wrapping_add(ahead) & self.entries.wrapping_sub(1)) as usize
     }
 
     #[inline]
@@ -78,7 +74,7 @@ impl<D: Doorbell> Producer<D> {
     }
 
     /// Rings the doorbell; `kick` is called with the doorbell and the index if the device asked for it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ring(&mut self, kick: impl FnOnce(&D, u32)) -> bool {
         let (old, new) = (self.rung, self.written);
         if old == new {

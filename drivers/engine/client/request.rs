@@ -39,7 +39,7 @@ pub(super) struct Encoded<'a> {
 
 impl<'a> SendRequest<'a> {
     /// Blocks of the ring that the request takes, if it fits a descriptor at all.
-    #[inline]
+    #[inline(always)]
     pub fn blocks(&self) -> Option<u8> {
         let (fits, bytes) = match self.data {
             Data::Sges(sges) => (sges.len() <= MAX_SEND_SGE, sges.as_bytes()),
@@ -53,7 +53,7 @@ impl<'a> SendRequest<'a> {
         fits.then(|| u8::try_from(end.div_ceil(BLOCK_SIZE)).ok())?
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn encode(&self) -> Option<Encoded<'a>> {
         let blocks = self.blocks()?;
         let mut first = [0; BLOCK_SIZE];
@@ -82,7 +82,7 @@ impl<'a> SendRequest<'a> {
 
 /// Puts as many entries into `room` as it holds, and returns the rest. One at a time, because copies of a known length
 /// are two instructions.
-#[inline]
+#[inline(always)]
 fn put_entries<'a>(room: &mut [u8], sges: &'a [Sge]) -> &'a [u8] {
     let mut rest = sges;
     for to in room.chunks_exact_mut(size_of::<Sge>()) {

@@ -52,7 +52,7 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
 
     /// [`SendRing::post`] and [`SendRing::ring`] in one: a descriptor of one block goes through the push slot, so that
     /// the device need not fetch it. Returns the index behind it.
-    #[inline]
+    #[inline(always)]
     pub fn post_push(&mut self, request: &SendRequest<'_>) -> Result<u32, PostError> {
         let encoded = request.encode().ok_or(PostError::Invalid)?;
         let alone = encoded.blocks == 1 && self.producer.is_rung();
@@ -98,7 +98,7 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
     }
 
     /// Writes the blocks of a descriptor.
-    #[inline]
+    #[inline(always)]
     fn write(&self, encoded: &Encoded<'_>) -> Result<(), PostError> {
         if self.producer.free() < u32::from(encoded.blocks) {
             return Err(PostError::Full);

@@ -6,6 +6,7 @@
 mod completion;
 mod done;
 mod draft;
+mod members;
 mod pair;
 mod recv;
 mod send;

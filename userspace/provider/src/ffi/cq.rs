@@ -178,11 +178,14 @@ pub(super) unsafe extern "C" fn poll_cq(
     let mut queue = unsafe { completions(cq) }.lock();
     let mut taken: c_int = 0;
     while taken < entries {
-        let Some(cqe) = queue.poll() else {
+        if !queue.advance() {
             break;
-        };
+        }
         // SAFETY: the program's array has `entries` elements, and `taken` is not negative and below that.
-        unsafe { wc.offset(taken as isize).write(wc::completion(&cqe)) };
+        unsafe {
+            wc.offset(taken as isize)
+                .write(wc::completion(queue.current()))
+        };
         taken = taken.wrapping_add(1);
     }
     queue.publish();

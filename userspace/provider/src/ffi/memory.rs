@@ -99,14 +99,6 @@ impl Pages {
             .map_or(0, |word| u32::from_le(word.load(Ordering::Acquire)))
     }
 
-    /// Stores a little-endian word with release order; nothing happens outside.
-    #[inline(always)]
-    pub(crate) fn store(&self, offset: usize, value: u32) {
-        if let Some(word) = self.word(offset) {
-            word.store(value.to_le(), Ordering::Release);
-        }
-    }
-
     /// Copies out of device memory, where each access is one on the bus: words where a word is left, else bytes.
     pub(crate) fn read_device(&self, offset: usize, buf: &mut [u8]) {
         let head = buf.len().min(WORD.wrapping_sub(offset % WORD));
@@ -207,16 +199,28 @@ pub(crate) struct DoorbellPair {
 }
 
 /// One doorbell slot of a pair.
+///
+/// # Invariants
+///
+/// `words` is aligned and points to the words of the slot in `pair.shared`, `kick` to those in `pair.trapped`, `push` to
+/// a block of bytes in `pair.shared`; so they can be used for as long as the value lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
+    words: NonNull<AtomicU32>,
+    kick: NonNull<AtomicU32>,
+    /// The push slot, if there is one.
+    push: Option<NonNull<u8>>,
+    #[expect(dead_code, reason = "keeps the pages mapped")]
     pair: Arc<DoorbellPair>,
-    offset: usize,
-    /// Where the push slot is, if there is one.
-    push: Option<usize>,
 }
 
-/// Offset of the push word from a slot's kick word in the trapped page.
-const PUSH_KICK: usize = 4;
+// SAFETY: the pointers are to what `pair` holds, which may be sent and shared; see `Pages`.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+/// Index of the push word behind a slot's kick word in the trapped page.
+const PUSH_KICK: usize = 1;
 
 impl Slot {
     /// A slot by number, as the kernel gave it.
@@ -224,29 +228,51 @@ impl Slot {
         if number >= SLOTS {
             return Err(Errno::INVAL);
         }
-        let number_of = usize::from(number);
-        let push = (number < PUSH_SLOTS)
-            .then(|| PUSH_OFFSET.saturating_add(number_of.saturating_mul(PUSH_SLOT_SIZE)));
+        let slot = usize::from(number);
+        let at = slot.saturating_mul(SLOT_SIZE);
+        let place = |pages: &Pages, at, len| {
+            let address = pages.at(at, len).and_then(NonNull::new);
+            address.ok_or(Errno::INVAL)
+        };
+        let push_at = PUSH_OFFSET.saturating_add(slot.saturating_mul(PUSH_SLOT_SIZE));
+        let push = if number < PUSH_SLOTS {
+            Some(place(&pair.shared, push_at, BLOCK_SIZE)?)
+        } else {
+            None
+        };
+        // Pages are aligned, and slots are whole words.
         Ok(Self {
-            pair: Arc::clone(pair),
-            offset: number_of.saturating_mul(SLOT_SIZE),
+            words: place(&pair.shared, at, SLOT_SIZE)?.cast(),
+            kick: place(&pair.trapped, at, SLOT_SIZE)?.cast(),
             push,
+            pair: Arc::clone(pair),
         })
+    }
+
+    #[inline(always)]
+    fn word(&self, word: SlotWord) -> &AtomicU32 {
+        let index = word.offset() / size_of::<u32>();
+        // SAFETY: the words of a slot (invariant); this process accesses them only atomically.
+        unsafe { self.words.add(index).as_ref() }
+    }
+
+    #[inline(always)]
+    fn trap(&self, index: usize, value: u32) {
+        // SAFETY: one of the first two words of the slot (invariant).
+        let word = unsafe { self.kick.add(index).as_ref() };
+        word.store(value.to_le(), Ordering::Release);
     }
 }
 
 impl Doorbell for Slot {
     #[inline(always)]
     fn load(&self, word: SlotWord) -> u32 {
-        self.pair
-            .shared
-            .load(self.offset.wrapping_add(word.offset()))
+        u32::from_le(self.word(word).load(Ordering::Acquire))
     }
 
     #[inline(always)]
     fn store(&self, word: SlotWord, value: u32) {
-        let at = self.offset.wrapping_add(word.offset());
-        self.pair.shared.store(at, value);
+        self.word(word).store(value.to_le(), Ordering::Release);
     }
 
     #[inline(always)]
@@ -256,18 +282,17 @@ impl Doorbell for Slot {
 
     #[inline(always)]
     fn kick(&self, index: u32) {
-        self.pair.trapped.store(self.offset, index);
+        self.trap(0, index);
     }
 
     #[inline(always)]
     fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
-        let Some(at) = self.push else {
+        let Some(to) = self.push else {
             return false;
         };
-        self.pair.shared.write(at, block);
-        self.pair
-            .trapped
-            .store(self.offset.wrapping_add(PUSH_KICK), index);
+        // SAFETY: a whole block (invariant); `block` is not in the mapping, to which no reference exists.
+        unsafe { ptr::copy_nonoverlapping(block.as_ptr(), to.as_ptr(), BLOCK_SIZE) };
+        self.trap(PUSH_KICK, index);
         true
     }
 }

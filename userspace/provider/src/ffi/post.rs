@@ -7,7 +7,6 @@ use std::slice;
 
 use nupa_engine::client::{Data, Operation, PostError, SendRequest};
 use nupa_proto::wqe::{Sge, MAX_INLINE, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED};
-use rustix::io::Errno;
 
 use super::address::Address;
 use super::errno::of_post;
@@ -137,43 +136,31 @@ unsafe fn datagram(wr: &sys::ibv_send_wr) -> Result<Operation, PostError> {
     Ok(Operation::Datagram { to, grh, imm })
 }
 
-/// Posts one request, which is handed over at once if it is alone.
-#[inline(always)]
-fn post(queue: &mut SendQueue, request: &SendRequest<'_>, alone: bool) -> Result<(), PostError> {
-    if alone {
-        queue.post_alone(request)
-    } else {
-        queue.post(request)
-    }
-}
-
 /// Posts a request whose data goes into the descriptor.
 #[inline(never)]
 fn post_inline(
     queue: &mut SendQueue,
     request: &SendRequest<'_>,
     entries: &[Sge],
-    alone: bool,
 ) -> Result<(), PostError> {
     let mut buffer = [0; MAX_INLINE];
     // SAFETY: the program's entries mean memory of its own with `IBV_SEND_INLINE`.
     let parts = entries.iter().map(|entry| unsafe { bytes(entry) });
     let len = gather(&mut buffer, parts).ok_or(PostError::Invalid)?;
     let data = Data::Inline(buffer.get(..len).ok_or(PostError::Invalid)?);
-    post(queue, &SendRequest { data, ..*request }, alone)
+    queue.post(&SendRequest { data, ..*request })
 }
 
-/// Posts a request of a program.
+/// Posts a request of a program, which [`SendQueue::ring`] hands over.
 ///
 /// # Safety
 ///
 /// `wr` is filled for its opcode.
-#[inline(always)]
+#[inline(never)]
 unsafe fn post_one(
     queue: &mut SendQueue,
     datagrams: bool,
     wr: &sys::ibv_send_wr,
-    alone: bool,
 ) -> Result<(), PostError> {
     // SAFETY: the caller's word.
     let (operation, entries) = unsafe {
@@ -191,9 +178,99 @@ unsafe fn post_one(
         data: Data::Sges(entries),
     };
     if wr.send_flags & sys::IBV_SEND_INLINE != 0 {
-        return post_inline(queue, &request, entries, alone);
+        post_inline(queue, &request, entries)
+    } else {
+        queue.post(&request)
     }
-    post(queue, &request, alone)
+}
+
+/// Posts a request that is a list of its own and hands it over, through the push slot if it is short. What most
+/// requests are is compiled for itself, so that making a descriptor of it is a few stores.
+///
+/// # Safety
+///
+/// `wr` is filled for its opcode.
+#[inline(always)]
+unsafe fn post_alone(
+    queue: &mut SendQueue,
+    datagrams: bool,
+    wr: &sys::ibv_send_wr,
+) -> Result<(), PostError> {
+    // SAFETY: the caller's word.
+    let (rdma, entries) = unsafe { (&wr.wr.rdma, sges(wr.sg_list, wr.num_sge)?) };
+    let (addr, rkey) = (rdma.remote_addr, rdma.rkey);
+    if datagrams || wr.send_flags & sys::IBV_SEND_INLINE != 0 {
+        // SAFETY: as above.
+        return unsafe { post_other(queue, datagrams, wr) };
+    }
+    match wr.opcode {
+        sys::IBV_WR_RDMA_WRITE => {
+            let imm = None;
+            post_as(queue, wr, entries, Operation::Write { addr, rkey, imm })
+        }
+        sys::IBV_WR_RDMA_READ => post_as(queue, wr, entries, Operation::Read { addr, rkey }),
+        sys::IBV_WR_SEND => post_as(queue, wr, entries, Operation::Send { imm: None }),
+        // SAFETY: as above.
+        _ => unsafe { post_other(queue, datagrams, wr) },
+    }
+}
+
+/// As [`post_alone`], knowing the operation.
+#[inline(always)]
+fn post_as(
+    queue: &mut SendQueue,
+    wr: &sys::ibv_send_wr,
+    entries: &[Sge],
+    operation: Operation,
+) -> Result<(), PostError> {
+    queue.post_alone(&SendRequest {
+        wr_id: wr.wr_id,
+        flags: flags(wr.send_flags),
+        operation,
+        data: Data::Sges(entries),
+    })
+}
+
+/// Posts and hands over any other request.
+///
+/// # Safety
+///
+/// `wr` is filled for its opcode.
+unsafe fn post_other(
+    queue: &mut SendQueue,
+    datagrams: bool,
+    wr: &sys::ibv_send_wr,
+) -> Result<(), PostError> {
+    // SAFETY: the caller's word.
+    unsafe { post_one(queue, datagrams, wr)? };
+    queue.ring();
+    Ok(())
+}
+
+/// Posts a list up to the first request that is refused, and hands over what was posted. Returns that one.
+///
+/// # Safety
+///
+/// `list` ends with null, and its requests are filled for their opcodes.
+#[inline(never)]
+unsafe fn post_list(
+    queue: &mut SendQueue,
+    datagrams: bool,
+    list: *mut sys::ibv_send_wr,
+) -> Result<(), (PostError, *mut sys::ibv_send_wr)> {
+    let mut next = list;
+    let mut result = Ok(());
+    // SAFETY: the caller's word.
+    while let Some(wr) = unsafe { next.as_ref() } {
+        // SAFETY: as above.
+        if let Err(error) = unsafe { post_one(queue, datagrams, wr) } {
+            result = Err((error, next));
+            break;
+        }
+        next = wr.next;
+    }
+    queue.ring();
+    result
 }
 
 /// `verbs_context_ops::post_send`
@@ -202,37 +279,24 @@ pub(super) unsafe extern "C" fn post_send(
     list: *mut sys::ibv_send_wr,
     bad: *mut *mut sys::ibv_send_wr,
 ) -> c_int {
-    // SAFETY: `qp` is one of this provider's.
-    let (pair, state) = unsafe { (pair(qp), (*qp).state) };
+    // SAFETY: `qp` is one of this provider's, and the program's list ends with null.
+    let (pair, state, first) = unsafe { (pair(qp), (*qp).state, list.as_ref()) };
     let mut queue = pair.send.lock();
-    let mut result = if state < sys::IBV_QPS_RTS {
-        Err(Errno::INVAL)
-    } else {
-        Ok(())
-    };
-    let mut next = list;
-    // SAFETY: the program's list ends with null.
-    let alone = unsafe { list.as_ref() }.is_some_and(|wr| wr.next.is_null());
-    while result.is_ok() {
-        // SAFETY: as above.
-        let Some(wr) = (unsafe { next.as_ref() }) else {
-            break;
-        };
-        // SAFETY: the requests are the program's, filled as verbs say.
-        match unsafe { post_one(&mut queue, pair.datagrams, wr, alone) } {
-            Ok(()) => next = wr.next,
-            Err(error) => result = Err(of_post(error)),
+    let result = match first {
+        _ if state < sys::IBV_QPS_RTS => Err((PostError::Invalid, list)),
+        Some(wr) if wr.next.is_null() => {
+            // SAFETY: the request is the program's, filled as verbs say.
+            unsafe { post_alone(&mut queue, pair.datagrams, wr) }.map_err(|error| (error, list))
         }
-    }
-    if !alone {
-        queue.ring();
-    }
+        // SAFETY: as above.
+        _ => unsafe { post_list(&mut queue, pair.datagrams, list) },
+    };
     match result {
         Ok(()) => 0,
-        Err(error) => {
+        Err((error, wr)) => {
             // SAFETY: the program wants to know which request was refused.
-            unsafe { *bad = next };
-            error.raw_os_error()
+            unsafe { *bad = wr };
+            of_post(error).raw_os_error()
         }
     }
 }

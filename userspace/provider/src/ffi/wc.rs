@@ -25,17 +25,38 @@ fn failure(status: u8) -> sys::ibv_wc_status {
 /// What a completion is about; undefined in the completion of a failed send request, and in one with an unknown code.
 #[inline(always)]
 pub(super) fn opcode(cqe: &Cqe) -> sys::ibv_wc_opcode {
-    match CqeOpcode::try_from(cqe.opcode) {
-        Ok(CqeOpcode::Write) => sys::IBV_WC_RDMA_WRITE,
-        Ok(CqeOpcode::Read) => sys::IBV_WC_RDMA_READ,
-        Ok(CqeOpcode::CompareSwap) => sys::IBV_WC_COMP_SWAP,
-        Ok(CqeOpcode::FetchAdd) => sys::IBV_WC_FETCH_ADD,
-        Ok(CqeOpcode::LocalInv) => sys::IBV_WC_LOCAL_INV,
-        Ok(CqeOpcode::BindMw) => sys::IBV_WC_BIND_MW,
-        Ok(CqeOpcode::Flush) => sys::IBV_WC_FLUSH,
-        Ok(CqeOpcode::AtomicWrite) => sys::IBV_WC_ATOMIC_WRITE,
-        Ok(CqeOpcode::Recv) => sys::IBV_WC_RECV,
-        Ok(CqeOpcode::RecvWriteImm) => sys::IBV_WC_RECV_RDMA_WITH_IMM,
+    OPCODES
+        .get(usize::from(cqe.opcode))
+        .map_or(sys::IBV_WC_SEND, |&opcode| opcode)
+}
+
+/// Verbs's codes by those of the controller.
+static OPCODES: [sys::ibv_wc_opcode; 256] = {
+    let mut table = [sys::IBV_WC_SEND; 256];
+    let mut rest = CqeOpcode::ALL;
+    while let [code, behind @ ..] = rest {
+        if let Some((_, from)) = table.split_at_mut_checked(code.to_wire() as usize) {
+            if let [entry, ..] = from {
+                *entry = verbs_opcode(*code);
+            }
+        }
+        rest = behind;
+    }
+    table
+};
+
+const fn verbs_opcode(code: CqeOpcode) -> sys::ibv_wc_opcode {
+    match code {
+        CqeOpcode::Write => sys::IBV_WC_RDMA_WRITE,
+        CqeOpcode::Read => sys::IBV_WC_RDMA_READ,
+        CqeOpcode::CompareSwap => sys::IBV_WC_COMP_SWAP,
+        CqeOpcode::FetchAdd => sys::IBV_WC_FETCH_ADD,
+        CqeOpcode::LocalInv => sys::IBV_WC_LOCAL_INV,
+        CqeOpcode::BindMw => sys::IBV_WC_BIND_MW,
+        CqeOpcode::Flush => sys::IBV_WC_FLUSH,
+        CqeOpcode::AtomicWrite => sys::IBV_WC_ATOMIC_WRITE,
+        CqeOpcode::Recv => sys::IBV_WC_RECV,
+        CqeOpcode::RecvWriteImm => sys::IBV_WC_RECV_RDMA_WITH_IMM,
         _ => sys::IBV_WC_SEND,
     }
 }

@@ -2,14 +2,13 @@
 
 //! Completion queues.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use nupa_engine::client::CompletionRing;
 use nupa_proto::cqe::Cqe;
 
 use super::done::Done;
+use super::members::Members;
 use crate::ffi::{Pages, Slot};
 
 /// Completion code bit of everything that used a receive entry.
@@ -19,7 +18,7 @@ const RECEIVE: u8 = 0x80;
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     ring: CompletionRing<Pages, Slot>,
-    members: HashMap<u32, Member, BuildHasherDefault<QpnHasher>>,
+    members: Members<Member>,
     current: Cqe,
 }
 
@@ -37,35 +36,24 @@ impl CompletionQueue {
     pub(crate) fn new(memory: Pages, slot: Slot, log_entries: u8) -> Self {
         Self {
             ring: CompletionRing::new(memory, slot, log_entries),
-            members: HashMap::default(),
+            members: Members::default(),
             current: Cqe::default(),
         }
     }
 
-    /// Takes the next completion. [`CompletionQueue::publish`] has to follow the last one.
+    /// Takes the next completion and makes it the current one; false if there is none. [`CompletionQueue::publish`] has
+    /// to follow the last one.
     ///
     /// Those of queue pairs that are no more are skipped.
     #[inline(always)]
-    pub(crate) fn poll(&mut self) -> Option<Cqe> {
-        loop {
-            let cqe = self.ring.poll()?;
-            if let Some(member) = self.members.get(&cqe.qpn.get()) {
-                member.account(&cqe);
-                return Some(cqe);
-            }
-        }
-    }
-
-    /// Takes the next completion and keeps it as the current one (`ibv_next_poll()`); false if there is none.
-    #[inline]
     pub(crate) fn advance(&mut self) -> bool {
-        match self.poll() {
-            Some(cqe) => {
-                self.current = cqe;
-                true
+        while self.ring.poll_into(&mut self.current) {
+            if let Some(member) = self.members.get(self.current.qpn.get()) {
+                member.account(&self.current);
+                return true;
             }
-            None => false,
         }
+        false
     }
 
     /// The completion that [`CompletionQueue::advance`] took.
@@ -94,13 +82,13 @@ impl CompletionQueue {
     /// Forgets a queue pair that was destroyed, and its completions: its number may be given to another.
     pub(crate) fn leave(&mut self, qpn: u32) {
         self.forget(qpn);
-        self.members.remove(&qpn);
+        self.members.remove(qpn);
     }
 
     /// Forgets the completions of a queue pair that went to the reset state. The shared entries that they used are free
     /// all the same.
     pub(crate) fn forget(&mut self, qpn: u32) {
-        let member = self.members.get(&qpn);
+        let member = self.members.get(qpn);
         self.ring.disown(qpn, |cqe| {
             if let Some(member) = member {
                 member.account(cqe);
@@ -113,33 +101,11 @@ impl Member {
     /// Notes how far the controller has come.
     #[inline(always)]
     fn account(&self, cqe: &Cqe) {
-        let done = if cqe.opcode & RECEIVE == 0 {
-            &self.send
+        let index = cqe.queue_index.get();
+        if cqe.opcode & RECEIVE == 0 {
+            self.send.set(index);
         } else {
-            &self.recv
-        };
-        done.advance(cqe.queue_index.get());
-    }
-}
-
-/// Spreads queue pair numbers, which nobody chooses to our harm, by multiplication (Knuth).
-#[derive(Debug, Default)]
-struct QpnHasher(u64);
-
-impl Hasher for QpnHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
+            self.recv.advance(index);
         }
-    }
-
-    #[inline(always)]
-    fn write_u32(&mut self, value: u32) {
-        let mixed = self.0 ^ u64::from(value);
-        self.0 = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -16,9 +16,15 @@ impl Done {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Moves it. For rings whose completions come in order, all through one completion queue.
+    #[inline]
+    pub(crate) fn set(&self, index: u32) {
+        self.0.store(index, Ordering::Release);
+    }
+
     /// Moves it forward, never back: completions of a shared ring come through several completion queues, whose pollers
     /// may overtake each other.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance(&self, index: u32) {
         let mut seen = self.0.load(Ordering::Relaxed);
         while is_ahead(index, seen) {

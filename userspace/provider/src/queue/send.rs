@@ -45,7 +45,7 @@ impl SendQueue {
     }
 
     /// Writes one request, which [`SendQueue::ring`] hands over.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.poster.post(request)
     }
@@ -135,7 +135,7 @@ struct Poster {
 }
 
 impl Poster {
-    #[inline(always)]
+    #[inline]
     fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let request = self.admit(request)?;
         self.ring.post(&request).map(|_| ())

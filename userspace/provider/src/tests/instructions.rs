@@ -43,5 +43,8 @@ fn a_write_of_64_bytes_stays_within_the_budget() {
     let (inline_post, _) = cost(true);
     println!("instructions of a WRITE of 64 B inline: {inline_post} post");
     // Checks for overflow and the like are not in the library.
-    assert!(cfg!(debug_assertions) || post + poll <= BUDGET, "{post} + {poll}");
+    assert!(
+        cfg!(debug_assertions) || post + poll <= BUDGET,
+        "{post} + {poll}"
+    );
 }
