@@ -15,14 +15,7 @@ use nupa_engine::{
     hal::{Doorbells, SlotWord},
     Fabric,
 };
-use nupa_proto::{
-    admin::{
-        CreateCq, CreateEq, CreateMr, CreateQp, ModifyCq, ModifyQp, QpType, SetRss, SetRxFilter,
-    },
-    doorbell::SLOTS,
-    ident::node_mac,
-    wqe::Opcode,
-};
+use nupa_proto::{admin::*, doorbell::SLOTS, ident::node_mac, wqe::Opcode};
 use proptest::{collection::vec, prelude::*};
 use rig::{Host, Qp, World};
 use zerocopy::FromBytes;
@@ -62,34 +55,55 @@ fn bytes<const N: usize>() -> impl Strategy<Value = [u8; N]> {
     vec(byte(), N).prop_map(|bytes| bytes.try_into().expect("as many as asked for"))
 }
 
+/// Operation segments with what mostly exists: queue pair, queue key and node of a datagram.
+fn segment() -> impl Strategy<Value = [u8; 16]> {
+    prop_oneof![
+        bytes::<16>(),
+        (0u8..8, 0u8..3)
+            .prop_map(|(qpn, node)| [qpn, 0, 0, 0, 0, 0, 0, 0, node, 0, 0, 0, 0, 0, 0, 0]),
+    ]
+}
+
 fn descriptor() -> impl Strategy<Value = [u8; 64]> {
     let op = prop::sample::select(Opcode::ALL);
-    (op, 0u8..16, 0u8..8, 0u8..20, bytes::<64>()).prop_map(|(op, flags, blocks, count, any)| {
-        let mut bytes = any;
-        bytes[..4].copy_from_slice(&[op.to_wire(), flags, blocks, count]);
-        // Mostly a key and addresses that exist.
-        bytes[32..48].copy_from_slice(&[0, 16, 0, 16, 0, 0, 0, 0, 60, 0, 0, 0, 255, 255, 255, 255]);
-        bytes
-    })
+    let control = (op, 0u8..16, 0u8..8, 0u8..20);
+    (control, segment(), 0usize..3, bytes::<64>()).prop_map(
+        |((op, flags, blocks, count), segment, place, any)| {
+            let mut bytes = any;
+            bytes[..4].copy_from_slice(&[op.to_wire(), flags, blocks, count]);
+            bytes[16..32].copy_from_slice(&segment);
+            // Mostly an entry whose key and addresses exist, where one operation or another has it; the second block of a
+            // datagram begins with it.
+            let entry = [0, 16, 0, 16, 0, 0, 0, 0, 60, 0, 0, 0, 255, 255, 255, 255];
+            let at = [0, 32, 48][place];
+            bytes[at..at + 16].copy_from_slice(&entry);
+            bytes
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (0u64..200_000, vec(byte(), 1..64)).prop_map(|(offset, bytes)| Step::Poke { offset, bytes }),
-        4 => (0u64..32, descriptor()).prop_map(|(block, bytes)| Step::Descriptor { block, bytes }),
-        4 => (0u16..10, 0u8..3, value())
+        4 => (0u64..64, descriptor()).prop_map(|(block, bytes)| Step::Descriptor { block, bytes }),
+        4 => (0u16..SLOTS_USED, 0u8..3, value())
             .prop_map(|(slot, word, value)| Step::Doorbell { slot, word, value }),
-        6 => (0u32..2, prop_oneof![0u16..10, 0..SLOTS + 9], prop::option::of(value()))
+        6 => (0u32..2, prop_oneof![0u16..SLOTS_USED, 0..SLOTS + 9], prop::option::of(value()))
             .prop_map(|(page, slot, pushed)| Step::Kick { page, slot, pushed }),
-        3 => (0u8..14, bytes::<64>()).prop_map(|(code, body)| Step::Admin { code, body }),
+        3 => (0u8..22, bytes::<64>()).prop_map(|(code, body)| Step::Admin { code, body }),
         1 => (0u64..2000).prop_map(Step::Wait),
     ]
 }
 
-/// A driver that set everything up rightly, and its send rings.
+/// Doorbell slots that a driver's queues have.
+const SLOTS_USED: u16 = 13;
+/// Queue key of the datagram queue pairs.
+const QKEY: u32 = 0;
+
+/// A driver that set everything up rightly, and its queue pairs: connected, raw, datagrams, connected on a shared queue.
 struct Victim {
     host: Host,
-    qps: [Qp; 2],
+    qps: [Qp; 4],
 }
 
 fn set_up(world: &mut World, id: u16) -> Victim {
@@ -98,11 +112,16 @@ fn set_up(world: &mut World, id: u16) -> Victim {
     let cq = host.cq(world, eq.eqn, 5);
     let rc = host.qp(world, QpType::Rc, &cq, 4);
     let raw = host.qp(world, QpType::Raw, &cq, 4);
+    let datagrams = host.qp(world, QpType::Ud, &cq, 4);
+    host.ready_datagrams(world, &datagrams, QKEY);
+    host.gid(world, 0, [1; 16]);
+    let srq = host.srq(world, 4);
+    let shared = host.qp_on(world, QpType::Rc, 0, Some(&srq), &cq, 4);
     host.ready(world, &raw, None);
     host.receive_frames(world, &[node_mac(id)], &[raw.qpn]);
     Victim {
         host,
-        qps: [rc, raw],
+        qps: [rc, raw, datagrams, shared],
     }
 }
 
@@ -111,7 +130,7 @@ fn carry_out(world: &mut World, id: u16, victim: &Victim, step: &Step) {
     match step {
         Step::Poke { offset, bytes } => victim.host.write(base + offset, bytes),
         Step::Descriptor { block, bytes } => {
-            // Send rings of both queue pairs, 16 blocks each.
+            // Send rings of all queue pairs, 16 blocks each.
             let ring = &victim.qps[(*block / 16) as usize];
             victim.host.write(ring.send_addr + block % 16 * 64, bytes);
         }
@@ -163,6 +182,16 @@ fn admin(world: &mut World, id: u16, code: u8, body: &[u8; 64]) {
         9 => node.dealloc_pd(number),
         10 => node.alloc_pd().map(drop),
         11 => world.engine.destroy_qp(&mut world.nodes, id, number),
+        12 => node
+            .create_srq(machine, &parse::<CreateSrq>(body))
+            .map(drop),
+        13 => node.modify_srq(machine, &parse::<ModifySrq>(body)),
+        14 => node.destroy_srq(number),
+        15 => node.set_gid(&parse::<SetGid>(body)),
+        16 => node.alloc_key(machine, &parse::<AllocKey>(body)).map(drop),
+        17 => node.modify_mr(machine, &parse::<ModifyMr>(body)).map(drop),
+        18 => node.destroy_mr(number),
+        19 => node.query_srq(number).map(drop),
         _ => world
             .engine
             .modify_qp(&mut world.nodes, id, &parse::<ModifyQp>(body)),
@@ -181,15 +210,19 @@ proptest! {
         let end = bystander.machine.end();
         bystander.write(end - 4096, &[0xa5; 4096]);
         let [a, b] = &victims;
-        a.host.ready(&mut world, &a.qps[0], Some((1, b.qps[0].qpn, 1)));
-        b.host.ready(&mut world, &b.qps[0], Some((0, a.qps[0].qpn, 1)));
+        for at in [0, 3] {
+            a.host.ready(&mut world, &a.qps[at], Some((1, b.qps[at].qpn, 1)));
+            b.host.ready(&mut world, &b.qps[at], Some((0, a.qps[at].qpn, 1)));
+        }
         for step in &steps {
             carry_out(&mut world, 0, a, step);
         }
         world.pump();
         prop_assert!(bystander.read(end - 4096, 4096) == [0xa5; 4096]);
         // The peer exposes no region and posts no buffers: only its completion and event rings may have changed.
-        prop_assert!(b.host.read(b.qps[0].send_addr, 16 * 64) == [0; 16 * 64]);
+        for qp in &b.qps {
+            prop_assert!(b.host.read(qp.send_addr, 16 * 64) == [0; 16 * 64]);
+        }
         world.engine.reset(&mut world.nodes, 0);
         world.pump();
         prop_assert_eq!(world.node(0).object_counts(), [0; 6]);
