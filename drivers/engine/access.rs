@@ -62,10 +62,10 @@ pub(crate) fn local<S: Storage>(
         return Ok(Span::direct(addr, len));
     }
     let number = key_index(key);
-    let region = regions
-        .get(number)
-        .filter(|region| region.key == key && region.pd == holder.pd);
-    let region = region.ok_or(refused(Check::LocalKey))?;
+    let region = match regions.get(number) {
+        Some(region) if region.key == key && region.pd == holder.pd => region,
+        _ => return Err(refused(Check::LocalKey)),
+    };
     let needed = match purpose {
         Purpose::Source => LOCAL_READ,
         Purpose::Destination => LOCAL_READ | ACCESS_LOCAL_WRITE,
@@ -117,13 +117,12 @@ impl<S: Storage> Node<S> {
         if pair.access & right != right {
             return Err(refused(Check::RemoteRight));
         }
-        let known =
-            |region: &&Region<_>| region.key == key && region.pd == pair.pd && region.serves(qpn);
-        let region = self
-            .regions
-            .get(key_index(key))
-            .filter(known)
-            .ok_or(refused(Check::RemoteKey))?;
+        let region = match self.regions.get(key_index(key)) {
+            Some(region) if region.key == key && region.pd == pair.pd && region.serves(qpn) => {
+                region
+            }
+            _ => return Err(refused(Check::RemoteKey)),
+        };
         if region.access & right != right {
             return Err(refused(Check::RemoteRight));
         }

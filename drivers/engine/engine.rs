@@ -163,7 +163,7 @@ impl Engine {
     }
 
     /// Completes the request at hand, or lets it wait. Returns whether its send queue can be served further now.
-    #[inline]
+    #[inline(always)]
     fn settle<F: Fabric>(&mut self, fabric: &mut F, outcome: Outcome) -> bool {
         let result = match outcome {
             Outcome::Done => Ok(()),
@@ -204,7 +204,7 @@ impl Engine {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn execute_message<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         let target = self.request.target.node;
         let Some((node, platform)) = fabric.node_mut(target) else {
@@ -288,7 +288,7 @@ impl Engine {
     }
 
     /// The initiator's side of the request at hand.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sender<'a, F: Fabric>(
         &'a self,
         fabric: &'a F,
@@ -304,7 +304,7 @@ impl Engine {
     }
 
     /// Moves the data of an accepted request and reports it at the target.
-    #[inline]
+    #[inline(always)]
     fn land<F: Fabric>(&mut self, fabric: &mut F, target: u16, landing: &Landing) -> Outcome {
         let moved = self.move_data(fabric, target);
         let Some((node, platform)) = fabric.node_mut(target) else {
@@ -323,7 +323,7 @@ impl Engine {
     }
 
     /// The target's side of the request at hand.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receiver<'a, F: Fabric>(
         &'a self,
         fabric: &'a F,
@@ -349,7 +349,7 @@ impl Engine {
     }
 
     /// The one copy.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
         let here = self.sender(fabric).ok_or(Fault::Source)?;
         let there = self.receiver(fabric, target).ok_or(Fault::Target)?;

@@ -49,7 +49,7 @@ pub(crate) enum Backing<P> {
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
     /// The span of `len` bytes at `addr`, if they lie inside. `number` is the region's own.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn span(&self, number: u32, addr: u64, len: u32) -> Option<Span> {
         let offset = self.offset(addr, u64::from(len))?;
         Some(match &self.backing {
@@ -66,7 +66,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
     }
 
     /// Where in the region `len` bytes at `addr` begin, if they lie inside.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn offset(&self, addr: u64, len: u64) -> Option<u64> {
         let offset = addr.checked_sub(self.iova)?;
         (len <= self.len.checked_sub(offset)?).then_some(offset)
@@ -82,7 +82,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
     }
 
     /// Whether requests of queue pair `qpn` may use the key, as far as that is up to windows.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn serves(&self, qpn: u32) -> bool {
         match self.backing {
             Backing::Own(_) => true,

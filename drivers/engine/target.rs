@@ -128,8 +128,8 @@ impl<S: Storage> Node<S> {
         if !self.is_up() || self.epoch != request.target.epoch {
             return Err(gone(Check::Node));
         }
-        let pair = self.pairs.get(qpn).filter(|pair| pair.kind == QpType::Rc);
-        match pair.ok_or(gone(Check::Peer))? {
+        match self.pairs.get(qpn).ok_or(gone(Check::Peer))? {
+            pair if pair.kind != QpType::Rc => Err(gone(Check::Peer)),
             pair if pair.is_to_come() => Err(Declined::NotReady { qpn }),
             pair if pair.remote != Some(request.source) => Err(gone(Check::Peer)),
             pair if pair.state == QpStateCode::Rts => Ok(()),
