@@ -3,7 +3,6 @@
 //! A node's memory and doorbell pages, as the engine and as their owner see them.
 
 use std::cell::Cell;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use guestmem::{full_fence, GuestMemory, MapRequest, MmapRegion, Rights};
@@ -14,7 +13,6 @@ use nupa_engine::hal::{
 use nupa_engine::storage::{NoMemory, Storage, Table};
 use nupa_proto::doorbell::{push_offset, slot_offset, PAIR_SIZE, PUSH_SLOTS};
 use nupa_proto::wqe::BLOCK_SIZE;
-use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 
 /// First DMA address of a node's memory.
 const BASE: u64 = 1 << 32;
@@ -102,6 +100,8 @@ impl Memory for Ram {
 #[derive(Debug)]
 struct Inner {
     ram: Ram,
+    /// The same memory, as its owner's processors have it.
+    own: MmapRegion,
     doorbells: MmapRegion,
     interrupts: Cell<u64>,
     brk: Cell<u64>,
@@ -120,14 +120,13 @@ impl Default for Machine {
 impl Machine {
     /// New memory and one pair of doorbell pages.
     pub fn new() -> Self {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("nupa-bench", flags).expect("memfd");
-        ftruncate(&fd, SIZE).expect("size");
+        let size = usize::try_from(SIZE).expect("fits");
+        let own = MmapRegion::new("nupa-bench", size).expect("memory");
         let mut ram = GuestMemory::new();
         let request = MapRequest {
             iova: BASE,
             len: SIZE,
-            file: Some(fd.as_fd()),
+            file: Some(own.file()),
             offset: 0,
             rights: Rights::ReadWrite,
         };
@@ -135,6 +134,7 @@ impl Machine {
         let doorbells = MmapRegion::new("nupa-bench-doorbells", PAIR_SIZE).expect("doorbells");
         Self(Rc::new(Inner {
             ram: Ram(ram),
+            own,
             doorbells,
             interrupts: Cell::new(0),
             brk: Cell::new(BASE),
@@ -156,9 +156,10 @@ impl Machine {
 
     /// Owner's view of ring memory.
     pub fn view(&self, addr: u64) -> View {
+        let offset = usize::try_from(addr - BASE).expect("lies in memory");
         View {
             machine: self.clone(),
-            addr,
+            offset,
         }
     }
 
@@ -239,25 +240,26 @@ impl Platform for Machine {
 #[derive(Debug)]
 pub struct View {
     machine: Machine,
-    addr: u64,
+    /// Where in the node's memory it begins.
+    offset: usize,
 }
 
 impl QueueMemory for View {
     #[inline]
     fn read(&self, offset: usize, buf: &mut [u8]) {
-        let done = self.machine.guest().read(self.addr + offset as u64, buf);
+        let done = self.machine.0.own.read(self.offset + offset, buf);
         debug_assert!(done.is_ok(), "the ring is mapped");
     }
 
     #[inline]
     fn write(&self, offset: usize, bytes: &[u8]) {
-        let done = self.machine.guest().write(self.addr + offset as u64, bytes);
+        let done = self.machine.0.own.write(self.offset + offset, bytes);
         debug_assert!(done.is_ok(), "the ring is mapped");
     }
 
     #[inline]
     fn load_acquire(&self, offset: usize) -> u32 {
-        let word = self.machine.guest().load_u32(self.addr + offset as u64);
+        let word = self.machine.0.own.load_u32(self.offset + offset);
         word.unwrap_or(0)
     }
 }

@@ -50,6 +50,7 @@ impl MmapRegion {
     }
 
     /// Copies out. See the crate's documentation on what the guest may do meanwhile.
+    #[inline]
     pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result<(), AccessError> {
         self.mapping
             .read(offset, buf)
@@ -58,6 +59,7 @@ impl MmapRegion {
     }
 
     /// Copies in.
+    #[inline]
     pub fn write(&self, offset: usize, buf: &[u8]) -> Result<(), AccessError> {
         self.mapping
             .write(offset, buf)
@@ -66,24 +68,28 @@ impl MmapRegion {
     }
 
     /// Loads a little-endian host's `u32` with acquire ordering.
+    #[inline]
     pub fn load_u32(&self, offset: usize) -> Result<u32, AccessError> {
         aligned(offset, 4)?;
         self.mapping.load_u32(offset).ok_or(outside(offset))
     }
 
     /// Loads a `u64` with acquire ordering.
+    #[inline]
     pub fn load_u64(&self, offset: usize) -> Result<u64, AccessError> {
         aligned(offset, 8)?;
         self.mapping.load_u64(offset).ok_or(outside(offset))
     }
 
     /// Stores a `u32` with release ordering.
+    #[inline]
     pub fn store_u32(&self, offset: usize, value: u32) -> Result<(), AccessError> {
         aligned(offset, 4)?;
         self.mapping.store_u32(offset, value).ok_or(outside(offset))
     }
 
     /// Stores a `u64` with release ordering.
+    #[inline]
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), AccessError> {
         aligned(offset, 8)?;
         self.mapping.store_u64(offset, value).ok_or(outside(offset))
@@ -91,11 +97,13 @@ impl MmapRegion {
 }
 
 /// The error for a range that is not inside the region.
+#[cold]
 fn outside(offset: usize) -> AccessError {
     AccessError::Unmapped(u64::try_from(offset).unwrap_or(u64::MAX))
 }
 
 /// Checks natural alignment; the base is page-aligned.
+#[inline]
 fn aligned(offset: usize, size: usize) -> Result<(), AccessError> {
     if offset & size.wrapping_sub(1) == 0 {
         Ok(())

@@ -182,13 +182,15 @@ impl GuestMemory {
     /// Copies `buf.len()` bytes at `iova` out.
     #[inline]
     pub fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), AccessError> {
-        if buf.is_empty() {
-            return Ok(());
+        match self.piece(iova, Rights::Read) {
+            Ok(piece) if piece.mapping.read(piece.offset, buf) => Ok(()),
+            _ => self.read_pieces(iova, buf),
         }
-        let piece = self.piece(iova, Rights::Read)?;
-        if piece.len >= buf.len() {
-            return done(piece.mapping.read(piece.offset, buf), iova);
-        }
+    }
+
+    /// [`read`](Self::read) where it is not one piece.
+    #[cold]
+    fn read_pieces(&self, iova: u64, buf: &mut [u8]) -> Result<(), AccessError> {
         self.check(iova, buf.len(), Rights::Read)?;
         let (mut at, mut rest) = (iova, buf);
         while !rest.is_empty() {
@@ -204,13 +206,15 @@ impl GuestMemory {
     /// Copies `buf` to `iova`.
     #[inline]
     pub fn write(&self, iova: u64, buf: &[u8]) -> Result<(), AccessError> {
-        if buf.is_empty() {
-            return Ok(());
+        match self.piece(iova, Rights::ReadWrite) {
+            Ok(piece) if piece.mapping.write(piece.offset, buf) => Ok(()),
+            _ => self.write_pieces(iova, buf),
         }
-        let piece = self.piece(iova, Rights::ReadWrite)?;
-        if piece.len >= buf.len() {
-            return done(piece.mapping.write(piece.offset, buf), iova);
-        }
+    }
+
+    /// [`write`](Self::write) where it is not one piece.
+    #[cold]
+    fn write_pieces(&self, iova: u64, buf: &[u8]) -> Result<(), AccessError> {
         self.check(iova, buf.len(), Rights::ReadWrite)?;
         let (mut at, mut rest) = (iova, buf);
         while !rest.is_empty() {
