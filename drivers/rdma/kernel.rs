@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Verbs for users in the kernel: connection management, storage, file systems.
 //!
-//! Their rings are coherent memory that the port makes. Locks are taken in this order, all of them with interrupts off: that of
-//! a completion queue, that of a send, receive or shared receive queue.
+//! Their rings are coherent memory that the port makes. Locks are taken in this order, all of them with interrupts
+//! off: that of a completion queue, that of a send, receive or shared receive queue.
 
 mod completion;
 mod cq;

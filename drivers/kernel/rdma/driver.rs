@@ -115,8 +115,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
         region: &UserRegion,
     ) -> Result<Self::Mr>;
 
-    /// Takes a memory region away from the hardware, before it is dropped. If this fails the region stays as it is: windows
-    /// may be bound to it.
+    /// Takes a memory region away from the hardware, before it is dropped. If this fails the region stays as it is:
+    /// windows may be bound to it.
     fn dereg_mr(mr: &Mr<Self>) -> Result;
 
     /// Changes a memory region as a whole: on success the hardware has let go of what it was before. Returns its keys.
@@ -125,8 +125,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Makes a memory window of type 2.
     fn alloc_mw(dev: &Device<Self>, pd: &Pd<Self>) -> Result<Self::Mw>;
 
-    /// Allocates `len` bytes of device memory, aligned to a power of two (`alignment` is its logarithm), and offers it to
-    /// the process ([`Context::offer`]). Returns the offset for `mmap()` too.
+    /// Allocates `len` bytes of device memory, aligned to a power of two (`alignment` is its logarithm), and offers
+    /// it to the process ([`Context::offer`]). Returns the offset for `mmap()` too.
     fn alloc_dm(
         dev: &Device<Self>,
         context: &Context<Self>,

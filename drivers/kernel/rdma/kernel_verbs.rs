@@ -9,8 +9,9 @@ use kernel::{prelude::*, sync::Arc};
 
 /// Operations of an RDMA device that users in the kernel need beside those of [`Driver`].
 ///
-/// Posting, polling and arming work in any context, hard interrupts included; the rest runs in process context and may sleep,
-/// unless it says otherwise. The core passes only objects that were made by the functions here, never those of a process.
+/// Posting, polling and arming work in any context, hard interrupts included; the rest runs in process context and
+/// may sleep, unless it says otherwise. The core passes only objects that were made by the functions here, never
+/// those of a process.
 pub trait KernelVerbs: Driver {
     /// Local key that stands for all memory, whose addresses are DMA addresses then.
     const LOCAL_DMA_LKEY: u32;
@@ -24,8 +25,8 @@ pub trait KernelVerbs: Driver {
     /// Takes completions until there are none or there is no room. Any context.
     fn poll_cq(cq: &Cq<Self>, completions: &mut Completions<'_>) -> Result;
 
-    /// Asks for one call of the completion handler at the next completion (`solicited_only`: of a solicited message or an
-    /// error). Returns whether there are completions already. Any context.
+    /// Asks for one call of the completion handler at the next completion (`solicited_only`: of a solicited message
+    /// or an error). Returns whether there are completions already. Any context.
     fn req_notify_cq(cq: &Cq<Self>, solicited_only: bool) -> bool;
 
     /// Makes a shared receive queue.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Safe abstractions for the RDMA core, in the form in which the `kernel` crate would take them.
 //!
-//! A driver implements [`Driver`] and [`KernelVerbs`] and registers a [`Device`]; the core then asks it for objects. What the driver
-//! keeps for an object lies behind the core's structure in one piece of memory: the driver returns it from
-//! `create_*`, sees it as `&Qp<Self>` and the like, and has it dropped when the core destroys the object. The core
-//! destroys objects before what they depend on, and all of them before [`Registration`] is gone.
+//! A driver implements [`Driver`] and [`KernelVerbs`] and registers a [`Device`]; the core then asks it for objects.
+//! What the driver keeps for an object lies behind the core's structure in one piece of memory: the driver returns it
+//! from `create_*`, sees it as `&Qp<Self>` and the like, and has it dropped when the core destroys the object. The
+//! core destroys objects before what they depend on, and all of them before [`Registration`] is gone.
 //!
 //! Pinned memory of user space ([`Pins`], [`Umem`]) belongs to the object that it was pinned for and is released after
 //! the driver's data is dropped, so that the hardware has let go of it by then.

@@ -154,8 +154,8 @@ impl Pins {
         self.keep(|| Umem::pin_dmabuf(dev, fd, offset, len, access))
     }
 
-    /// Refuses new rights to a region that is to keep its memory (`ib_umem_check_rereg()`): `EACCES` for writing to what
-    /// was pinned for reading.
+    /// Refuses new rights to a region that is to keep its memory (`ib_umem_check_rereg()`): `EACCES` for writing to
+    /// what was pinned for reading.
     pub(crate) fn check_rereg(&self, flags: i32, access: Access) -> Result {
         for umem in self.slots.iter().filter_map(OnceCell::get) {
             // SAFETY: The memory is pinned; the function only looks at how.

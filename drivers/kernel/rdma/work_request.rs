@@ -211,8 +211,8 @@ impl<'a, D: Driver> SendWr<'a, D> {
     }
 
     fn datagram(&self, imm: Option<u32>) -> SendOperation<'a, D> {
-        // SAFETY: Requests of a datagram queue pair are of this type, and the poster vouches for the handle, which is one
-        // of this device and so of `D`.
+        // SAFETY: Requests of a datagram queue pair are of this type, and the poster vouches for the handle, which is
+        // one of this device and so of `D`.
         unsafe {
             let wr = &*ptr::from_ref(self.wr).cast::<bindings::ib_ud_wr>();
             SendOperation::Datagram {

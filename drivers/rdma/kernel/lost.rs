@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs whose controller was reset or went away: what was posted, and what is posted from then on, completes with a
-//! flush error, so that those who wait for that (`ib_drain_qp()`) go on.
+//! Queue pairs whose controller was reset or went away: what was posted, and what is posted from then on, completes
+//! with a flush error, so that those who wait for that (`ib_drain_qp()`) go on.
 
 use super::{KernelCq, KernelQp};
 use kernel::prelude::*;

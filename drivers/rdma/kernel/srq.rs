@@ -27,8 +27,8 @@ impl KernelSrq {
 
     /// Frees the entries before the index of a completion. Any context.
     pub(super) fn completed(&self, queue_index: u32) {
-        // The controller takes entries in order, but their completions may be polled in any: an index that is older than
-        // one that was seen is refused, and frees nothing new.
+        // The controller takes entries in order, but their completions may be polled in any: an index that is older
+        // than one that was seen is refused, and frees nothing new.
         let _ = self.ring.lock().completed(queue_index);
     }
 }

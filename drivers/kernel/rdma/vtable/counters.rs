@@ -34,7 +34,8 @@ impl<D: KernelVerbs> VTable<D> {
             if port != crate::device::PORT {
                 return Err(EINVAL);
             }
-            // SAFETY: See the module above; the core holds the lock of the structure, which has as many values as it says.
+            // SAFETY: See the module above; the core holds the lock of the structure, which has as many values as it
+            // says.
             let (dev, values) = unsafe {
                 let count = usize::try_from((*stats).num_counters)?;
                 let values = (*stats).value.as_mut_slice(count);

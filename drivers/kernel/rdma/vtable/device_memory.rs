@@ -46,7 +46,8 @@ impl<D: Driver> VTable<D> {
         ib: *mut bindings::ib_dm,
         _attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        // SAFETY: This is the core's last use of the allocation, which came from `alloc_dm`; its context is still there.
+        // SAFETY: This is the core's last use of the allocation, which came from `alloc_dm`; its context is still
+        // there.
         unsafe {
             let offset = Layout::<_, Offered<D::Dm>>::data(ib).offset;
             Context::<D>::from_raw((*(*ib).uobject).context).withdraw(offset);

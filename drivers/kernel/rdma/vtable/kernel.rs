@@ -135,7 +135,8 @@ impl<D: KernelVerbs> VTable<D> {
 
     /// # Safety
     ///
-    /// `first` begins a list of requests that the user vouches for; the address of one that fails can be stored to `bad`.
+    /// `first` begins a list of requests that the user vouches for; the address of one that fails can be stored to
+    /// `bad`.
     unsafe fn post_receives(
         first: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
