@@ -46,9 +46,17 @@ def loaded(rdma, one, two):
     return a, b
 
 
+def await_fatal(program):
+    """Waits until a program is told of the loss; that its port or peers went may be told before."""
+    events = []
+    while "DEVICE_FATAL" not in events:
+        events.append(program.async_event(10))
+        assert events[-1], f"no fatal event, only {events}"
+
+
 def learn_of_loss(side):
     """A program whose device went: it is told, every verb fails, and it can end."""
-    assert side.program.async_event(10) == "DEVICE_FATAL"
+    await_fatal(side.program)
     for verb in (("pd",), ("cq",), ("device",)):
         assert side.program.fails(*verb) is not None
     side.program.end()
@@ -75,7 +83,8 @@ def writer_ends(a, lost):
     except VerbFailed as failure:
         assert lost and failure.errno
         return f"errno {failure.errno}"
-    assert status in ("RETRY_EXC_ERR", "WR_FLUSH_ERR") or lost and status == "DEVICE_FATAL", status
+    # The target's region may go before its queue pair does.
+    assert status in ("RETRY_EXC_ERR", "WR_FLUSH_ERR", "REM_ACCESS_ERR") or lost and status == "DEVICE_FATAL", status
     return status
 
 
@@ -172,7 +181,8 @@ def test_waiting_work_is_flushed(pair, fabric, rdma, saw):
     two.kill()
     found = a.poll(32, timeout=5)
     took = time.monotonic() - start
-    assert found[0]["status"] == "RETRY_EXC_ERR" and {wc["status"] for wc in found[1:]} == {"WR_FLUSH_ERR"}, found[:3]
+    assert found[0]["status"] in ("RETRY_EXC_ERR", "WR_FLUSH_ERR"), found[0]
+    assert {wc["status"] for wc in found[1:]} == {"WR_FLUSH_ERR"}, found[1:3]
     assert took < 1, f"flushed {took:.2f} s after the node's end"
     fabric.ensure(2)
     works(rdma, one, two)
@@ -197,7 +207,7 @@ def test_exclusive_namespaces(pair, rdma, saw):
         a, _ = rdma.rc(two, two)
         two.run(f"ip netns add blue && ip link set {INTERFACE} netns blue && rdma dev set {DEVICE} netns blue && "
                 f"ip -n blue link set {INTERFACE} up && ip -n blue address add {two.ip}/24 dev {INTERFACE}")
-        assert a.program.async_event(10) == "DEVICE_FATAL", "a program of the old namespace keeps the device"
+        await_fatal(a.program)
         a.program.end(kill=True)
         outsider = rdma.program(two, device=None)
         assert outsider.fails("open", DEVICE) is not None
