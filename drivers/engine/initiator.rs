@@ -2,28 +2,22 @@
 //! The initiator's half: takes descriptors off send queues, and completes them.
 
 use crate::{
-    access::{local, Purpose},
-    atomic::ATOMIC_SIZE,
     check::{Check, Refusal},
     descriptor::{Descriptor, Header},
     hal::{Memory, Platform, SlotWord},
-    node::{Node, Regions},
+    node::Node,
     qp::{QueuePair, Remote},
     request::Request,
     storage::Storage,
 };
 use nupa_proto::{
-    admin::{QpStateCode, QpType, QP_FLAG_SIGNAL_ALL},
+    admin::{QpStateCode, QpType},
     cqe::{Cqe, CqeOpcode},
     doorbell::event_quiet,
-    frame::{MAX_FRAME, MIN_FRAME},
     status::WcStatus,
-    wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE, WQE_SIGNALED, WQE_SOLICITED},
+    wqe::Opcode,
 };
 use zerocopy::little_endian::{U32, U64};
-
-/// Bit of a queue key that descriptors cannot give.
-const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// What was found at the head of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +36,7 @@ pub(crate) enum Fetched {
     Flush,
 }
 
-const fn malformed(check: Check) -> Refusal {
+pub(crate) const fn malformed(check: Check) -> Refusal {
     Refusal::new(WcStatus::LocalQpOperation, check)
 }
 
@@ -118,168 +112,9 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         }
         Ok(header)
     }
-
-    /// Turns the descriptor at the head into a request.
-    #[inline(always)]
-    fn compose<S: Storage<Pages = P>>(
-        &self,
-        platform: &impl Platform,
-        regions: &Regions<S>,
-        pushed: Option<u32>,
-        descriptor: &mut Descriptor,
-        request: &mut Request,
-    ) -> Result<(), Refusal> {
-        request.local.clear();
-        let header = match self.read_descriptor(platform, descriptor, pushed) {
-            Ok(header) => header,
-            Err(refusal) => {
-                // Where the next descriptor begins is unknown, so this one stands for all that are posted.
-                request.wr_id = descriptor.wr_id();
-                (request.opcode, request.behind) = (Opcode::Nop, self.send.posted);
-                return Err(refusal);
-            }
-        };
-        request.opcode = header.opcode;
-        request.wr_id = header.wr_id;
-        request.imm = header.imm_or_key;
-        request.behind = self.send.index.wrapping_add(u32::from(header.blocks));
-        request.signaled = header.has(WQE_SIGNALED) || self.flags & QP_FLAG_SIGNAL_ALL != 0;
-        request.solicited = header.has(WQE_SOLICITED);
-        request.inline = header.is_inline();
-        request.data_offset = header.data_offset;
-        request.datagram = self.kind == QpType::Ud;
-        self.address(descriptor, &header, request)?;
-        let purpose = match header.opcode {
-            Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Purpose::Destination,
-            _ => Purpose::Source,
-        };
-        let holder = self.holder();
-        for sge in descriptor.sges(&header) {
-            let span = local::<S>(regions, holder, sge, purpose)?;
-            let pushed = request.local.push(span);
-            pushed.map_err(|_| Refusal::new(WcStatus::LocalLength, Check::Length))?;
-        }
-        request.len = match request.inline {
-            true => header.inline_len(),
-            false => request.local.total(),
-        };
-        Ok(())
-    }
-
-    /// Checks a request that something is handed back for, so that it counts as a READ.
-    #[inline(always)]
-    fn check_result(&self, header: &Header) -> Result<(), Refusal> {
-        if header.is_inline() {
-            return Err(malformed(Check::Flags));
-        }
-        match self.max_rd_atomic {
-            0 => Err(malformed(Check::ReadLimit)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Fills in what goes to whom.
-    #[inline(always)]
-    fn address(
-        &self,
-        descriptor: &Descriptor,
-        header: &Header,
-        request: &mut Request,
-    ) -> Result<(), Refusal> {
-        match (self.kind, header.opcode) {
-            (_, Opcode::Nop) => return Ok(()),
-            (QpType::Raw, Opcode::Frame) => {
-                let node = u16::try_from(header.imm_or_key);
-                let node = node.map_err(|_| malformed(Check::Reserved))?;
-                request.target = Remote {
-                    node,
-                    qpn: 0,
-                    epoch: 0,
-                };
-                request.meta = *descriptor.meta()?;
-                return Ok(());
-            }
-            (QpType::Rc, Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw) => {
-                return match header.has_no_data() {
-                    true => Ok(()),
-                    false => Err(malformed(Check::DataCount)),
-                };
-            }
-            (QpType::Rc, Opcode::Send | Opcode::SendImm | Opcode::SendInv) => {}
-            (QpType::Rc, Opcode::Write | Opcode::WriteImm | Opcode::Read) => {
-                if header.opcode == Opcode::Read {
-                    self.check_result(header)?;
-                }
-                let segment = descriptor.remote()?;
-                (request.remote_addr, request.remote_key) =
-                    (segment.addr.get(), segment.rkey.get());
-            }
-            (QpType::Rc, Opcode::CompareSwap | Opcode::FetchAdd) => {
-                self.check_result(header)?;
-                let segment = descriptor.remote()?;
-                (request.remote_addr, request.remote_key) =
-                    (segment.addr.get(), segment.rkey.get());
-            }
-            (QpType::Rc, Opcode::AtomicWrite | Opcode::Flush) => {
-                self.check_result(header)?;
-                if !header.has_no_data() {
-                    return Err(malformed(Check::DataCount));
-                }
-                (request.remote_addr, request.remote_key) = descriptor.place(header.opcode)?;
-            }
-            (QpType::Ud, Opcode::Send | Opcode::SendImm) => {
-                let segment = descriptor.datagram()?;
-                request.target = Remote {
-                    node: segment.node.get(),
-                    qpn: segment.qpn.get(),
-                    epoch: 0,
-                };
-                request.remote_key = match segment.qkey.get() {
-                    // Privileged ones are not for the descriptor to give (InfiniBand volume 1, 10.2.5).
-                    qkey if qkey & CONTROLLED_QKEY != 0 => self.qkey,
-                    qkey => qkey,
-                };
-                return Ok(());
-            }
-            _ => return Err(malformed(Check::Opcode)),
-        }
-        request.target = self.remote.ok_or(malformed(Check::Peer))?;
-        Ok(())
-    }
 }
 
 impl Request {
-    /// Whether the length is one that the operation may have, and the node takes part in the fabric.
-    #[inline(always)]
-    fn check(&self, up: bool) -> Result<(), Refusal> {
-        if self.is_local() {
-            return Ok(());
-        }
-        if !up && !self.datagram {
-            return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
-        }
-        let fits = match self.opcode {
-            Opcode::Frame => (MIN_FRAME..=MAX_FRAME).contains(&self.len),
-            Opcode::CompareSwap | Opcode::FetchAdd => self.len == ATOMIC_SIZE,
-            _ if self.datagram => self.len <= MAX_DATAGRAM,
-            _ => self.len <= MAX_MESSAGE,
-        };
-        if fits {
-            Ok(())
-        } else {
-            Err(Refusal::new(WcStatus::LocalLength, Check::Length))
-        }
-    }
-
-    /// Whether it concerns nobody but the initiator.
-    #[inline(always)]
-    fn is_local(&self) -> bool {
-        matches!(
-            self.opcode,
-            Opcode::Nop | Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw
-        )
-    }
-
     /// Operation code of the send completion.
     #[inline(always)]
     fn cqe_opcode(&self) -> CqeOpcode {

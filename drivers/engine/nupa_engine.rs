@@ -29,6 +29,7 @@ pub mod storage;
 mod access;
 mod atomic;
 mod bind;
+mod compose;
 mod counters;
 mod cq;
 mod create;

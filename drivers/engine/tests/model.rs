@@ -56,8 +56,22 @@ enum Step {
         inline: bool,
         imm: Option<u32>,
     },
+    /// Adds to the word at an offset, which need not be aligned nor within the region; what was there goes to another.
+    FetchAdd {
+        from: usize,
+        to: usize,
+        add: u64,
+    },
     Receive(Piece),
     Serve,
+}
+
+/// The offset of a word, mostly.
+fn word() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        9 => (0..REGION / 8).prop_map(|word| word * 8),
+        1 => 0..REGION + 8,
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -68,6 +82,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..REGION, piece()).prop_map(|(from, to)| Step::Read { from, to }),
         2 => (piece(), any::<bool>(), imm())
             .prop_map(|(from, inline, imm)| Step::Send { from, inline, imm }),
+        1 => (word(), 0..REGION - 8, any::<u64>())
+            .prop_map(|(from, to, add)| Step::FetchAdd { from, to, add }),
         3 => piece().prop_map(Step::Receive),
         3 => Just(Step::Serve),
     ]
@@ -189,6 +205,15 @@ impl Model {
                         (status, outcome) = (WcStatus::RemoteInvalidRequest, WcStatus::LocalLength);
                     }
                 }
+                Step::FetchAdd { from, .. } if from % 8 != 0 => {
+                    status = WcStatus::RemoteInvalidRequest;
+                }
+                Step::FetchAdd { from, to, add } if from + 8 <= REGION => {
+                    let old: [u8; 8] = b[from..from + 8].try_into().expect("eight bytes");
+                    let new = u64::from_le_bytes(old).wrapping_add(add);
+                    b[from..from + 8].copy_from_slice(&new.to_le_bytes());
+                    a[to..to + 8].copy_from_slice(&old);
+                }
                 _ => status = WcStatus::RemoteAccess,
             }
             self.finish(0, id, status);
@@ -240,6 +265,15 @@ fn post(a: &mut End, b: &End, id: u64, step: &Step) -> bool {
         Step::Send { from, inline, imm } => {
             (Operation::Send { imm }, from, inline_fits(inline, from))
         }
+        Step::FetchAdd { from, to, add } => (
+            Operation::FetchAdd {
+                addr: at(from),
+                rkey,
+                add,
+            },
+            Piece { at: to, len: 8 },
+            false,
+        ),
         _ => return true,
     };
     let sges = a.sges(local);
@@ -274,7 +308,7 @@ fn settles_first(step: &Step, model: &Model) -> bool {
         && model
             .sends
             .iter()
-            .any(|(_, step)| matches!(step, Step::Read { .. }))
+            .any(|(_, step)| matches!(step, Step::Read { .. } | Step::FetchAdd { .. }))
 }
 
 proptest! {
