@@ -5,7 +5,7 @@ import re
 
 # A healthy node prints none of these, whatever a test does to it.
 TROUBLE = re.compile(
-    r"WARNING:|BUG:|BUG |\bOops\b|Call Trace|RIP:|refcount_t|unable to handle|general protection"
+    r"WARNING:|\bBUG\b|\bOops\b|Call Trace|RIP:|refcount_t|unable to handle|general protection"
     r"|hung_task|blocked for more than|soft lockup|hard LOCKUP|rcu.*(stall|self-detected)"
     r"|NETDEV WATCHDOG|transmit queue \d+ timed out|Kernel panic|page allocation failure"
     r"|kernel tried to execute|UBSAN|KASAN|kmemleak|scheduling while atomic|sleeping function"
