@@ -148,6 +148,24 @@ def test_unsignaled(settled, rdma, saw):
     saw("8 of 128 completed; all with sq_sig_all")
 
 
+def test_smallest_queues(settled, rdma, saw):
+    """Queues of one entry each work, for the largest requests too."""
+    a, b = rdma.rc(*settled, entries=1, sends=1, recvs=1)
+    far = b.region(100, 2, access="LOCAL_WRITE|REMOTE_WRITE|MW_BIND")
+    local, window = a.region(100, 1), b.program.window(b.pd)
+    key = b.post_send("BIND_MW", bind=[window, far, far.address, 100, "REMOTE_WRITE"])
+    b.done("BIND_MW")
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=[far.address, key])
+    a.done("RDMA_WRITE")
+    b.check(far, [[0, 1, 0, 100]])
+    for number in range(5):
+        b.post_recv([sge(far)], wr_id=number)
+        a.post_send("SEND", sges=[sge(local)], wr_id=number)
+        a.done("SEND", wr_id=number)
+        b.done("RECV", wr_id=number)
+    saw("a window, a write, five messages")
+
+
 def test_order(ends, saw):
     """Write, atomic on what was written, fenced read of the result, message: each sees what came before."""
     a, b = ends

@@ -117,11 +117,6 @@ class Program(Loops):
 
     # The process.
 
-    def enter(self, namespace):
-        """Goes into a network namespace."""
-        with open(f"/run/netns/{namespace}", "rb") as file:
-            os.setns(file.fileno(), os.CLONE_NEWNET)
-
     def become_user(self, user, locked):
         """Gives up root's rights; `locked` is how many bytes of memory the user may lock."""
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, locked))
