@@ -12,7 +12,7 @@ from verbs import Rdma
 # From what everything else relies on, to what ends the switch.
 ORDER = ["test_traffic", "test_settings", "test_topology", "test_rdma_device", "test_rdma_operations",
          "test_rdma_errors", "test_rdma_queues", "test_rdma_datagrams", "test_rdma_memory", "test_rdma_processes",
-         "test_rdma_cm", "test_rdma_conformance", "test_rdma_lifecycle", "test_lifecycle", "test_memory",
+         "test_rdma_cm", "test_rdma_storage", "test_rdma_conformance", "test_rdma_lifecycle", "test_lifecycle", "test_memory",
          "test_faults"]
 
 
