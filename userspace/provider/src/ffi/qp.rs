@@ -129,10 +129,13 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     context: *mut sys::ibv_context,
     attr: *mut sys::ibv_qp_init_attr_ex,
 ) -> *mut sys::ibv_qp {
-    const MASK: u32 = sys::IBV_QP_INIT_ATTR_PD | sys::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const MASK: u32 = sys::IBV_QP_INIT_ATTR_PD
+        | sys::IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | sys::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     // SAFETY: the program passes its attributes.
     let attr = unsafe { &mut *attr };
-    if attr.comp_mask & !MASK != 0 {
+    let flagged = attr.comp_mask & sys::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
+    if attr.comp_mask & !MASK != 0 || (flagged && attr.create_flags != 0) {
         return pointer(Err(Errno::OPNOTSUPP));
     }
     if attr.comp_mask & sys::IBV_QP_INIT_ATTR_PD == 0 {

@@ -73,7 +73,8 @@ pub(super) unsafe fn bind_segment(info: &sys::ibv_mw_bind_info) -> Result<BindSe
     })
 }
 
-/// Rights of a window for the controller; none if a window cannot have them.
+/// Rights of a window for the controller; none if a window cannot have them. Programs ask for local writes as well, as
+/// they have to for regions; a window has no local key to use them with.
 fn window_access(flags: u32) -> Option<u32> {
     const RIGHTS: [(u32, u32); 6] = [
         (sys::IBV_ACCESS_REMOTE_WRITE, ACCESS_REMOTE_WRITE),
@@ -83,7 +84,9 @@ fn window_access(flags: u32) -> Option<u32> {
         (sys::IBV_ACCESS_FLUSH_PERSISTENT, ACCESS_FLUSH_PERSISTENT),
         (sys::IBV_ACCESS_ZERO_BASED, ACCESS_ZERO_BASED),
     ];
-    let known = RIGHTS.iter().fold(0, |all, (flag, _)| all | flag);
+    let known = RIGHTS
+        .iter()
+        .fold(sys::IBV_ACCESS_LOCAL_WRITE, |all, (flag, _)| all | flag);
     let rights = RIGHTS.iter().filter(|(flag, _)| flags & flag != 0);
     (flags & !known == 0).then(|| rights.fold(0, |all, (_, right)| all | right))
 }
@@ -100,7 +103,8 @@ mod tests {
             window_access(flags),
             Some(ACCESS_REMOTE_READ | ACCESS_ZERO_BASED)
         );
-        assert_eq!(window_access(sys::IBV_ACCESS_LOCAL_WRITE), None);
+        let flags = sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_LOCAL_WRITE;
+        assert_eq!(window_access(flags), Some(ACCESS_REMOTE_WRITE));
         assert_eq!(window_access(sys::IBV_ACCESS_MW_BIND), None);
     }
 }
