@@ -58,6 +58,20 @@ impl<H: ?Sized> HandlerTable<H> {
     }
 }
 
+impl HandlerTable<dyn EventHandler> {
+    /// Number of the first object from `number` on that is of `generation` and not vital.
+    fn ordinary_from(&mut self, number: u32, generation: u32) -> Option<u32> {
+        let mut cursor = self.0.cursor_lower_bound_mut(&number)?;
+        loop {
+            let (number, entry) = cursor.current();
+            if entry.generation == generation && !entry.handler.is_vital() {
+                return Some(*number);
+            }
+            cursor = cursor.move_next()?;
+        }
+    }
+}
+
 /// Kinds of objects, apart from completion queues, whose vectors know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -111,6 +125,12 @@ impl ObjectHandlers {
         let old = self.table(kind).lock().remove(number, generation);
         // Only now, without the lock.
         drop(old);
+    }
+
+    /// The first queue pair from `number` on that is of `generation` and whose failure is no reason for a reset: those of
+    /// verbs. Any context.
+    pub(crate) fn next_pair(&self, number: u32, generation: u32) -> Option<u32> {
+        self.pairs.lock().ordinary_from(number, generation)
     }
 
     /// Tells an object's handler, if it has one; returns whether the object is vital. Any context.

@@ -19,8 +19,8 @@ use kernel::{
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
 use nupa_proto::{
-    admin::{AdminOpcode, ById, DeviceLimits},
-    ident::MAX_NODES,
+    admin::{AdminOpcode, ById, DeviceLimits, ModifyQp, QpStateCode, QP_MASK_STATE},
+    ident::{GSI_QPN, MAX_NODES},
     regs,
 };
 
@@ -355,10 +355,34 @@ impl Controller {
         self.rdma.remove();
     }
 
+    /// Takes the queue pairs of verbs programs to the error state while the controller can still tell them: they get
+    /// flush errors for all that they wait for. Sleeps.
+    pub(crate) fn fail_pairs(self: &Arc<Self>) {
+        let generation = self.admin.generation();
+        // The connection manager's is left alone: the RDMA core ends it itself.
+        let mut next = GSI_QPN.wrapping_add(1);
+        while let Some(qpn) = self.objects().next_pair(next, generation) {
+            let command = ModifyQp {
+                qpn: qpn.into(),
+                mask: QP_MASK_STATE.into(),
+                state: QpStateCode::Err.to_wire(),
+                ..ModifyQp::default()
+            };
+            match self.order(generation, AdminOpcode::ModifyQp, &command) {
+                Err(error) if [EIO, ENODEV, ETIMEDOUT].contains(&error) => return,
+                // Others: it was destroyed meanwhile.
+                _ => next = qpn.wrapping_add(1),
+            }
+        }
+    }
+
     /// Somebody else is about to reset the function, or it cannot be reached for now: stop using it. Sleeps.
-    pub(crate) fn pause(&self, reachable: bool) {
+    pub(crate) fn pause(self: &Arc<Self>, reachable: bool) {
         let _life = self.lifecycle.lock();
         let known_dead = self.state() == State::Lost;
+        if reachable && self.state() == State::Running {
+            self.fail_pairs();
+        }
         self.set_state(State::Paused);
         self.stop(reachable);
         if !known_dead {

@@ -73,6 +73,8 @@ pub struct PortInfo {
     pub link_speed_mbps: u32,
     /// Interrupt vectors for completion queues: `0..vectors`, at least one, at most one per CPU.
     pub vectors: u32,
+    /// Pairs of doorbell pages, with [`nupa_proto::doorbell::SLOTS`] queues each.
+    pub doorbell_pages: u32,
     /// Most objects of each kind and largest queues.
     pub limits: DeviceLimits,
     /// `CAP_*` of [`nupa_proto::regs`].
@@ -92,6 +94,7 @@ impl PortInfo {
             fabric_id: identity.fabric_id,
             link_speed_mbps: identity.link_speed_mbps,
             vectors,
+            doorbell_pages: identity.doorbell_pages,
             limits: DeviceLimits::default(),
             caps: identity.caps,
             firmware: [0; 3],

@@ -22,6 +22,7 @@ use nk_rdma::{
 use nupa_fabric::{Pd, Port};
 use nupa_proto::{
     admin::DeviceLimits,
+    doorbell::SLOTS,
     ident::{PCI_DEVICE_ID, PCI_REVISION, PCI_VENDOR_ID},
     regs::{CAP_FLUSH, CAP_MEM_MGT, CAP_MW},
     uabi,
@@ -114,6 +115,7 @@ impl Driver for Rdma {
         let limits = &info.limits;
         let [major, minor, patch] = info.firmware;
         let log2 = |log: u8| 1u32 << log.min(30);
+        let slots = info.doorbell_pages.saturating_mul(SLOTS.into());
         DeviceAttributes {
             firmware: u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch),
             sys_image_guid: info.guid,
@@ -123,17 +125,18 @@ impl Driver for Rdma {
             caps: device_caps(info.caps),
             page_sizes: PAGE_SIZES,
             max_mr_size: limits.max_mr_size.get(),
-            max_qp: limits.max_qp.get(),
+            // One doorbell slot for each of its two queues.
+            max_qp: limits.max_qp.get().min(slots / 2),
             max_qp_wr: max_qp_wr(limits),
             max_send_sge: MAX_SGE,
             max_recv_sge: MAX_SGE,
-            max_cq: limits.max_cq.get(),
+            max_cq: limits.max_cq.get().min(slots),
             max_cqe: log2(limits.max_log_cq),
             max_mr: limits.max_mr.get(),
             max_mw: limits.max_mr.get(),
             max_pd: limits.max_pd.get(),
             max_ah: i32::MAX as u32,
-            max_srq: limits.max_srq.get(),
+            max_srq: limits.max_srq.get().min(slots),
             max_srq_wr: log2(limits.max_log_srq),
             max_srq_sge: MAX_SGE,
             max_rd_atomic: limits.max_rd_atomic.get().into(),

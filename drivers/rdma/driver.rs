@@ -12,8 +12,18 @@ use nupa_fabric::{ListenerRegistration, Port};
 /// The driver.
 pub(crate) struct Driver;
 
+/// Flushes the queues of programs when the driver is unbound: they wait in user space, where nothing else wakes them.
+struct FlushAtEnd(Port);
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        self.0.fail_queue_pairs();
+    }
+}
+
 /// What a bound device owns; dropped in this order, so that users of the RDMA device are told of a loss while they go.
 pub(crate) struct Bound {
+    _flush: FlushAtEnd,
     _device: Registration<Rdma>,
     _listener: ListenerRegistration,
 }
@@ -46,6 +56,7 @@ impl auxiliary::Driver for Driver {
         dev_info!(adev, "{}: node {}\n", device.device().name(), info.node);
         let listener = port.listen(device.device().kernel_qps().clone())?;
         Ok(Bound {
+            _flush: FlushAtEnd(port),
             _device: device,
             _listener: listener,
         })

@@ -45,6 +45,12 @@ impl Port {
         DoorbellPage::new(self.controller.doorbells().doorbells())
     }
 
+    /// Takes all queue pairs of verbs but the connection manager's to the error state, so that programs get flush errors
+    /// for all that they wait for. To be called before their device goes.
+    pub fn fail_queue_pairs(&self) {
+        self.controller.fail_pairs();
+    }
+
     /// The controller's own memory as the CPU sees it, if it has any; regions of it are registered by addresses from
     /// [`nupa_proto::regs::DEVICE_MEMORY_BASE`] on. Does not sleep.
     pub fn device_memory(&self) -> Option<Window> {
