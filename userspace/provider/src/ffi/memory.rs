@@ -251,7 +251,7 @@ impl Slot {
 
     #[inline(always)]
     fn word(&self, word: SlotWord) -> &AtomicU32 {
-        let index = word.offset() / size_of::<u32>();
+        let index = word.offset() >> size_of::<u32>().trailing_zeros();
         // SAFETY: the words of a slot (invariant); this process accesses them only atomically.
         unsafe { self.words.add(index).as_ref() }
     }

@@ -20,6 +20,7 @@ pub(crate) fn count(work: impl FnOnce()) -> usize {
     step(work).wrapping_sub(overhead)
 }
 
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
 #[inline(never)]
 fn step(work: impl FnOnce()) -> usize {
     HANDLER.call_once(|| {

@@ -35,10 +35,8 @@ static OPCODES: [sys::ibv_wc_opcode; 256] = {
     let mut table = [sys::IBV_WC_SEND; 256];
     let mut rest = CqeOpcode::ALL;
     while let [code, behind @ ..] = rest {
-        if let Some((_, from)) = table.split_at_mut_checked(code.to_wire() as usize) {
-            if let [entry, ..] = from {
-                *entry = verbs_opcode(*code);
-            }
+        if let Some((_, [entry, ..])) = table.split_at_mut_checked(code.to_wire() as usize) {
+            *entry = verbs_opcode(*code);
         }
         rest = behind;
     }
