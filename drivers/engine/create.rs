@@ -36,7 +36,8 @@ impl<S: Storage> Node<S> {
         Ring::new::<S>(platform.memory(), list, log_entries, log_size)
     }
 
-    /// Creates an event queue; the first one gets number 0 and takes all events that are not completions.
+    /// Creates an event queue; the first one gets number 0 and takes all events but those of completion
+    /// queues.
     pub fn create_eq(
         &mut self,
         platform: &impl Platform,

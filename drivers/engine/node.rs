@@ -251,12 +251,15 @@ impl<S: Storage> Node<S> {
 
     #[cold]
     fn overflow(&mut self, platform: &impl Platform, cqn: u32) {
-        match self.completions.get_mut(cqn) {
-            Some(queue) if !queue.dead => queue.dead = true,
+        let eqn = match self.completions.get_mut(cqn) {
+            Some(queue) if !queue.dead => {
+                queue.dead = true;
+                queue.eqn
+            }
             _ => return,
-        }
+        };
         self.counters.cq_overflows.add(1);
-        self.report(platform, EventType::CqError, 0, cqn);
+        self.post_event(platform, eqn, EventType::CqError, 0, cqn);
         for qpn in 0..self.pairs.end() {
             let uses = |pair: &QueuePair<_>| pair.send.cqn == cqn || pair.recv.cqn == cqn;
             if self.pairs.get(qpn).is_some_and(uses) {

@@ -7,6 +7,10 @@
 use core::fmt;
 
 mod command;
+#[expect(
+    dead_code,
+    reason = "some of it is for queues and their handlers, which there are none of here"
+)]
 mod event;
 mod identity;
 mod patience;

@@ -90,7 +90,7 @@ fn device_caps(caps: u64) -> DeviceCaps {
 
 /// Requests of the most blocks each that a send queue has room for, or that a receive queue has: what a program may
 /// ask for without knowing which of its requests are long.
-fn max_qp_wr(limits: &DeviceLimits) -> u32 {
+pub(crate) fn max_qp_wr(limits: &DeviceLimits) -> u32 {
     let blocks = 1u32 << limits.max_log_sq.min(30);
     let entries = 1u32 << limits.max_log_rq.min(30);
     (blocks / MAX_BLOCKS as u32).min(entries)

@@ -3,7 +3,7 @@
 
 use crate::{
     context::{UserContext, Wanted},
-    device::Rdma,
+    device::{max_qp_wr, Rdma},
     kernel::{KernelQp, LateEvents},
     ring::UserRing,
     srq::stride_ok,
@@ -53,8 +53,11 @@ impl QueuePair for Qp {
 }
 
 /// Refuses sizes that no queue pair can have.
-pub(crate) fn check(capabilities: &QpCapabilities) -> Result {
-    let fits = capabilities.max_send_sge <= MAX_SGE
+pub(crate) fn check(dev: &Device<Rdma>, capabilities: &QpCapabilities) -> Result {
+    let max_wr = max_qp_wr(&dev.port().info().limits);
+    let fits = capabilities.max_send_wr <= max_wr
+        && capabilities.max_recv_wr <= max_wr
+        && capabilities.max_send_sge <= MAX_SGE
         && capabilities.max_recv_sge <= MAX_SGE
         && capabilities.max_inline_data <= MAX_INLINE as u32;
     if fits {
@@ -152,7 +155,7 @@ impl Qp {
         if init.flags != 0 {
             return Err(unsupported());
         }
-        check(&init.capabilities)?;
+        check(dev, &init.capabilities)?;
         let request: uabi::CreateQpRequest = udata.request()?;
         let rings = UserRings::pin(dev, init, pins, &request)?;
         let wanted = match init.srq {

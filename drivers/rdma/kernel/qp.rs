@@ -213,7 +213,7 @@ impl Qp {
         if init.flags != 0 {
             return Err(unsupported());
         }
-        check(&init.capabilities)?;
+        check(dev, &init.capabilities)?;
         let sizes = sizes(dev, init)?;
         let events = LateEvents::new(notifier.clone())?;
         let handler = Handler::new(Users::Kernel(events.clone()));
