@@ -131,8 +131,8 @@ impl<S: Storage> Node<S> {
         Ok(key)
     }
 
-    /// Replaces pages, domain or rights of a region that no window is bound to. Its key gets another variant, so that
-    /// nobody uses the old one by mistake; returns it.
+    /// Replaces pages, domain or rights of a region that no window is bound to. With other pages its key gets another
+    /// variant, so that nobody uses the old one by mistake. Returns its key.
     pub fn modify_mr(
         &mut self,
         platform: &impl Platform,
@@ -159,6 +159,7 @@ impl<S: Storage> Node<S> {
         let region = region.ok_or(AdminStatus::Internal)?;
         let (old_pd, old_pages) = (region.pd, region.stored_pages() as u64);
         if let Some(map) = map {
+            region.key = next_variant(key);
             region.backing = Backing::Own(map);
             (region.iova, region.len) = (to.iova.get(), to.len.get());
         }
@@ -168,7 +169,6 @@ impl<S: Storage> Node<S> {
         if set(MR_MASK_ACCESS) {
             region.access = to.access.get() | LOCAL_READ;
         }
-        region.key = next_variant(key);
         let (key, pd, pages) = (region.key, region.pd, region.stored_pages() as u64);
         self.use_domain(pd);
         self.release_domain(old_pd);

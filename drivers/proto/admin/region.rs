@@ -54,7 +54,8 @@ pub const MR_MASK_PD: u32 = 1 << 1;
 /// [`ModifyMr::mask`]: `region.access` is to be set (`IB_MR_REREG_ACCESS`).
 pub const MR_MASK_ACCESS: u32 = 1 << 2;
 
-/// Changes a memory region as a whole: a request finds it as it was or as it is. The key gets a new variant.
+/// Changes a memory region as a whole: a request finds it as it was or as it is. The key gets a new variant if the
+/// pages change.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct ModifyMr {
