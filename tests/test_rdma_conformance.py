@@ -24,6 +24,7 @@ MISSING = {
     r"(?i)resize": "completion queues that change their size",
     r"(?i)huge ?page|hugetlb": "huge pages in the node",
     r"(?i)multicast": "multicast",
+    r"mw_type1": "memory windows of type 1",
     r"(?i)import": "objects that several contexts share",
 }
 # What the device does otherwise than these tests ask for.
