@@ -141,6 +141,8 @@ fn guests_come_and_go_and_come_back() {
         drop(first);
         eventually("node 1 to go", || !switch.is_connected(1));
         assert!(switch.is_connected(3));
+        drop(third);
+        eventually("node 3 to go", || !switch.is_connected(3));
     }
 }
 

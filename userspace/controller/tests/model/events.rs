@@ -185,10 +185,15 @@ fn a_completion_queue_that_overflows_dies_with_its_queue_pairs() {
         .a
         .send_frame(&mut stage.a_qp, 1, &bytes, FrameMeta::default());
     stage.world.pass(0);
+    let own = std::iter::from_fn(|| stage.b_eq.ring.poll());
+    let overflow = (EventType::CqError.to_wire(), stage.b_qp.cq.cqn);
+    let told: Vec<_> = own
+        .map(|event| (event.event_type, event.object.get()))
+        .collect();
+    assert!(told.contains(&overflow), "on the event queue of its own");
     let kinds: Vec<_> = std::iter::from_fn(|| stage.b_async.ring.poll())
         .map(|event| (event.event_type, event.object.get()))
         .collect();
-    assert!(kinds.contains(&(EventType::CqError.to_wire(), stage.b_qp.cq.cqn)));
     assert!(kinds.contains(&(EventType::QpFatal.to_wire(), stage.b_qp.qpn)));
     // A queue that frames are spread to is in use.
     stage.b.spread(&[]).unwrap();
