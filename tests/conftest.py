@@ -4,13 +4,14 @@
 import pytest
 
 import leaks
+import reaper
 import report
 from fabric import LOGS, Fabric
 from waiting import DEBUG_KERNEL
 from verbs import Rdma
 
 # From what everything else relies on, to what ends the switch.
-ORDER = ["test_traffic", "test_settings", "test_topology", "test_rdma_device", "test_rdma_operations",
+ORDER = ["test_runner", "test_traffic", "test_settings", "test_topology", "test_rdma_device", "test_rdma_operations",
          "test_rdma_errors", "test_rdma_queues", "test_rdma_datagrams", "test_rdma_memory", "test_rdma_processes",
          "test_rdma_cm", "test_rdma_storage", "test_rdma_conformance", "test_rdma_lifecycle", "test_lifecycle", "test_memory",
          "test_faults"]
@@ -30,6 +31,7 @@ def fabric(request):
     session = Fabric(keep_logs=LOGS)
     yield session
     if request.config.getoption("--keep"):
+        reaper.release(session.run_dir)
         print(f"nodes left running; NUPA_RUN={session.run_dir}")
     else:
         session.close()

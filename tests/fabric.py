@@ -3,8 +3,10 @@
 
 import shutil
 
+import reaper
 from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, make_run_dir, stop_all
 from verbs import Agent
+from waiting import wait_until
 
 NETCHECK = "/nupa/build/bin/netcheck"
 
@@ -95,18 +97,25 @@ class Fabric:
         return {name: lines for name, lines in found.items() if lines}
 
     def close(self):
-        for agent in self.agents.values():
-            agent.close()
-        self.switch.stop()
-        stop_all(self.run_dir)
-        if self.keep_logs:
-            self.keep_logs.mkdir(parents=True, exist_ok=True)
-            for node in self.nodes.values():
-                if node.log.path.exists():
-                    shutil.copy(node.log.path, self.keep_logs)
-            if (log := self.switch.run_dir / "switch.log").exists():
-                shutil.copy(log, self.keep_logs)
+        """Ends everything; fails if something does not end."""
+        try:
+            for agent in self.agents.values():
+                agent.close()
+            self.switch.stop()
+        finally:
+            stop_all(self.run_dir)
+            self.save_logs()
+        wait_until("all processes of the fabric to be gone", lambda: not reaper.belonging(self.run_dir))
         shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def save_logs(self):
+        """Copies the nodes' consoles and the switch's log to where logs are kept."""
+        if not self.keep_logs:
+            return
+        self.keep_logs.mkdir(parents=True, exist_ok=True)
+        for log in (*(node.log.path for node in self.nodes.values()), self.run_dir / "switch.log"):
+            if log.exists():
+                shutil.copy(log, self.keep_logs)
 
 
 LOGS = TOP / "build" / "test-logs"

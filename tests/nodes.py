@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 
+import reaper
 from kernel_log import KernelLog
 from waiting import PATIENCE, wait_until
 
@@ -207,9 +208,14 @@ class Node:
 
 
 def make_run_dir(prefix):
-    """A directory for sockets and logs, in memory: a disk that is slow to take a log line would stall the guest."""
+    """A directory for sockets and logs, in memory: a disk that is slow to take a log line would stall the guest.
+
+    What runs there ends with this process, unless `reaper.release` is told otherwise.
+    """
     memory = pathlib.Path("/dev/shm")
-    return pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=memory if os.access(memory, os.W_OK) else None))
+    run_dir = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=memory if os.access(memory, os.W_OK) else None))
+    reaper.watch(run_dir)
+    return run_dir
 
 
 def stop_all(run_dir):
@@ -232,6 +238,7 @@ class Switch:
         self.process = subprocess.Popen(
             [str(program), "--dir", str(self.run_dir), "--nodes", str(self.nodes), *self.options],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=dict(os.environ, NUPA_RUN=str(self.run_dir)),
         )
         output.close()
         (self.run_dir / "switch.pid").write_text(f"{self.process.pid}\n")

@@ -21,10 +21,11 @@ check_node() {
 # running NAME: whether the process of NAME.pid in the run directory lives. A number that the
 # system gave to another process meanwhile does not count.
 running() {
-	local pid
+	local pid words=()
 	[[ -s $run_dir/$1.pid ]] || return
 	pid=$(<"$run_dir/$1.pid")
-	tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF "$run_dir"
+	mapfile -d '' -t words 2>/dev/null <"/proc/$pid/cmdline" || return
+	[[ ${words[*]} == *"$run_dir"* ]]
 }
 
 # stop_process NAME: ends the process of NAME.pid and waits until it is gone.

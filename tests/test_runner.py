@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""The tests' own way of ending: nodes and switches do not outlive those who started them."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import reaper
+from nodes import process_alive
+from waiting import wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Starts a switch and a node, each as the tests do, and says when.
+STARTER = """
+import sys
+from fabric import Fabric
+session = Fabric()
+print(session.run_dir, flush=True)
+session.switch.start()
+node = session.nodes[1]
+node.begin_start()
+print("begun", flush=True)
+node._starter.wait()
+print("runs", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("when", ["begun", "runs"])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_nothing_outlives_a_run(saw, how, when):
+    """A run that is ended by a signal leaves no process and no directory, whether its nodes run or are just starting."""
+    environment = dict(os.environ, PYTHONPATH=str(HERE), PYTHONDONTWRITEBYTECODE="1")
+    run = subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                           stderr=subprocess.DEVNULL, env=environment)
+    run_dir = pathlib.Path(run.stdout.readline().strip())
+    while run.stdout.readline().strip() != when:
+        assert run.poll() is None, "the run ended by itself"
+    there = reaper.belonging(run_dir)
+    assert there, "nothing was started"
+    run.send_signal(getattr(signal, how))
+    run.communicate(timeout=20)
+    wait_until("all that the run started to be gone", lambda: not reaper.belonging(run_dir) and not run_dir.exists())
+    assert not any(process_alive(process) for process in there)
+    saw(f"{len(there)} processes ended")
