@@ -43,14 +43,20 @@ stop_process() {
 	rm -f "$run_dir/$1.pid"
 }
 
-# node_ssh N [ARG...]: ssh into node N. The first log-in leaves a connection that later ones share,
-# because a key exchange takes most of a second under TCG.
-node_ssh() {
+# ssh_command N: sets `ssh_command` to what logs in to node N from within the root. The first log-in
+# leaves a connection that later ones share, because a key exchange takes most of a second under TCG.
+ssh_command() {
 	local node=$1
-	shift
-	"$top/scripts/in-root" ssh -p "$(<"$run_dir/node$node.port")" -i "$run_dir/node$node.guest/id_ed25519" \
+	ssh_command=(ssh -p "$(<"$run_dir/node$node.port")" -i "$run_dir/node$node.guest/id_ed25519" \
 		-o IdentitiesOnly=yes -o UserKnownHostsFile="$run_dir/node$node.guest/known_hosts" -o LogLevel=ERROR \
 		-o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -F none \
 		-o ControlPath="$run_dir/node$node.mux" -o ControlMaster=auto -o ControlPersist=yes \
-		root@127.0.0.1 "$@"
+		root@127.0.0.1)
+}
+
+# node_ssh N [ARG...]: ssh into node N.
+node_ssh() {
+	ssh_command "$1"
+	shift
+	"$top/scripts/in-root" "${ssh_command[@]}" "$@"
 }
