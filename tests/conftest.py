@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Fixtures: the fabric of the session, its nodes in their default state, and the check of their logs."""
 
+import os
+
 import pytest
 
 import leaks
@@ -10,15 +12,9 @@ from fabric import LOGS, Fabric
 from waiting import DEBUG_KERNEL
 from verbs import Rdma
 
-# From what everything else relies on, to what ends the switch.
-ORDER = ["test_runner", "test_traffic", "test_settings", "test_topology", "test_rdma_device", "test_rdma_operations",
-         "test_rdma_errors", "test_rdma_queues", "test_rdma_datagrams", "test_rdma_memory", "test_rdma_processes",
-         "test_rdma_cm", "test_rdma_storage", "test_rdma_conformance", "test_rdma_lifecycle", "test_lifecycle", "test_memory",
-         "test_faults"]
 
-
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: ORDER.index(item.module.__name__) if item.module.__name__ in ORDER else -1)
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: what a test asserts is a time that other tests must not change")
 
 
 def pytest_addoption(parser):
@@ -28,7 +24,7 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def fabric(request):
     """The switch and its nodes; nothing runs until a test asks for nodes."""
-    session = Fabric(keep_logs=LOGS)
+    session = Fabric(keep_logs=LOGS / f"lane{os.environ['NUPA_TEST_LANE']}")
     yield session
     if request.config.getoption("--keep"):
         reaper.release(session.run_dir)

@@ -52,6 +52,7 @@ def test_memory_of_idle_peers(pair, fabric, saw):
     saw(f"{max(cost, 0):.1f} KB for each of {len(peers)} peers (limit 16)")
 
 
+@pytest.mark.alone
 def test_idle_switch_sleeps(pair, fabric, saw):
     """With nodes up and nothing to do the switch uses next to no CPU."""
 

@@ -150,6 +150,7 @@ def test_link_down_under_load(pair, fabric, rdma, saw, number):
     saw(f"{result['status']}, 15 flushed; works again")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("what", ["node", "program"])
 def test_peer_dies_under_load(pair, fabric, rdma, saw, what):
     """All work of the survivor is flushed within a second."""
@@ -171,6 +172,7 @@ def test_peer_dies_under_load(pair, fabric, rdma, saw, what):
     saw(f"{result['status']} and 15 flushed, {took:.2f} s after the end")
 
 
+@pytest.mark.alone
 def test_waiting_work_is_flushed(pair, fabric, rdma, saw):
     """Messages that wait for a receiver's buffers without end do not outlive the receiver's node."""
     one, two = pair
