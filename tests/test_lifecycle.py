@@ -9,7 +9,7 @@ from waiting import DEBUG_KERNEL, wait_until
 DRIVER = "/sys/bus/pci/drivers/nupa_fabric"
 CYCLES = """
 cycle() {
-    insmod /nupa/build/modules/nupa_fabric.ko && insmod /nupa/build/modules/nupa_net.ko || return 1
+    insmod /run/nupa_fabric.ko && insmod /run/nupa_net.ko || return 1
     for i in $(seq 200); do [ -e /sys/class/net/nupanet0 ] && break; sleep 0.05; done
     ip link set nupanet0 up || return 1
     nupa-down
@@ -31,7 +31,7 @@ def back_to_work(one, two):
 
 def test_hundred_loads_and_unloads(pair, saw):
     one, two = pair
-    two.run("nupa-down")
+    two.run("nupa-down && cp /nupa/build/modules/*.ko /run")
     cycles = CYCLES.replace("COUNT", "50")
     two.run(cycles, timeout=200)
     before = memory.available(two)

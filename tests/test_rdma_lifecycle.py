@@ -66,7 +66,8 @@ def test_loads_and_unloads(pair, rdma, saw):
     one, two = pair
     works(rdma, one, two)
     rdma.kill_all()
-    cycle = f"for i in $(seq 25); do rmmod nupa_rdma && insmod {MODULE} || exit 1; done"
+    two.run(f"cp {MODULE} /run/nupa_rdma.ko")
+    cycle = "for i in $(seq 25); do rmmod nupa_rdma && insmod /run/nupa_rdma.ko || exit 1; done"
     two.run(cycle, timeout=120)
     before = memory.available(two)
     two.run(cycle, timeout=120)

@@ -2,6 +2,7 @@
 """Queues: the extended interface, events, shared receive queues, order, and very many of them."""
 
 import struct
+import time
 
 import pytest
 
@@ -222,11 +223,18 @@ def test_shared_receive_queue(settled, rdma, saw):
 
 
 def test_ten_thousand_queue_pairs(settled, rdma, saw):
-    """Made and destroyed one after the other, 100 there at a time; nothing is left and nothing gets slow."""
-    program = rdma.program(settled[0])
-    pd, cq = program.pd(), program.cq(64)
-    times = [program.churn(pd, cq, 2500, wait=120) for _ in range(4)]
-    assert times[-1] < 2 * times[0] + 1, f"slower and slower: {times}"
+    """Made and destroyed by two programs on each node, 100 there at a time in each; nothing gets slow."""
+    programs = [(program, program.pd(), program.cq(64)) for node in settled * 2 for program in [rdma.program(node)]]
+    times = []
+    for _ in range(5):
+        start = time.monotonic()
+        for program, pd, cq in programs:
+            program.begin("churn", pd, cq, 500)
+        for program, *_ in programs:
+            program.result(120)
+        times.append(time.monotonic() - start)
+    # The machine may have something else to do for a while, but not always.
+    assert min(times[-2:]) < 2 * min(times[:2]) + 1, f"slower and slower: {times}"
     saw(f"{10000 / sum(times):.0f} a second")
 
 
@@ -235,11 +243,13 @@ def test_thousand_connections(settled, rdma, saw):
     a, b = rdma.rc(*settled, entries=4096)
     count = 1000
     ends = [(side, side.program.gid()) for side in (a, b)]
-    made = {}
-    for side, _ in ends:
-        made[side] = side.program.many(side.pd, side.cq, count, wait=120)
+    for side in (a, b):
+        side.program.begin("many", side.pd, side.cq, count)
+    made = {side: side.program.result(120) for side in (a, b)}
     for (side, (index, _)), (other, (_, gid)) in (ends, ends[::-1]):
-        side.program.connect_many(made[side], made[other], gid, index, wait=120)
+        side.program.begin("connect_many", made[side], made[other], gid, index)
+    for side in (a, b):
+        side.program.result(120)
     local, far = a.region(8, 1), b.region(8 * count, 2)
     a.program.write_from_each(made[a], sge(local), remote(far), 8)
     found = a.program.poll(a.cq, count, 30, wait=60)
