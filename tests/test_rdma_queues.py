@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Queues: the extended interface, events, shared receive queues, order, and very many of them."""
 
+import errno
 import struct
 import time
 
@@ -165,6 +166,21 @@ def test_smallest_queues(settled, rdma, saw):
         a.done("SEND", wr_id=number)
         b.done("RECV", wr_id=number)
     saw("a window, a write, five messages")
+
+
+def test_sizes_are_those_that_are_granted(settled, rdma, saw):
+    """A queue takes as many receives as the program is told, asked for or not, and none beyond."""
+    program = rdma.program(settled[0])
+    pd, cq = program.pd(), program.cq(256)
+    qp, srq = program.qp(pd, cq, sends=10, recvs=10), program.srq(pd, 10)
+    program.to_init(qp)
+    sizes = program.qp_sizes(qp)
+    assert sizes["max_send_wr"] == qp.max_sends >= 10, sizes
+    for queue, granted in ((qp, sizes["max_recv_wr"]), (srq, program.srq_state(srq)["max_wr"])):
+        assert granted >= 10
+        program.post_recv(queue, count=granted)
+        assert program.fails("post_recv", queue) == errno.ENOMEM
+    saw(f"asked for 10: {sizes['max_send_wr']} sends, {sizes['max_recv_wr']} receives, {granted} shared")
 
 
 def test_order(ends, saw):

@@ -25,7 +25,7 @@ use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QpQueues, QueueRing};
 use nupa_proto::{
     admin::{self, QP_FLAG_GSI, QP_FLAG_SIGNAL_ALL},
     uabi,
-    wqe::{BLOCK_SIZE, MAX_INLINE, MAX_RECV_SGE},
+    wqe::{blocks_for, ud_blocks_for, AtomicSegment, Sge, BLOCK_SIZE, MAX_INLINE, MAX_RECV_SGE},
 };
 
 /// log2 of the bytes of a block of a send queue.
@@ -67,6 +67,34 @@ pub(crate) fn check(dev: &Device<Rdma>, capabilities: &QpCapabilities) -> Result
     }
 }
 
+/// Makes `capabilities` say what rings of these sizes hold: as many requests of the longest kind that was asked for as
+/// the blocks are enough for, and all entries, of which there are none with a shared receive queue.
+pub(crate) fn grant(
+    capabilities: &mut QpCapabilities,
+    qp_type: QpType,
+    log_send_blocks: u8,
+    log_recv_entries: Option<u8>,
+) {
+    let power = |log: u8| 1u32.checked_shl(log.into()).unwrap_or(0);
+    let blocks = blocks_each(qp_type, capabilities);
+    capabilities.max_send_wr = power(log_send_blocks).checked_div(blocks).unwrap_or(0);
+    capabilities.max_recv_wr = log_recv_entries.map_or(0, power);
+}
+
+/// Blocks that the longest request of a pair takes.
+pub(crate) fn blocks_each(qp_type: QpType, capabilities: &QpCapabilities) -> u32 {
+    let entries = capabilities.max_send_sge.min(MAX_SGE) as usize * size_of::<Sge>();
+    let data = entries.max(capabilities.max_inline_data.min(MAX_INLINE as u32) as usize);
+    let blocks = match qp_type {
+        QpType::Rc => blocks_for(data),
+        QpType::Ud | QpType::Gsi => ud_blocks_for(data),
+    };
+    blocks as u32
+}
+
+// The operands of an atomic operation and its entry fit where no entries were asked for.
+const _: () = assert!(blocks_for(size_of::<AtomicSegment>() + size_of::<Sge>()) == blocks_for(0));
+
 /// What the controller is told of a new pair; `flags` are those of [`QpParameters`] that do not follow from `init`.
 pub(crate) fn parameters<'a>(init: &'a QpInit<'_, Rdma>, flags: u8) -> QpParameters<'a> {
     let (qp_type, kind) = match init.qp_type {
@@ -104,9 +132,10 @@ impl UserRings {
     ) -> Result<Self> {
         let limits = dev.port().info().limits;
         let room = |log: u8, wanted| 1u32.checked_shl(log.into()).is_some_and(|n| n >= wanted);
-        if request.reserved != [0; 5]
-            || !room(request.log_send_blocks, init.capabilities.max_send_wr)
-        {
+        let blocks = blocks_each(init.qp_type, &init.capabilities)
+            .checked_mul(init.capabilities.max_send_wr)
+            .ok_or(EINVAL)?;
+        if request.reserved != [0; 5] || !room(request.log_send_blocks, blocks) {
             return Err(EINVAL);
         }
         let send = UserRing::pin(
@@ -141,10 +170,10 @@ impl UserRings {
 }
 
 impl Qp {
-    /// Makes one whose rings are the process's.
+    /// Makes one whose rings are the process's, and says in `init` how much they hold.
     pub(crate) fn for_user(
         dev: &Device<Rdma>,
-        init: &QpInit<'_, Rdma>,
+        init: &mut QpInit<'_, Rdma>,
         notifier: &Arc<QpNotifier>,
         pins: &Pins,
         udata: &mut Udata<'_, Rdma>,
@@ -158,6 +187,13 @@ impl Qp {
         check(dev, &init.capabilities)?;
         let request: uabi::CreateQpRequest = udata.request()?;
         let rings = UserRings::pin(dev, init, pins, &request)?;
+        let recv_entries = rings.recv.as_ref().map(|_| request.log_recv_entries);
+        grant(
+            &mut init.capabilities,
+            init.qp_type,
+            request.log_send_blocks,
+            recv_entries,
+        );
         let wanted = match init.srq {
             Some(_) => Wanted::Send,
             None => Wanted::Pair,

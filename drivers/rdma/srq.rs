@@ -36,24 +36,24 @@ impl Srq {
         &self.object
     }
 
-    /// Makes one whose ring is the process's.
+    /// Makes one whose ring is the process's, and says in `init` how much it holds.
     pub(crate) fn for_user(
         dev: &Device<Rdma>,
-        init: &SrqInit<'_, Rdma>,
+        init: &mut SrqInit<'_, Rdma>,
         notifier: &Arc<SrqNotifier>,
         pins: &Pins,
         udata: &mut Udata<'_, Rdma>,
     ) -> Result<Self> {
         let request: uabi::CreateSrqRequest = udata.request()?;
-        let attributes = init.attributes;
+        let attributes = &mut init.attributes;
         let log = request.log_entries;
-        let enough = 1u32
-            .checked_shl(log.into())
-            .is_some_and(|n| n >= attributes.max_wr);
+        let entries = 1u32.checked_shl(log.into()).ok_or(EINVAL)?;
         let fits = attributes.max_sge <= MAX_RECV_SGE as u32 && stride_ok(request.log_stride);
-        if request.reserved != [0; 6] || !enough || !fits {
+        if request.reserved != [0; 6] || entries < attributes.max_wr || !fits {
             return Err(EINVAL);
         }
+        attributes.max_wr = entries;
+        let attributes = *attributes;
         let max = dev.port().info().limits.max_log_srq;
         let stride = request.log_stride;
         let ring = UserRing::pin(dev, pins, request.ring.get(), log, stride, max)?;

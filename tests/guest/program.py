@@ -298,6 +298,10 @@ class Program(Loops):
             queue = QPEx(self.context, init)
         return self.add(queue, qpn=queue.qp_num, max_sends=init.cap.max_send_wr, max_inline=init.cap.max_inline_data)
 
+    def qp_sizes(self, qp):
+        attr, _ = self.objects[qp].query(e.IBV_QP_CAP)
+        return {name: getattr(attr.cap, name) for name in ("max_send_wr", "max_recv_wr", "max_inline_data")}
+
     def to_init(self, qp, access="LOCAL_WRITE|REMOTE_WRITE|REMOTE_READ|REMOTE_ATOMIC", qkey=0):
         attr = QPAttr(port_num=PORT)
         attr.qp_access_flags, attr.qkey = flags("ACCESS", access), qkey

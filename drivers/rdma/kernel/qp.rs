@@ -8,19 +8,17 @@ use super::{
 };
 use crate::{
     device::Rdma,
-    qp::{check, parameters, Handler, Qp, Users},
+    qp::{blocks_each, check, grant, parameters, Handler, Qp, Users},
     state::State,
 };
 use kernel::{new_mutex, prelude::*, sync::Arc};
 use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
-use nk_rdma::{error::unsupported, Device, QpHandle, QpInit, QpNotifier, QpType, RecvWrs, SendWrs};
+use nk_rdma::{error::unsupported, Device, QpHandle, QpInit, QpNotifier, RecvWrs, SendWrs};
 use nupa_fabric::{QpSizes, RecvPoster, SendPoster};
 use nupa_proto::{
     admin::{ModifyQp, QpStateCode, QP_FLAG_PRIVILEGED, QP_MASK_STATE},
     cqe::Cqe,
-    wqe::{
-        blocks_for, ud_blocks_for, AtomicSegment, RecvHeader, Sge, MAX_RECV_STRIDE, MIN_RECV_STRIDE,
-    },
+    wqe::{RecvHeader, Sge, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
 };
 
 /// Rings of a queue pair, for its posters and for those who poll its completions.
@@ -163,14 +161,7 @@ fn log2(entries: u32) -> Result<u8> {
 /// Rings that hold what is asked for, whatever its requests are. `EINVAL` if the port's are not as large.
 fn sizes(dev: &Device<Rdma>, init: &QpInit<'_, Rdma>) -> Result<QpSizes> {
     let wanted = &init.capabilities;
-    let pieces = wanted.max_send_sge as usize * size_of::<Sge>();
-    let data = pieces.max(wanted.max_inline_data as usize);
-    let blocks = match init.qp_type {
-        // An atomic operation has one piece behind its operands.
-        QpType::Rc => blocks_for(data.max(size_of::<AtomicSegment>() + size_of::<Sge>())),
-        QpType::Ud | QpType::Gsi => ud_blocks_for(data),
-    };
-    let blocks = u32::try_from(blocks)?
+    let blocks = blocks_each(init.qp_type, wanted)
         .checked_mul(wanted.max_send_wr)
         .ok_or(EINVAL)?;
     let sizes = QpSizes {
@@ -203,10 +194,10 @@ impl Drop for Qp {
 }
 
 impl Qp {
-    /// Makes one whose rings are the port's.
+    /// Makes one whose rings are the port's, and says in `init` how much they hold.
     pub(super) fn for_kernel(
         dev: &Device<Rdma>,
-        init: &QpInit<'_, Rdma>,
+        init: &mut QpInit<'_, Rdma>,
         notifier: &Arc<QpNotifier>,
         handle: QpHandle,
     ) -> Result<Self> {
@@ -215,6 +206,14 @@ impl Qp {
         }
         check(dev, &init.capabilities)?;
         let sizes = sizes(dev, init)?;
+        let recv_entries = init.srq.is_none().then_some(sizes.log_recv_entries);
+        grant(
+            &mut init.capabilities,
+            init.qp_type,
+            sizes.log_send_blocks,
+            recv_entries,
+        );
+        let init = &*init;
         let events = LateEvents::new(notifier.clone())?;
         let handler = Handler::new(Users::Kernel(events.clone()));
         let handler = Arc::new(handler, GFP_KERNEL)?;

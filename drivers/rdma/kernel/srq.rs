@@ -34,10 +34,10 @@ impl KernelSrq {
 }
 
 impl Srq {
-    /// Makes one whose ring is the port's.
+    /// Makes one whose ring is the port's, and says in `init` how much it holds.
     pub(super) fn for_kernel(
         dev: &Device<Rdma>,
-        init: &SrqInit<'_, Rdma>,
+        init: &mut SrqInit<'_, Rdma>,
         notifier: &Arc<SrqNotifier>,
     ) -> Result<Self> {
         let attributes = init.attributes;
@@ -52,6 +52,8 @@ impl Srq {
         if log_entries > dev.port().info().limits.max_log_srq {
             return Err(EINVAL);
         }
+        init.attributes.max_wr = entries;
+        let attributes = init.attributes;
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
         let log_stride = recv_stride(attributes.max_sge);
         let (object, ring) =
