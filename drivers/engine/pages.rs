@@ -74,7 +74,7 @@ impl Paging {
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
     /// Takes a page list over. The range starts `start` modulo the page size into the first page (if in pages) and is
-    /// `len` bytes long; a contiguous one lies at a multiple of `align` (a power of two).
+    /// `len` bytes long; a contiguous one lies at a multiple of `align` (a power of two), and may be empty.
     pub(crate) fn load<S: Storage<Pages = P>>(
         memory: &impl Memory,
         list: &PageList,
@@ -83,7 +83,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
         align: u64,
     ) -> Result<Self, AdminStatus> {
         let (addr, count) = (list.addr.get(), list.pages.get());
-        if list.levels > 1 || list.reserved != [0; 2] || len == 0 {
+        if list.levels > 1 || list.reserved != [0; 2] {
             return Err(AdminStatus::InvalidField);
         }
         if count == 0 {

@@ -172,6 +172,18 @@ fn a_region_may_have_64_gib_in_small_pages() {
 }
 
 #[test]
+fn a_region_may_be_empty() {
+    let mut alone = Alone::new();
+    let at = alone.host.alloc(PAGE);
+    let key = alone.create(direct(at), 0).expect("a region");
+    assert_eq!(alone.write(key, IOVA, b""), 0);
+    let (list, ..) = two_levels(&mut alone.host, 1);
+    assert_eq!(alone.create(list, 0), Err(AdminStatus::InvalidField));
+    assert_eq!(alone.write(key, IOVA, b"x"), WcStatus::RemoteAccess as u8);
+    assert_eq!(alone.host.read(at, 1), [0]);
+}
+
+#[test]
 fn malformed_lists_are_refused() {
     type Spoil = fn(&mut Host, &mut PageList);
     let cases: [(Spoil, AdminStatus); 8] = [
