@@ -3,6 +3,7 @@
 
 use crate::{
     hal::{AccessError, Memory, Platform, SlotWord},
+    held::Held,
     list::{Linked, Links},
     ring::Ring,
 };
@@ -30,6 +31,8 @@ pub(crate) struct CompletionQueue<P> {
     pub(crate) dead: bool,
     pub(crate) moderation: Moderation,
     pub(crate) links: Links,
+    /// Events that found no room.
+    pub(crate) held: Held,
 }
 
 /// Event moderation of a completion queue.
@@ -39,7 +42,7 @@ pub(crate) struct Moderation {
     pub(crate) max_count: u16,
     /// Entries since the first that an event is held back for.
     pub(crate) pending: u16,
-    /// When that event is due; in the node's list of moderated queues while there is one.
+    /// When that event, or one that found no room, is due; in the node's list of moderated queues while there is one.
     pub(crate) deadline: Option<u64>,
 }
 

@@ -8,6 +8,7 @@ use crate::{
     cq::{CompletionQueue, Moderation},
     eq::EventQueue,
     hal::Platform,
+    held::Held,
     list::Links,
     node::{Domain, Node},
     ring::Ring,
@@ -115,6 +116,7 @@ impl<S: Storage> Node<S> {
             dead: false,
             moderation: Moderation::default(),
             links: Links::default(),
+            held: Held::default(),
         };
         self.slots.claim(platform, page, slot, Owner::Consumer)?;
         let added = self.completions.insert(|_| queue);

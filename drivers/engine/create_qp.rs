@@ -3,6 +3,7 @@
 
 use crate::{
     hal::Platform,
+    held::Held,
     list::Links,
     node::Node,
     qp::{QueuePair, RecvSide, SendSide, Wait},
@@ -55,6 +56,7 @@ impl<S: Storage> Node<S> {
             max_dest_rd_atomic: rd_atomic,
             windows: 0,
             links: Links::default(),
+            held: Held::default(),
         };
         if body.sq_slot == body.rq_slot && !(pair.send.ring.is_none() && pair.has_recv()) {
             return Err(AdminStatus::InvalidField);

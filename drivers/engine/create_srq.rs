@@ -2,7 +2,7 @@
 //! Creation, change and destruction of shared receive queues.
 
 use crate::{
-    access::KeyHolder, hal::Platform, node::Node, recv_queue::RecvQueue, slots::Owner,
+    access::KeyHolder, hal::Platform, held::Held, node::Node, recv_queue::RecvQueue, slots::Owner,
     srq::SharedQueue, storage::Storage,
 };
 use nupa_proto::{
@@ -32,6 +32,7 @@ impl<S: Storage> Node<S> {
             users: 0,
             limit: 0,
             dead: false,
+            held: Held::default(),
         };
         let srqn = self
             .shared

@@ -12,6 +12,21 @@ use nupa_proto::{
 };
 use zerocopy::IntoBytes;
 
+/// Why an event was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotWritten {
+    /// The consumer is behind by all entries.
+    Full,
+    /// The ring is out of reach.
+    Unreachable,
+}
+
+impl From<AccessError> for NotWritten {
+    fn from(AccessError: AccessError) -> Self {
+        Self::Unreachable
+    }
+}
+
 /// An event queue.
 #[derive(Debug)]
 pub(crate) struct EventQueue<P> {
@@ -29,15 +44,14 @@ pub(crate) struct EventQueue<P> {
 }
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> EventQueue<P> {
-    /// Writes an event and raises the vector if the queue is armed; tells whether it was. Fails if the ring is full or
-    /// out of reach.
+    /// Writes an event and raises the vector if the queue is armed; tells whether it was.
     pub(crate) fn post(
         &mut self,
         platform: &impl Platform,
         event: &Eqe,
-    ) -> Result<bool, AccessError> {
+    ) -> Result<bool, NotWritten> {
         if !self.has_room(platform) {
-            return Err(AccessError);
+            return Err(NotWritten::Full);
         }
         let addr = self.ring.addr(self.index).ok_or(AccessError)?;
         let memory = platform.memory();
@@ -56,7 +70,8 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> EventQueue<P> {
         Ok(true)
     }
 
-    fn has_room(&mut self, platform: &impl Platform) -> bool {
+    /// Whether one more event would be written.
+    pub(crate) fn has_room(&mut self, platform: &impl Platform) -> bool {
         if self.index.wrapping_sub(self.consumed) >= self.ring.entries() {
             self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
         }

@@ -4,10 +4,11 @@
 use crate::{
     counters::Counters,
     cq::{CompletionQueue, Notice},
-    eq::EventQueue,
+    eq::{EventQueue, NotWritten},
     filter::{RxFilter, Spread},
     gid::GidTable,
-    hal::Platform,
+    hal::{Clock, Platform},
+    held::RETRY_US,
     limits::Limits,
     list::List,
     objects::Objects,
@@ -81,6 +82,10 @@ pub struct Node<S: Storage> {
     pub(crate) waiting: List,
     /// Completion queues that hold an event back.
     pub(crate) moderated: List,
+    /// When events that found no room are tried again, see [`crate::held`].
+    pub(crate) retry_at: Option<u64>,
+    /// Some of those were about the function itself.
+    pub(crate) events_lost: bool,
 }
 
 impl<S: Storage> Node<S> {
@@ -107,6 +112,8 @@ impl<S: Storage> Node<S> {
             counters: Counters::default(),
             waiting: List::default(),
             moderated: List::default(),
+            retry_at: None,
+            events_lost: false,
             config,
         }
     }
@@ -177,7 +184,7 @@ impl<S: Storage> Node<S> {
         self.report(platform, EventType::Admin, 0, 0);
     }
 
-    /// Writes an event about the function to event queue 0, if there is one.
+    /// Writes an event to event queue 0, if there is one.
     pub(crate) fn report(
         &mut self,
         platform: &impl Platform,
@@ -185,10 +192,11 @@ impl<S: Storage> Node<S> {
         node: u16,
         object: u32,
     ) {
-        self.post_event(platform, ASYNC_EQN, event, node, object);
+        self.raise(platform, ASYNC_EQN, event, node, object);
     }
 
-    fn post_event(
+    /// Writes an event to an event queue, later if there is no room.
+    pub(crate) fn raise(
         &mut self,
         platform: &impl Platform,
         eqn: u32,
@@ -207,8 +215,9 @@ impl<S: Storage> Node<S> {
         };
         match queue.post(platform, &entry) {
             Ok(raised) => self.counters.interrupts.add(u32::from(raised)),
+            Err(NotWritten::Full) => self.hold(platform, event, object),
             // An event that is lost would leave the driver waiting for ever.
-            Err(_) => self.fault = FAULT_EVENT_QUEUE,
+            Err(NotWritten::Unreachable) => self.fault = FAULT_EVENT_QUEUE,
         }
     }
 
@@ -230,22 +239,33 @@ impl<S: Storage> Node<S> {
             Ok(Notice::Fire) => self.fire(platform, cqn),
             Ok(Notice::Wait) => {
                 let wait = u64::from(queue.moderation.usecs);
-                queue.moderation.deadline = Some(platform.now_us().saturating_add(wait));
-                self.moderated.push(&mut self.completions, cqn);
+                self.fire_later(platform, cqn, wait);
             }
             Err(_) => self.overflow(platform, cqn),
         }
     }
 
-    /// Raises the event of a completion queue if it is armed and not empty.
+    /// Holds the event of a completion queue back for so many microseconds.
+    fn fire_later(&mut self, clock: &impl Clock, cqn: u32, wait: u64) {
+        if let Some(queue) = self.completions.get_mut(cqn) {
+            queue.moderation.deadline = Some(clock.now_us().saturating_add(wait));
+            self.moderated.push(&mut self.completions, cqn);
+        }
+    }
+
+    /// Raises the event of a completion queue if it is armed and not empty; while its event queue has no room, the queue
+    /// stays armed.
     pub(crate) fn fire(&mut self, platform: &impl Platform, cqn: u32) {
         self.moderated.remove(&mut self.completions, cqn);
         let Some(queue) = self.completions.get_mut(cqn) else {
             return;
         };
         let eqn = queue.eqn;
-        if queue.take_event(platform) {
-            self.post_event(platform, eqn, EventType::Completion, 0, cqn);
+        let events = self.events.get_mut(eqn);
+        if events.is_some_and(|events| !events.has_room(platform)) {
+            self.fire_later(platform, cqn, RETRY_US);
+        } else if queue.take_event(platform) {
+            self.raise(platform, eqn, EventType::Completion, 0, cqn);
         }
     }
 
@@ -259,7 +279,7 @@ impl<S: Storage> Node<S> {
             _ => return,
         };
         self.counters.cq_overflows.add(1);
-        self.post_event(platform, eqn, EventType::CqError, 0, cqn);
+        self.raise(platform, eqn, EventType::CqError, 0, cqn);
         for qpn in 0..self.pairs.end() {
             let uses = |pair: &QueuePair<_>| pair.send.cqn == cqn || pair.recv.cqn == cqn;
             if self.pairs.get(qpn).is_some_and(uses) {

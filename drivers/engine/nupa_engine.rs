@@ -43,6 +43,7 @@ mod filter;
 mod flush;
 mod gid;
 mod grh;
+mod held;
 mod initiator;
 mod list;
 mod membership;

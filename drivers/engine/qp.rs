@@ -3,6 +3,7 @@
 
 use crate::{
     access::KeyHolder,
+    held::Held,
     list::{Linked, Links},
     recv_queue::RecvQueue,
     ring::Ring,
@@ -40,6 +41,8 @@ pub(crate) struct QueuePair<P> {
     /// Memory windows that are bound to it.
     pub(crate) windows: u32,
     pub(crate) links: Links,
+    /// Events that found no room.
+    pub(crate) held: Held,
 }
 
 /// The sending half.

@@ -33,6 +33,7 @@ impl Engine {
                     continue;
                 }
                 node.raise_due_events(platform);
+                node.raise_held_events(platform);
                 next = [next, node.deadline()].into_iter().flatten().min();
             }
         }
@@ -158,7 +159,9 @@ fn wake_if<F: Fabric>(fabric: &mut F, matches: impl Fn(Wait) -> bool) {
 impl<S: Storage> Node<S> {
     #[inline]
     fn is_idle(&self) -> bool {
-        self.waiting.first().is_none() && self.moderated.first().is_none()
+        self.waiting.first().is_none()
+            && self.moderated.first().is_none()
+            && self.retry_at.is_none()
     }
 
     /// Raises the events of completion queues that were held back for long enough.
@@ -185,7 +188,7 @@ impl<S: Storage> Node<S> {
 
     /// When the next wait of this node is over.
     fn deadline(&self) -> Option<u64> {
-        let mut earliest: Option<u64> = None;
+        let mut earliest = self.retry_at;
         let mut note = |at: u64| earliest = Some(earliest.map_or(at, |earliest| earliest.min(at)));
         let mut next = self.waiting.first();
         while let Some(qpn) = next {

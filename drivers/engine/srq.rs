@@ -2,7 +2,7 @@
 //! Shared receive queues: one ring of entries for many queue pairs (InfiniBand volume 1, 10.2.9).
 
 use crate::{
-    access::KeyHolder, engine::Engine, fabric::Fabric, hal::Platform, node::Node,
+    access::KeyHolder, engine::Engine, fabric::Fabric, hal::Platform, held::Held, node::Node,
     recv_queue::RecvQueue, storage::Storage,
 };
 use nupa_proto::eqe::EventType;
@@ -19,6 +19,8 @@ pub(crate) struct SharedQueue<P> {
     pub(crate) limit: u32,
     /// Its owner's producer index was out of bounds: it hands out no more entries.
     pub(crate) dead: bool,
+    /// Events that found no room.
+    pub(crate) held: Held,
 }
 
 impl Engine {

@@ -6,8 +6,7 @@ use nupa_proto::{
     ident::UnknownValue,
 };
 
-/// log2 of the entries of an event queue. A completion queue has at most one event outstanding, a queue pair and a node
-/// a few.
+/// log2 of the entries of an event queue. Events that find no room come later.
 pub(crate) const LOG_ENTRIES: u8 = 13;
 /// As [`LOG_ENTRIES`], where the controller cannot do more.
 pub(crate) const MIN_LOG_ENTRIES: u8 = 11;
@@ -25,6 +24,8 @@ pub(crate) enum Event {
     Srq(u32, ObjectEvent),
     /// Something for process context.
     News(News),
+    /// What is for process context found no room, and is to be read anew.
+    Lost,
     /// Nothing to be done: the commands' sender looks for completions itself.
     Nothing,
 }
@@ -89,6 +90,7 @@ impl TryFrom<&Eqe> for Event {
             EventType::NodeUp => Self::News(News::NodeUp(node, object)),
             EventType::NodeDown => Self::News(News::NodeDown(node)),
             EventType::Fatal => Self::News(News::Fatal),
+            EventType::EventsLost => Self::Lost,
             EventType::Admin => Self::Nothing,
         })
     }
@@ -138,6 +140,11 @@ impl Backlog {
         self.first = self.first.wrapping_add(1) % BACKLOG;
         self.len = self.len.wrapping_sub(1);
         news
+    }
+
+    /// Notes that news were lost on their way here.
+    pub(crate) fn lose(&mut self) {
+        self.lost = true;
     }
 
     /// Whether news were lost since the last time this was asked.

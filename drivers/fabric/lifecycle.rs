@@ -191,6 +191,9 @@ impl Controller {
     /// Handles what is in the backlogs; returns whether the function is broken.
     fn handle_news(self: &Arc<Self>) -> bool {
         for vector in self.vectors() {
+            if vector.take_unfinished() && vector.run() {
+                self.wake(attention::NEWS);
+            }
             if vector.is_broken() {
                 dev_err!(
                     self.device(),

@@ -20,7 +20,7 @@ use nupa_proto::{
     eqe::EQE_SIZE,
 };
 
-/// Events that one run takes at most; more at a time are not written by a working controller.
+/// Events that one run takes at most.
 const BUDGET: u32 = 2 << LOG_ENTRIES;
 
 /// One interrupt vector.
@@ -39,6 +39,8 @@ struct Inner {
     backlog: Backlog,
     /// The queue held what no working controller writes.
     garbage: bool,
+    /// A run ended before the queue was empty, and asked for no interrupt.
+    unfinished: bool,
 }
 
 /// An event queue of the controller.
@@ -60,6 +62,7 @@ impl Vector {
                     handlers: HandlerTable::new(),
                     backlog: Backlog::new(),
                     garbage: false,
+                    unfinished: false,
                 }),
             }),
             GFP_KERNEL,
@@ -93,7 +96,7 @@ impl Vector {
     pub(crate) fn close(&self) -> Option<EventQueue> {
         let mut inner = self.inner.lock();
         inner.backlog = Backlog::new();
-        inner.garbage = false;
+        (inner.garbage, inner.unfinished) = (false, false);
         inner.queue.take()
     }
 
@@ -119,7 +122,7 @@ impl Vector {
     }
 
     /// Hands out the events that are there and asks for an interrupt when there are more. Returns whether there is
-    /// something for process context. Any context.
+    /// something for process context, such as to go on where events come in faster than they are handed out. Any context.
     pub(crate) fn run(&self) -> bool {
         let mut inner = self.inner.lock();
         let Inner {
@@ -127,6 +130,7 @@ impl Vector {
             handlers,
             backlog,
             garbage,
+            unfinished,
         } = &mut *inner
         else {
             return false;
@@ -140,6 +144,10 @@ impl Vector {
                 return news;
             };
             match Event::try_from(&eqe) {
+                Ok(Event::Lost) => {
+                    backlog.lose();
+                    news = true;
+                }
                 Ok(event) => {
                     if let Some(event) = self.tell(handlers, event) {
                         backlog.push(event);
@@ -152,7 +160,7 @@ impl Vector {
                 }
             }
         }
-        *garbage = true;
+        *unfinished = true;
         true
     }
 
@@ -178,13 +186,18 @@ impl Vector {
                 None
             }
             Event::News(news) => Some(news),
-            Event::Nothing => None,
+            Event::Lost | Event::Nothing => None,
         }
     }
 
     /// Whether the event queue held what no working controller writes.
     pub(crate) fn is_broken(&self) -> bool {
         self.inner.lock().garbage
+    }
+
+    /// Whether a run ended before the queue was empty since the last time this was asked: then another one is due.
+    pub(crate) fn take_unfinished(&self) -> bool {
+        core::mem::take(&mut self.inner.lock().unfinished)
     }
 
     /// Next of the news.

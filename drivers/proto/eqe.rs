@@ -46,6 +46,8 @@ wire_enum! {
         CommEstablished = 14,
         /// A shared receive queue (`object`) could not be read; it hands out no more entries.
         SrqFatal = 15,
+        /// Events about the function itself (admin completions, link, nodes) found no room: look at all of that anew.
+        EventsLost = 16,
     }
 }
 

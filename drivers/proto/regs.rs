@@ -98,7 +98,7 @@ pub const FAULT_NONE: u32 = 0;
 pub const FAULT_ADMIN_RING: u32 = 1;
 /// Admin producer index ran ahead by more than the ring holds.
 pub const FAULT_ADMIN_INDEX: u32 = 2;
-/// The event queue that takes node and link events overflowed or could not be written.
+/// An event queue could not be written.
 pub const FAULT_EVENT_QUEUE: u32 = 3;
 /// [`REG_DOORBELL_MEMORY`] is not aligned, or not all of it can be read and written.
 pub const FAULT_DOORBELL_MEMORY: u32 = 4;

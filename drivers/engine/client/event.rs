@@ -14,8 +14,7 @@ pub struct EventRing<M, D> {
 impl<M: QueueMemory, D: Doorbell> EventRing<M, D> {
     /// A ring of `1 << log_entries` zeroed entries in `memory` whose queue was just created; it is not armed.
     ///
-    /// An event that finds no room stops the function. A completion queue has one event outstanding at most, so one
-    /// entry per completion queue and some for the rest will do.
+    /// Events that find no room come later, so the size decides about delay only.
     pub fn new(memory: M, doorbell: D, log_entries: u8) -> Self {
         Self {
             ring: Consumer::new(memory, doorbell, log_entries),

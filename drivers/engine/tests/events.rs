@@ -172,13 +172,16 @@ fn completion_queue_overflow_stops_its_queue_pairs_only() {
 }
 
 #[test]
-fn event_queue_overflow_is_fatal() {
+fn an_event_queue_that_cannot_be_written_is_fatal() {
     let mut n = node(6);
-    for _ in 0..5 {
-        n.cq.drain();
-        n.cq.ring.arm(false);
-        n.nop(1);
-    }
+    n.eq.ring = n.host.lost_eq(&mut n.world, 1).ring;
+    let lost = n.world.node(0).object_counts()[0] as u32 - 1;
+    let cq = n.host.cq(&mut n.world, lost, 4);
+    let qp = n.host.qp(&mut n.world, QpType::Raw, &cq, 4);
+    n.host.ready(&mut n.world, &qp, None);
+    (n.cq, n.qp) = (cq, qp);
+    n.cq.ring.arm(false);
+    n.nop(1);
     assert_eq!(n.world.node(0).fault(), FAULT_EVENT_QUEUE);
     // Nothing goes on until the reset.
     assert!(!n.world.node(0).is_up());

@@ -140,6 +140,10 @@ impl Host {
 
     pub fn eq(&mut self, world: &mut World, vector: u16, log: u8) -> Eq {
         let (ring, slot) = (self.direct((EQE_SIZE as u64) << log), self.slot());
+        self.eq_in(world, vector, log, ring, slot)
+    }
+
+    fn eq_in(&mut self, world: &mut World, vector: u16, log: u8, ring: PageList, slot: u16) -> Eq {
         let body = CreateEq {
             ring,
             doorbell_slot: U16::new(slot),
@@ -154,6 +158,15 @@ impl Host {
             eqn,
             ring: EventRing::new(memory, self.machine.doorbell(0, slot), log),
         }
+    }
+
+    /// An event queue whose memory the device cannot reach.
+    pub fn lost_eq(&mut self, world: &mut World, vector: u16) -> Eq {
+        let end = self.machine.end();
+        let brk = std::mem::replace(&mut self.brk, end);
+        let (ring, slot) = (self.direct(0), self.slot());
+        self.brk = brk;
+        self.eq_in(world, vector, 2, ring, slot)
     }
 
     pub fn cq(&mut self, world: &mut World, eqn: u32, log: u8) -> Cq {

@@ -216,15 +216,23 @@ fn admin_completions_raise_an_event() {
 }
 
 #[test]
-fn an_async_queue_that_overflows_stops_the_function() {
+fn an_async_queue_that_is_full_delays_news() {
     let world = World::new(2);
     let guest = Guest::up(&world, 0);
-    guest.create_eq(2, 0).unwrap();
-    for _ in 0..5 {
+    let mut events = guest.create_eq(2, 0).unwrap();
+    for _ in 0..9 {
         guest.submit(AdminOpcode::AllocPd.to_wire(), &[]);
     }
-    assert_eq!(guest.read32(regs::REG_FAULT), regs::FAULT_EVENT_QUEUE);
-    assert_eq!(guest.status() & regs::STATUS_READY, 0);
-    guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
-    guest.enable();
+    assert_eq!(guest.read32(regs::REG_FAULT), regs::FAULT_NONE);
+    let kinds = |events: &mut Eq| -> Vec<_> {
+        std::iter::from_fn(|| events.ring.poll())
+            .map(|event| event.event_type)
+            .collect()
+    };
+    assert_eq!(kinds(&mut events), [EventType::Admin.to_wire(); 4]);
+    guest.irqs.take(0);
+    assert!(!events.ring.arm());
+    world.pass(1000);
+    assert_eq!(guest.irqs.take(0), 1);
+    assert_eq!(kinds(&mut events), [EventType::EventsLost.to_wire()]);
 }
