@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from verbs import install
+from nodes import INTERFACE
+from verbs import DEVICE, gid_of, install
 
 
 @pytest.fixture
@@ -46,6 +47,34 @@ def test_rping(equipped, saw, version):
         to = address(server, version)
         converse(server, one, f"rping -s -a {to} -V -C 50 -S 4000", f"rping -c -a {to} -V -C 50 -S 4000")
     saw("50 rounds of 4000 bytes, two nodes and loopback")
+
+
+@pytest.fixture
+def tagged(pair):
+    """Nodes with an interface each in VLAN 7 and in VLAN 8, with addresses of their own."""
+    for node in pair:
+        install(node)
+        for number in (7, 8):
+            name = f"{INTERFACE}.{number}"
+            node.run(f"ip link add link {INTERFACE} name {name} type vlan id {number} && ip link set {name} up && "
+                     f"ip addr add 10.77.{number}.{node.number}/24 dev {name} && "
+                     f"ip addr add fd77:{number}::{node.number}/64 dev {name} nodad")
+    yield pair
+    for node in pair:
+        node.run(f"ip link del {INTERFACE}.7; ip link del {INTERFACE}.8", check=False)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_rping_in_vlans(tagged, saw, version):
+    """Over the interfaces of two VLANs, whose addresses the device has as GIDs in these VLANs."""
+    one, two = tagged
+    gids = f"/sys/class/infiniband/{DEVICE}/ports/1"
+    for number in (7, 8):
+        to = f"10.77.{number}.{two.number}" if version == 4 else f"fd77:{number}::{two.number}"
+        index = two.run(f"grep -l '^{gid_of(to)}$' {gids}/gids/*").out.split()[0].rpartition("/")[2]
+        assert two.read(f"{gids}/gid_attrs/ndevs/{index}") == f"{INTERFACE}.{number}"
+        converse(two, one, f"rping -s -a {to} -V -C 50 -S 4000", f"rping -c -a {to} -V -C 50 -S 4000")
+    saw("50 rounds of 4000 bytes in each of two VLANs")
 
 
 @pytest.mark.parametrize("version", [4, 6])

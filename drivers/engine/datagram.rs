@@ -18,11 +18,11 @@ use crate::{
 };
 use nupa_proto::{
     admin::QpType,
-    cqe::{Cqe, CQE_GRH, CQE_IPV4},
+    cqe::{Cqe, CQE_GRH, CQE_IPV4, CQE_VLAN},
     ident::GRH_SIZE,
     status::WcStatus,
 };
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U16, U32};
 
 impl Engine {
     /// Carries out the request at hand, a datagram.
@@ -69,7 +69,7 @@ impl Engine {
         };
         match moved {
             Ok(()) => {
-                node.datagram_arrived(platform, &self.request, landing, grh.ipv4);
+                node.datagram_arrived(platform, &self.request, landing, grh);
                 Outcome::Done
             }
             Err(fault) => {
@@ -113,14 +113,17 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         landing: &Landing,
-        ipv4: bool,
+        grh: &Grh,
     ) {
         self.counters.rx_messages.add(1);
         self.counters.rx_message_bytes.add(request.len);
         let entry = request.arrival();
+        let flag = |set: bool, flag| if set { flag } else { 0 };
+        let flags = CQE_GRH | flag(grh.ipv4, CQE_IPV4) | flag(grh.vlan_id.is_some(), CQE_VLAN);
         let entry = Cqe {
             byte_len: U32::new(request.len.saturating_add(GRH_SIZE)),
-            flags: entry.flags | CQE_GRH | if ipv4 { CQE_IPV4 } else { 0 },
+            flags: entry.flags | flags,
+            vlan_id: U16::new(grh.vlan_id.unwrap_or(0)),
             ..entry
         };
         if let Some(received) = landing.received {

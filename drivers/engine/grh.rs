@@ -3,7 +3,7 @@
 //! either an IPv6 header or, in the last 20 bytes of the 40, an IPv4 header (InfiniBand volume 1, annex A17;
 //! `union rdma_network_hdr` of include/rdma/ib_verbs.h).
 
-use crate::gid::Gid;
+use crate::gid::{Address, Gid};
 use nupa_proto::{ident::GRH_SIZE, wqe::GrhSegment};
 
 /// Bytes of the header.
@@ -25,20 +25,25 @@ pub(crate) struct Grh {
     pub(crate) bytes: [u8; SIZE],
     /// It is that of IPv4.
     pub(crate) ipv4: bool,
+    /// VLAN that the datagram is sent in.
+    pub(crate) vlan_id: Option<u16>,
 }
 
 impl Grh {
     /// The header of a datagram of `len` bytes.
-    pub(crate) fn new(source: &Gid, segment: &GrhSegment, len: u32) -> Self {
+    pub(crate) fn new(source: &Address, segment: &GrhSegment, len: u32) -> Self {
         let payload = len.next_multiple_of(4).saturating_add(TRANSPORT_SIZE);
-        match source.strip_prefix(&IPV4_MAPPED) {
+        let Address { gid, vlan_id } = *source;
+        match gid.strip_prefix(&IPV4_MAPPED) {
             Some(&[a, b, c, d]) => Self {
                 bytes: ipv4([a, b, c, d], segment, payload),
                 ipv4: true,
+                vlan_id,
             },
             _ => Self {
-                bytes: ipv6(source, segment, payload),
+                bytes: ipv6(&gid, segment, payload),
                 ipv4: false,
+                vlan_id,
             },
         }
     }
@@ -114,10 +119,14 @@ mod tests {
         }
     }
 
+    fn address(gid: Gid) -> Address {
+        Address { gid, vlan_id: None }
+    }
+
     #[test]
     fn ipv6_header_is_that_of_rfc_8200() {
         let (source, to) = ([0x20; 16], [0xfe; 16]);
-        let grh = Grh::new(&source, &segment(to), 5);
+        let grh = Grh::new(&address(source), &segment(to), 5);
         assert!(!grh.ipv4);
         assert_eq!(grh.bytes[..8], [0x6b, 0x81, 0x23, 0x45, 0, 40, 17, 64]);
         assert_eq!(
@@ -134,7 +143,7 @@ mod tests {
             gid[12..].copy_from_slice(&[10, 78, 0, last]);
             gid
         };
-        let grh = Grh::new(&mapped(1), &segment(mapped(2)), 4);
+        let grh = Grh::new(&address(mapped(1)), &segment(mapped(2)), 4);
         assert!(grh.ipv4);
         let (zeroes, header) = grh.bytes.split_at(20);
         assert_eq!(zeroes, [0; 20]);

@@ -60,6 +60,8 @@ pub const CQE_GRH: u8 = 1 << 2;
 pub const CQE_SOLICITED: u8 = 1 << 3;
 /// The GRH is an IPv4 header in its last 20 bytes (RoCE v2 over IPv4); without this flag it is that of IPv6.
 pub const CQE_IPV4: u8 = 1 << 4;
+/// The datagram was sent in the VLAN of `vlan_id`.
+pub const CQE_VLAN: u8 = 1 << 5;
 
 /// One completion.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -90,8 +92,10 @@ pub struct Cqe {
     pub src_node: U16,
     /// Receive entries that the message fills, in ring order (frames: one or more; else one).
     pub buffers: U16,
+    /// VLAN id that the datagram was sent with, with `CQE_VLAN`; else 0.
+    pub vlan_id: U16,
     /// Zero.
-    pub reserved0: U32,
+    pub reserved0: U16,
     /// Offload state of a frame.
     pub frame: FrameMeta,
     /// Zero.

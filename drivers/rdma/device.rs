@@ -161,12 +161,12 @@ impl Driver for Rdma {
     }
 
     fn add_gid(dev: &Device<Self>, gid: &GidAttributes) -> Result {
-        dev.port.set_gid(gid.index.into(), Some(gid.gid))
+        dev.port.set_gid(gid.index.into(), gid.gid, gid.vlan_id)
     }
 
     fn del_gid(dev: &Device<Self>, gid: &GidAttributes) {
         // A controller that was lost has none.
-        let _ = dev.port.set_gid(gid.index.into(), None);
+        let _ = dev.port.clear_gid(gid.index.into());
     }
 
     fn alloc_context(dev: &Device<Self>, udata: &mut Udata<'_, Self>) -> Result<UserContext> {

@@ -10,10 +10,13 @@
 
 mod rig;
 
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::{
+    client::{Data, Operation, SendRequest},
+    Fabric,
+};
 use nupa_proto::{
     admin::*,
-    cqe::{CqeOpcode, CQE_GRH, CQE_IMM, CQE_IPV4},
+    cqe::{CqeOpcode, CQE_GRH, CQE_IMM, CQE_IPV4, CQE_VLAN},
     ident::{GSI_QKEY, GSI_QPN},
     status::{AdminStatus, WcStatus},
     wqe::{DatagramSegment, GrhSegment, Sge, MAX_DATAGRAM, MAX_INLINE, WQE_SIGNALED},
@@ -315,4 +318,54 @@ fn a_node_reaches_itself() {
     world.pump();
     assert_eq!(a.statuses(), [OK, OK]);
     assert_eq!(&a.host.read(a.mr.addr + 15 * 4096 + 40, 8), b"loopback");
+}
+
+#[test]
+fn the_receiver_is_told_the_vlan_of_the_source() {
+    let (mut world, mut a, mut b) = pair();
+    a.host.gid_in(&mut world, 1, ipv4(9), Some(7));
+    a.host.gid_in(&mut world, 2, [0xfd; 16], Some(0));
+    let address = to(&b, QKEY);
+    for (wr_id, sgid_index) in [(0, 1), (1, 2), (2, 3)] {
+        b.post_receive(wr_id, &[b.mr.sge(0, 100)]);
+        a.post(address, grh(sgid_index), None, Data::Inline(b"x"));
+    }
+    world.pump();
+    let got: Vec<_> =
+        b.cq.drain()
+            .iter()
+            .map(|cqe| (cqe.flags & (CQE_VLAN | CQE_IPV4), cqe.vlan_id.get()))
+            .collect();
+    assert_eq!(
+        got,
+        [(CQE_VLAN | CQE_IPV4, 7), (CQE_VLAN, 0), (CQE_IPV4, 0)]
+    );
+}
+
+#[test]
+fn malformed_addresses_are_refused() {
+    let mut world = World::new(1);
+    let all = GID_VALID | GID_VLAN;
+    let cases = [
+        (all, MAX_VLAN_ID, 255, true),
+        (all, MAX_VLAN_ID + 1, 0, false),
+        (all, 0, 256, false),
+        (GID_VALID, 1, 0, false),
+        (GID_VLAN, 1, 0, false),
+        (GID_VALID | 4, 0, 0, false),
+        (0, 0, 0, false),
+    ];
+    for (flags, vlan_id, index, good) in cases {
+        let body = SetGid {
+            gid: ipv4(1),
+            index: U32::new(index),
+            flags: U16::new(flags),
+            vlan_id: U16::new(vlan_id),
+        };
+        let (node, _) = world.nodes.node_mut(0).expect("exists");
+        let set = node
+            .set_gid(&body)
+            .map_err(|status| assert_eq!(status, AdminStatus::InvalidField));
+        assert_eq!(set.is_ok(), good, "{body:?}");
+    }
 }

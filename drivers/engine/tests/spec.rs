@@ -94,6 +94,7 @@ fn layouts_are_those_of_the_specification() {
             src_qpn,
             src_node,
             buffers,
+            vlan_id,
             reserved0,
             frame,
             reserved1,
@@ -209,7 +210,12 @@ fn layouts_are_those_of_the_specification() {
         }),
         layout!(ModifySrq { srqn, limit }),
         layout!(SrqState { limit, index }),
-        layout!(SetGid { gid, index, flags }),
+        layout!(SetGid {
+            gid,
+            index,
+            flags,
+            vlan_id
+        }),
         layout!(GrhSegment {
             dgid,
             flow_label,

@@ -26,7 +26,9 @@ pub use self::{
 use super::{CqControl, CqHandler, EventHandler, Port};
 use crate::doorbell::{DoorbellPage, DoorbellSlot, Window};
 use kernel::{prelude::*, sync::Arc};
-use nupa_proto::admin::{AdminOpcode, AllocKey, CreateMr, KeyKind, PageList, SetGid, GID_VALID};
+use nupa_proto::admin::{
+    AdminOpcode, AllocKey, CreateMr, KeyKind, PageList, SetGid, GID_VALID, GID_VLAN,
+};
 
 /// Memory of a queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -156,16 +158,28 @@ impl Port {
         PageTable::new(self.controller.bound(), count)
     }
 
-    /// Sets entry `index` of the GID table, or clears it.
-    pub fn set_gid(&self, index: u32, gid: Option<[u8; 16]>) -> Result {
-        let command = SetGid {
-            gid: gid.unwrap_or_default(),
+    /// Makes entry `index` of the GID table an address, perhaps one in a VLAN.
+    pub fn set_gid(&self, index: u32, gid: [u8; 16], vlan_id: Option<u16>) -> Result {
+        self.change_gid(&SetGid {
+            gid,
             index: index.into(),
-            flags: if gid.is_some() { GID_VALID } else { 0 }.into(),
-        };
+            flags: (GID_VALID | vlan_id.map_or(0, |_| GID_VLAN)).into(),
+            vlan_id: vlan_id.unwrap_or(0).into(),
+        })
+    }
+
+    /// Clears entry `index` of the GID table.
+    pub fn clear_gid(&self, index: u32) -> Result {
+        self.change_gid(&SetGid {
+            index: index.into(),
+            ..SetGid::default()
+        })
+    }
+
+    fn change_gid(&self, command: &SetGid) -> Result {
         let generation = self.controller.running()?;
         self.controller
-            .order(generation, AdminOpcode::SetGid, &command)
+            .order(generation, AdminOpcode::SetGid, command)
     }
 
     /// Epoch of a node, this one included. `EHOSTDOWN` if it is not there.

@@ -10,14 +10,25 @@ pub struct GidAttributes {
     pub gid: [u8; 16],
     /// Its index.
     pub index: u16,
+    /// VLAN of the interface that has the address.
+    pub vlan_id: Option<u16>,
 }
+
+/// VLAN id that stands for none (`rdma_read_gid_l2_fields()`).
+const NO_VLAN: u16 = 0xffff;
 
 impl GidAttributes {
     pub(crate) fn from_raw(attr: &bindings::ib_gid_attr) -> Self {
+        let mut vlan_id = NO_VLAN;
+        // SAFETY: The core passed the entry to a callback, and the address of a MAC address may be null. This fails for
+        // one whose interface has gone, which leaves no VLAN.
+        let _ =
+            unsafe { bindings::rdma_read_gid_l2_fields(attr, &mut vlan_id, core::ptr::null_mut()) };
         Self {
             // SAFETY: All variants of the union are 16 bytes without meaning of their own.
             gid: unsafe { attr.gid.raw },
             index: attr.index,
+            vlan_id: Some(vlan_id).filter(|id| *id != NO_VLAN),
         }
     }
 }

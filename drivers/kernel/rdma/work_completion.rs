@@ -73,6 +73,8 @@ pub struct WorkCompletion {
     pub src_qpn: u32,
     /// What a datagram begins with.
     pub header: Option<NetworkHeader>,
+    /// VLAN that a datagram was sent in.
+    pub vlan_id: Option<u16>,
 }
 
 impl WorkCompletion {
@@ -102,6 +104,10 @@ impl WorkCompletion {
             wc.network_hdr_type = kind as u8;
             flags |=
                 bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
+        }
+        if let Some(vlan_id) = self.vlan_id {
+            wc.vlan_id = vlan_id;
+            flags |= bindings::ib_wc_flags_IB_WC_WITH_VLAN;
         }
         wc.wc_flags = flags as i32;
     }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the node receives and sends as: addresses, spreading, GIDs.
 
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// [`SetGid::flags`]: the entry is in use; without, it is cleared.
-pub const GID_VALID: u32 = 1 << 0;
+pub const GID_VALID: u16 = 1 << 0;
+/// [`SetGid::flags`]: the address is one in a VLAN.
+pub const GID_VLAN: u16 = 1 << 1;
+/// Largest VLAN id.
+pub const MAX_VLAN_ID: u16 = 4095;
 
 /// Sets an entry of the GID table, which source addresses of datagrams are taken from.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -15,8 +19,10 @@ pub struct SetGid {
     pub gid: [u8; 16],
     /// Entry, below [`super::DeviceLimits::max_gids`].
     pub index: U32,
-    /// `GID_VALID` or 0.
-    pub flags: U32,
+    /// `GID_*`, or 0 to clear the entry.
+    pub flags: U16,
+    /// VLAN id, with `GID_VLAN`; else 0.
+    pub vlan_id: U16,
 }
 assert_size!(SetGid, 24);
 

@@ -2,7 +2,7 @@
 //! Completions as the RDMA core has them.
 
 use nk_rdma::{NetworkHeader, WcOpcode, WorkCompletion};
-use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED, CQE_IPV4};
+use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED, CQE_IPV4, CQE_VLAN};
 
 /// Bit of the receive side's opcodes.
 const RECV: u8 = CqeOpcode::Recv.to_wire();
@@ -31,6 +31,7 @@ pub(super) fn translate(cqe: &Cqe) -> WorkCompletion {
         invalidated: has(CQE_INVALIDATED).then_some(value),
         src_qpn: cqe.src_qpn.get(),
         header: has(CQE_GRH).then_some(header),
+        vlan_id: has(CQE_VLAN).then_some(cqe.vlan_id.get()),
     }
 }
 

@@ -19,6 +19,7 @@ fn flushed(id: u64, opcode: WcOpcode) -> WorkCompletion {
         invalidated: None,
         src_qpn: 0,
         header: None,
+        vlan_id: None,
     }
 }
 

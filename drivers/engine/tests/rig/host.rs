@@ -373,10 +373,16 @@ impl Host {
 
     /// Sets an entry of the GID table.
     pub fn gid(&self, world: &mut World, index: u32, gid: [u8; 16]) {
+        self.gid_in(world, index, gid, None);
+    }
+
+    /// Sets an entry of the GID table, perhaps to one in a VLAN.
+    pub fn gid_in(&self, world: &mut World, index: u32, gid: [u8; 16], vlan_id: Option<u16>) {
         let body = SetGid {
             gid,
             index: U32::new(index),
-            flags: U32::new(GID_VALID),
+            flags: U16::new(GID_VALID | vlan_id.map_or(0, |_| GID_VLAN)),
+            vlan_id: U16::new(vlan_id.unwrap_or(0)),
         };
         let (node, _) = world.nodes.node_mut(self.id).expect("node exists");
         node.set_gid(&body).expect("entry");

@@ -128,6 +128,7 @@ fn good_verbs_command(opcode: AdminOpcode, objects: &Objects) -> Vec<u8> {
             gid: [9; 16],
             index: 1.into(),
             flags: GID_VALID.into(),
+            ..SetGid::default()
         }),
         _ => bytes(ById {
             id: match opcode {

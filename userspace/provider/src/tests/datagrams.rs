@@ -21,6 +21,7 @@ fn set_gid(node: &Node) {
         gid: gid(node.guest.node as u8),
         index: 0.into(),
         flags: GID_VALID.into(),
+        ..SetGid::default()
     };
     node.guest
         .command::<_, [u8; 0]>(AdminOpcode::SetGid, &command)
