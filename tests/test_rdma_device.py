@@ -90,6 +90,30 @@ def test_parent_is_the_controller(equipped, saw):
     saw(parent.rpartition("/")[2])
 
 
+def test_details_of_resources(settled, rdma, saw):
+    """`rdma resource show -dd` tells sizes as they were granted, and how far the controller has come."""
+    one, two = settled
+    a, b = rdma.rc(one, two, sends=100, recvs=100)
+    local, far = a.region(10000, 1), b.region(10000, 2)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far), count=5)
+    a.poll(5)
+
+    def details(kind, **wanted):
+        """The driver's part of those entries that have these values."""
+        listed = one.run(f"rdma -dd -j resource show {kind}").json()
+        found = [entry for entry in listed if all(entry.get(name) == value for name, value in wanted.items())]
+        return [{name.removeprefix("drv_"): value for name, value in entry.items() if name.startswith("drv_")}
+                for entry in found]
+
+    (qp,) = details("qp", ifname=DEVICE, lqpn=a.qp.qpn)
+    assert qp == {"sq_requests": a.qp.max_sends, "sq_sges": 1, "inline_bytes": 0, "rq_requests": 128, "rq_sges": 1,
+                  "sq_index": 5, "rq_index": 0}
+    assert {"ring_entries": 512, "vector": 0} in details("cq", ifname=DEVICE, comm="python3")
+    (mr,) = details("mr", ifname=DEVICE, mrlen=10000)
+    assert set(mr) == {"pages", "page_shift"}
+    saw(", ".join(f"{name} {qp[name]}" for name in ("sq_requests", "rq_requests", "sq_index")))
+
+
 def counters(node):
     """Counters of the port, as `rdma statistic` shows them."""
     (found,) = node.run(f"rdma -j statistic show link {DEVICE}/1").json()

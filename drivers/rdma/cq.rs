@@ -19,6 +19,10 @@ const LOG_ENTRY: u8 = CQE_SIZE.trailing_zeros() as u8;
 pub(crate) struct Cq {
     pub(crate) control: CqControl,
     pub(crate) entries: u32,
+    /// Entries of the ring.
+    pub(crate) ring_entries: u32,
+    /// Completion vector.
+    pub(crate) vector: u32,
     /// One that the kernel polls.
     pub(crate) kernel: Option<Arc<KernelCq>>,
 }
@@ -46,10 +50,8 @@ impl Cq {
         let request: uabi::CreateCqRequest = udata.request()?;
         let port = dev.port();
         let log = request.log_entries;
-        let enough = 1u32
-            .checked_shl(log.into())
-            .is_some_and(|n| n >= init.entries);
-        if request.reserved != [0; 7] || !enough {
+        let ring_entries = 1u32.checked_shl(log.into()).ok_or(EINVAL)?;
+        if request.reserved != [0; 7] || ring_entries < init.entries {
             return Err(EINVAL);
         }
         let max = port.info().limits.max_log_cq;
@@ -66,6 +68,8 @@ impl Cq {
         Ok(Self {
             control,
             entries: init.entries,
+            ring_entries,
+            vector: init.vector,
             kernel: None,
         })
     }

@@ -14,10 +14,10 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{
-    Access, AhAttributes, Context, CqInit, CqNotifier, Device, DeviceAttributes, DeviceCaps,
-    Driver, GidAttributes, Keys, Pins, PortAttributes, PortSpeed, QpAttributes, QpCapabilities,
-    QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit, SrqNotifier, Udata, Umem,
-    UserRegion,
+    Access, AhAttributes, Context, CqInit, CqNotifier, Details, Device, DeviceAttributes,
+    DeviceCaps, Driver, GidAttributes, Keys, Pins, PortAttributes, PortSpeed, QpAttributes,
+    QpCapabilities, QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit, SrqNotifier, Udata,
+    Umem, UserRegion,
 };
 use nupa_fabric::{Pd, Port};
 use nupa_proto::{
@@ -279,6 +279,18 @@ impl Driver for Rdma {
         udata: &mut Udata<'_, Self>,
     ) -> Result<Ah> {
         Ah::for_user(address, udata)
+    }
+
+    fn describe_qp(qp: &nk_rdma::Qp<Self>, details: &mut Details) -> Result {
+        qp.describe(details)
+    }
+
+    fn describe_cq(cq: &nk_rdma::Cq<Self>, details: &mut Details) -> Result {
+        cq.describe(details)
+    }
+
+    fn describe_mr(mr: &nk_rdma::Mr<Self>, details: &mut Details) -> Result {
+        mr.describe(details)
     }
 
     fn query_ah(ah: &nk_rdma::Ah<Self>) -> AhAttributes {

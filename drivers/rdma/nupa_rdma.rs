@@ -20,6 +20,7 @@ mod address;
 mod context;
 mod counters;
 mod cq;
+mod details;
 mod device;
 mod device_memory;
 mod driver;

@@ -2,11 +2,17 @@
 //! Memory regions and memory windows.
 
 use crate::{access::region_rights, device::Rdma, kernel::FastRegion, ring::page_array};
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
 use nk_rdma::{Device, Keys, MemoryKeys, Pd, Rereg, Umem, UserRegion};
 use nupa_fabric::{Mr, Port};
 use nupa_proto::{
-    admin::{CreateMr, KeyKind, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD},
+    admin::{CreateMr, KeyKind, PageList, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD},
     ident::DMA_LKEY,
 };
 
@@ -17,6 +23,30 @@ pub(crate) struct Region {
     pub(crate) object: Option<Arc<Mr>>,
     /// What fast registration needs.
     pub(crate) fast: Option<FastRegion>,
+    /// How many pages the controller was told of, and log2 of their size; for people.
+    pub(crate) layout: Layout,
+}
+
+/// Pages of a region.
+pub(crate) struct Layout {
+    pages: Atomic<u32>,
+    shift: Atomic<u32>,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            pages: Atomic::new(0),
+            shift: Atomic::new(0),
+        }
+    }
+}
+
+impl Layout {
+    fn set(&self, list: &PageList) {
+        self.pages.store(list.pages.get(), Relaxed);
+        self.shift.store(list.page_shift.into(), Relaxed);
+    }
 }
 
 impl MemoryKeys for Region {
@@ -61,11 +91,20 @@ impl Region {
 
     /// Registers what `parameters` say; its field `pd` is filled in below.
     pub(crate) fn create(dev: &Device<Rdma>, pd: &Pd<Rdma>, parameters: &CreateMr) -> Result<Self> {
+        let layout = Layout::default();
+        layout.set(&parameters.pages);
         Ok(Self {
             port: dev.port().clone(),
             object: Some(dev.port().create_mr(pd, parameters)?),
             fast: None,
+            layout,
         })
+    }
+
+    /// Pages that the controller was told of, and log2 of their size; zeroes if there is no list of them.
+    pub(crate) fn layout(&self) -> (u32, u32) {
+        let Layout { pages, shift } = &self.layout;
+        (pages.load(Relaxed), shift.load(Relaxed))
     }
 
     /// Takes it away from the controller. `EBUSY` if windows are bound to it.
@@ -94,7 +133,11 @@ impl Region {
         }
         let pd = changes.pd.map(|pd| &**pd);
         let object = self.object.as_ref().ok_or(EINVAL)?;
-        object.modify(mask, pd, &parameters).map(keys)
+        let key = object.modify(mask, pd, &parameters)?;
+        if changes.memory.is_some() {
+            self.layout.set(&parameters.pages);
+        }
+        Ok(keys(key))
     }
 }
 

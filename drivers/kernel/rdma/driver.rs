@@ -2,9 +2,9 @@
 //! What a driver of an RDMA device implements.
 
 use crate::{
-    Access, AhAttributes, Context, CqInit, CqNotifier, Device, DeviceAttributes, Dm, GidAttributes,
-    Mr, Pd, Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier, Srq, SrqAttributes,
-    SrqInit, SrqNotifier, Udata, Umem,
+    Access, AhAttributes, Context, CqInit, CqNotifier, Details, Device, DeviceAttributes, Dm,
+    GidAttributes, Mr, Pd, Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier, Srq,
+    SrqAttributes, SrqInit, SrqNotifier, Udata, Umem,
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -197,6 +197,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
         address: &AhAttributes,
         udata: &mut Udata<'_, Self>,
     ) -> Result<Self::Ah>;
+
+    /// Details of a queue pair for those who list resources.
+    fn describe_qp(qp: &Qp<Self>, details: &mut Details) -> Result;
+
+    /// Details of a completion queue for those who list resources.
+    fn describe_cq(cq: &crate::Cq<Self>, details: &mut Details) -> Result;
+
+    /// Details of a memory region for those who list resources.
+    fn describe_mr(mr: &Mr<Self>, details: &mut Details) -> Result;
 
     /// The address in a handle. Any context.
     fn query_ah(ah: &crate::Ah<Self>) -> AhAttributes;

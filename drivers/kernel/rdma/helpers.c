@@ -3,8 +3,10 @@
 
 #include <linux/mm.h>
 #include <linux/rtnetlink.h>
+#include <net/netlink.h>
 #include <rdma/uverbs_ioctl.h>
 #include <rdma/uverbs_std_types.h>
+#include <uapi/rdma/rdma_netlink.h>
 
 #define UVERBS_MODULE_NAME nk_rdma
 #include <rdma/uverbs_named_ioctl.h>
@@ -123,6 +125,21 @@ int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset)
 {
 	return uverbs_copy_to(attrs, NK_RDMA_ATTR_DM_MMAP_OFFSET, &offset, sizeof(offset));
+}
+
+/* Details of resources */
+
+struct nlattr *nk_rdma_details_start(struct sk_buff *message)
+{
+	return nla_nest_start(message, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void nk_rdma_details_end(struct sk_buff *message, struct nlattr *table, bool complete)
+{
+	if (complete)
+		nla_nest_end(message, table);
+	else
+		nla_nest_cancel(message, table);
 }
 
 /* User memory */

@@ -9,6 +9,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
 /* Macros that bindgen cannot evaluate. */
@@ -48,6 +49,10 @@ int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct
 
 /* Device memory: the driver's own attribute of the command that allocates it. */
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset);
+
+/* Details of resources: one attribute that holds all that a driver adds. */
+struct nlattr *nk_rdma_details_start(struct sk_buff *message);
+void nk_rdma_details_end(struct sk_buff *message, struct nlattr *table, bool complete);
 
 /* User memory */
 struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access);

@@ -18,6 +18,7 @@ mod attributes;
 mod bindings;
 mod context;
 mod counters;
+mod details;
 mod device;
 mod driver;
 pub mod error;
@@ -37,6 +38,7 @@ pub use self::{
     attributes::{DeviceAttributes, PortAttributes, PortSpeed},
     context::{Context, Window},
     counters::CounterName,
+    details::Details,
     device::{Device, Registration, Unregistered},
     driver::{CompletionQueue, Driver, Keys, MemoryKeys, QueuePair, Rereg, UserRegion},
     event::{CqNotifier, Event, QpNotifier, SrqNotifier},

@@ -8,6 +8,7 @@
 mod address;
 mod context;
 mod counters;
+mod details;
 mod device;
 mod device_memory;
 mod kernel;
@@ -81,6 +82,10 @@ impl<D: KernelVerbs> VTable<D> {
         post_send: Some(Self::post_send),
         post_recv: Some(Self::post_recv),
         destroy_qp: Some(Self::destroy_qp),
+
+        fill_res_qp_entry: Some(Self::fill_res_qp_entry),
+        fill_res_cq_entry: Some(Self::fill_res_cq_entry),
+        fill_res_mr_entry: Some(Self::fill_res_mr_entry),
 
         size_ib_ah: object::Ah::<D>::SIZE,
         size_ib_cq: object::Cq::<D>::SIZE,

@@ -124,7 +124,8 @@ impl Cq {
             .entries
             .checked_add(nupa_fabric::Cq::SLACK)
             .ok_or(EINVAL)?;
-        let log_entries = u8::try_from(entries.next_power_of_two().trailing_zeros())?;
+        let ring_entries = entries.checked_next_power_of_two().ok_or(EINVAL)?;
+        let log_entries = u8::try_from(ring_entries.trailing_zeros())?;
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
         let cq = dev.port().create_cq(log_entries, init.vector, handler)?;
         let control = cq.control().clone();
@@ -143,6 +144,8 @@ impl Cq {
         Ok(Self {
             control,
             entries: init.entries,
+            ring_entries,
+            vector: init.vector,
             kernel: Some(kernel),
         })
     }

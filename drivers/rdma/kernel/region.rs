@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Regions of kernel users: fast registration, and all memory.
 
-use crate::{device::Rdma, region::Region};
+use crate::{
+    device::Rdma,
+    region::{Layout, Region},
+};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
@@ -48,6 +51,7 @@ impl Region {
             port: dev.port().clone(),
             object: None,
             fast: None,
+            layout: Layout::default(),
         }
     }
 
@@ -74,6 +78,7 @@ impl Region {
             port: dev.port().clone(),
             object: Some(object),
             fast: Some(fast),
+            layout: Layout::default(),
         })
     }
 }

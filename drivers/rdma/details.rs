@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What `rdma resource show ... -dd` tells beyond what the RDMA core knows.
+
+use crate::{cq::Cq, qp::Qp, region::Region};
+use kernel::prelude::*;
+use nk_rdma::Details;
+
+impl Qp {
+    /// Sizes that were granted, and how far the controller has come. Sleeps.
+    pub(crate) fn describe(&self, details: &mut Details) -> Result {
+        let sizes = &self.capabilities;
+        details.add(c"sq_requests", sizes.max_send_wr)?;
+        details.add(c"sq_sges", sizes.max_send_sge)?;
+        details.add(c"inline_bytes", sizes.max_inline_data)?;
+        details.add(c"rq_requests", sizes.max_recv_wr)?;
+        details.add(c"rq_sges", sizes.max_recv_sge)?;
+        // A controller that was lost knows nothing; what is known otherwise is told all the same.
+        let Ok(state) = self.object.query() else {
+            return Ok(());
+        };
+        details.add(c"sq_index", state.sq_index.get())?;
+        details.add(c"rq_index", state.rq_index.get())
+    }
+}
+
+impl Cq {
+    /// Entries of the ring, of which there may be more than were asked for, and where events go.
+    pub(crate) fn describe(&self, details: &mut Details) -> Result {
+        details.add(c"ring_entries", self.ring_entries)?;
+        details.add(c"vector", self.vector)
+    }
+}
+
+impl Region {
+    /// How the controller knows the memory: pages of a size, or no list of them where it is contiguous.
+    pub(crate) fn describe(&self, details: &mut Details) -> Result {
+        let (pages, shift) = self.layout();
+        details.add(c"pages", pages)?;
+        details.add(c"page_shift", shift)
+    }
+}
