@@ -21,7 +21,7 @@ MISSING = {
     r"(?i)\bUC\b|unreliable": "unreliable connections",
     r"(?i)gpu|dri\b|dmabuf|dma-buf": "a GPU in the node",
     r"(?i)timestamp|clock": "completion time stamps",
-    r"(?i)resize": "completion queues that change their size",
+    r"SRQ resize": "shared receive queues that change their size",
     r"(?i)huge ?page|hugetlb": "huge pages in the node",
     r"(?i)multicast": "multicast",
     r"mw_type1": "memory windows of type 1",

@@ -201,6 +201,31 @@ def test_order(ends, saw):
     saw("1000, 1001 read back and sent")
 
 
+def test_resize(settled, rdma, saw):
+    """Completions that were not polled stay, in order; a queue too small for them is refused; events come."""
+    a, b = rdma.rc(*settled, entries=64, sends=256, events=True)
+    program = a.program
+    assert program.resize(a.cq, 300) >= 300
+    local, far = a.region(100, 1), b.region(100, 2)
+
+    def write(first, count):
+        a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far), wr_id=first, count=count)
+
+    write(0, 100)
+    assert [wc["wr_id"] for wc in a.poll(20)] == list(range(20))
+    while_full = program.fails("resize", a.cq, 10)
+    assert while_full == errno.EINVAL
+    assert program.resize(a.cq, 1000) >= 1000
+    write(100, 50)
+    assert [wc["wr_id"] for wc in a.poll(130)] == list(range(20, 150))
+    program.arm(a.cq)
+    assert program.resize(a.cq, 10) >= 10
+    write(150, 1)
+    assert program.await_event(a.channel, a.cq, 5)
+    a.done("RDMA_WRITE", wr_id=150)
+    saw("larger, refused, larger, smaller; 151 completions in order")
+
+
 def test_shared_receive_queue(settled, rdma, saw):
     """Two connections take receives of one queue, in its order; the limit is reported once; the last one too."""
     one, two = settled

@@ -55,6 +55,7 @@ mod recv;
 mod recv_queue;
 mod region;
 mod request;
+mod resize_cq;
 mod ring;
 mod schedule;
 mod slots;

@@ -66,6 +66,8 @@ wire_enum! {
         QueryQp = 19,
         /// Destroys a queue pair; [`ById`].
         DestroyQp = 20,
+        /// Gives a completion queue another ring; [`ResizeCq`].
+        ResizeCq = 21,
         /// Sets the receive filter of the raw port; [`SetRxFilter`].
         SetRxFilter = 24,
         /// Sets the table that spreads frames over raw queue pairs; [`SetRss`].

@@ -82,6 +82,19 @@ pub struct CreateCqResponse {
 }
 assert_size!(CreateCqResponse, 32);
 
+/// `resize_cq` request.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ResizeCqRequest {
+    /// Address of the new ring in the process, page-aligned.
+    pub ring: U64,
+    /// log2 of its entries.
+    pub log_entries: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+assert_size!(ResizeCqRequest, 16);
+
 /// `create_qp` request.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]

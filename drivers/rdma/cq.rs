@@ -7,7 +7,13 @@ use crate::{
     kernel::KernelCq,
     ring::UserRing,
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
 use nk_rdma::{CompletionQueue, CqInit, CqNotifier, Device, Event, Pins, Udata};
 use nupa_fabric::{CqControl, CqHandler};
 use nupa_proto::{cqe::CQE_SIZE, uabi};
@@ -19,8 +25,8 @@ const LOG_ENTRY: u8 = CQE_SIZE.trailing_zeros() as u8;
 pub(crate) struct Cq {
     pub(crate) control: CqControl,
     pub(crate) entries: u32,
-    /// Entries of the ring.
-    pub(crate) ring_entries: u32,
+    /// Entries of the ring; for people.
+    pub(crate) ring_entries: Atomic<u32>,
     /// Completion vector.
     pub(crate) vector: u32,
     /// One that the kernel polls.
@@ -39,6 +45,26 @@ impl Cq {
         &self.control
     }
 
+    /// Goes on in another ring of the process, which holds `entries` at least; returns how many it was asked for.
+    pub(crate) fn resize(
+        &self,
+        dev: &Device<Rdma>,
+        entries: u32,
+        pins: &Pins,
+        udata: &mut Udata<'_, Rdma>,
+    ) -> Result<u32> {
+        let request: uabi::ResizeCqRequest = udata.request()?;
+        if request.reserved != [0; 7] || entries == 0 {
+            return Err(EINVAL);
+        }
+        let (addr, log_entries) = (request.ring.get(), request.log_entries);
+        let ring = ring(dev, pins, addr, log_entries, entries)?;
+        udata.no_response()?;
+        self.control.resize(&ring.queue_ring())?;
+        self.ring_entries.store(ring.entries(), Relaxed);
+        Ok(entries)
+    }
+
     /// Makes one whose ring is the process's.
     pub(crate) fn for_user(
         dev: &Device<Rdma>,
@@ -48,14 +74,12 @@ impl Cq {
         udata: &mut Udata<'_, Rdma>,
     ) -> Result<Self> {
         let request: uabi::CreateCqRequest = udata.request()?;
-        let port = dev.port();
-        let log = request.log_entries;
-        let ring_entries = 1u32.checked_shl(log.into()).ok_or(EINVAL)?;
-        if request.reserved != [0; 7] || ring_entries < init.entries {
+        if request.reserved != [0; 7] {
             return Err(EINVAL);
         }
-        let max = port.info().limits.max_log_cq;
-        let ring = UserRing::pin(dev, pins, request.ring.get(), log, LOG_ENTRY, max)?;
+        let port = dev.port();
+        let (addr, log_entries) = (request.ring.get(), request.log_entries);
+        let ring = ring(dev, pins, addr, log_entries, init.entries)?;
         let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
         let control =
@@ -68,11 +92,27 @@ impl Cq {
         Ok(Self {
             control,
             entries: init.entries,
-            ring_entries,
+            ring_entries: Atomic::new(ring.entries()),
             vector: init.vector,
             kernel: None,
         })
     }
+}
+
+/// The ring of a process's queue, which is to hold `entries` at least.
+fn ring(
+    dev: &Device<Rdma>,
+    pins: &Pins,
+    addr: u64,
+    log_entries: u8,
+    entries: u32,
+) -> Result<UserRing> {
+    let max = dev.port().info().limits.max_log_cq;
+    let ring = UserRing::pin(dev, pins, addr, log_entries, LOG_ENTRY, max)?;
+    if ring.entries() < entries {
+        return Err(EINVAL);
+    }
+    Ok(ring)
 }
 
 /// Passes events on to users of the queue.

@@ -2,7 +2,7 @@
 //! What `rdma resource show ... -dd` tells beyond what the RDMA core knows.
 
 use crate::{cq::Cq, qp::Qp, region::Region};
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::atomic::Relaxed};
 use nk_rdma::Details;
 
 impl Qp {
@@ -26,7 +26,7 @@ impl Qp {
 impl Cq {
     /// Entries of the ring, of which there may be more than were asked for, and where events go.
     pub(crate) fn describe(&self, details: &mut Details) -> Result {
-        details.add(c"ring_entries", self.ring_entries)?;
+        details.add(c"ring_entries", self.ring_entries.load(Relaxed))?;
         details.add(c"vector", self.vector)
     }
 }

@@ -232,6 +232,16 @@ impl Driver for Rdma {
         cq.control().set_moderation(micros, count)
     }
 
+    fn resize_user_cq(
+        dev: &Device<Self>,
+        cq: &nk_rdma::Cq<Self>,
+        entries: u32,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<u32> {
+        cq.resize(dev, entries, pins, udata)
+    }
+
     fn create_user_srq(
         dev: &Device<Self>,
         init: &mut SrqInit<'_, Self>,

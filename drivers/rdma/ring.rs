@@ -51,6 +51,12 @@ impl UserRing {
         })
     }
 
+    /// Entries that it holds.
+    pub(crate) fn entries(&self) -> u32 {
+        // As `pin` has checked, there are not too many.
+        1u32.checked_shl(self.log_entries.into()).unwrap_or(0)
+    }
+
     /// For the command that creates the queue, while `self` is there.
     pub(crate) fn queue_ring(&self) -> QueueRing {
         QueueRing {

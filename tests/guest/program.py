@@ -271,6 +271,10 @@ class Program(Loops):
             cq = CQ(self.context, entries, channel=channel)
         return self.add(cq, entries=cq.cqe if not extended else entries)
 
+    def resize(self, cq, entries):
+        self.objects[cq].resize(entries)
+        return self.objects[cq].cqe
+
     def srq(self, pd, entries=64, sges=1):
         return self.add(SRQ(self.objects[pd], SrqInitAttr(SrqAttr(max_wr=entries, max_sge=sges))))
 

@@ -24,6 +24,12 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
         }
     }
 
+    /// Goes on in a new ring, zeroed before the device moved what was not polled there (`ResizeCq`). It is armed if it
+    /// was; what was polled must have been published before that.
+    pub fn resize(&mut self, memory: M, log_entries: u8) {
+        self.ring.replace(memory, log_entries);
+    }
+
     /// Takes the next completion.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {

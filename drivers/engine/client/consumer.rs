@@ -24,18 +24,31 @@ pub(super) struct Consumer<M, D, const ENTRY: usize> {
     sequence: u32,
 }
 
+/// log2 of the entries of a ring, and how many are taken before the device is told.
+fn sizes(log_entries: u8) -> (u32, u32) {
+    let log_entries = u32::from(log_entries.min(31));
+    (log_entries, BATCH.min(1 << log_entries >> 2))
+}
+
 impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     pub(super) fn new(memory: M, doorbell: D, log_entries: u8) -> Self {
-        let log_entries = u32::from(log_entries.min(31));
+        let (log_entries, batch) = sizes(log_entries);
         Self {
             memory,
             doorbell,
             log_entries,
-            batch: BATCH.min(1 << log_entries >> 2),
+            batch,
             index: 0,
             published: 0,
             sequence: 0,
         }
+    }
+
+    /// Goes on at the start of another ring, whose consumer index is 0.
+    pub(super) fn replace(&mut self, memory: M, log_entries: u8) {
+        self.memory = memory;
+        (self.index, self.published) = (0, 0);
+        (self.log_entries, self.batch) = sizes(log_entries);
     }
 
     pub(super) fn memory(&self) -> &M {

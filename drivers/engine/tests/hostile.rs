@@ -90,7 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(slot, word, value)| Step::Doorbell { slot, word, value }),
         6 => (0u32..2, prop_oneof![0u16..SLOTS_USED, 0..SLOTS + 9], prop::option::of(value()))
             .prop_map(|(page, slot, pushed)| Step::Kick { page, slot, pushed }),
-        3 => (0u8..22, bytes::<64>()).prop_map(|(code, body)| Step::Admin { code, body }),
+        3 => (0u8..23, bytes::<64>()).prop_map(|(code, body)| Step::Admin { code, body }),
         1 => (0u64..2000).prop_map(Step::Wait),
     ]
 }
@@ -192,6 +192,7 @@ fn admin(world: &mut World, id: u16, code: u8, body: &[u8; 64]) {
         17 => node.modify_mr(machine, &parse::<ModifyMr>(body)).map(drop),
         18 => node.destroy_mr(number),
         19 => node.query_srq(number).map(drop),
+        20 => node.resize_cq(machine, &parse::<ResizeCq>(body)),
         _ => world
             .engine
             .modify_qp(&mut world.nodes, id, &parse::<ModifyQp>(body)),

@@ -184,6 +184,12 @@ fn layouts_are_those_of_the_specification() {
             usecs,
             max_count
         }),
+        layout!(ResizeCq {
+            ring,
+            cqn,
+            log_entries,
+            reserved
+        }),
         layout!(CreateMr {
             pages,
             iova,

@@ -11,7 +11,7 @@ use crate::{
 use kernel::{prelude::*, sync::Arc};
 use nupa_engine::client::CompletionRing;
 use nupa_proto::{
-    admin::{AdminOpcode, CreateCq, ModifyCq},
+    admin::{AdminOpcode, CreateCq, ModifyCq, ResizeCq},
     cqe::{Cqe, CQE_SIZE},
 };
 
@@ -190,6 +190,20 @@ impl CqControl {
             max_count: max_count.into(),
         };
         self.object.object.order(AdminOpcode::ModifyCq, &command)
+    }
+
+    /// Has the controller go on in another ring, for a queue whose ring is not the port's: it moves what was not taken
+    /// there. `EINVAL` if the ring is too small for that, or larger than the controller can do. Sleeps.
+    ///
+    /// From its return on the controller does not use the old ring.
+    pub fn resize(&self, ring: &QueueRing) -> Result {
+        let command = ResizeCq {
+            ring: ring.list,
+            cqn: self.number().into(),
+            log_entries: ring.log_entries,
+            ..ResizeCq::default()
+        };
+        self.object.object.order(AdminOpcode::ResizeCq, &command)
     }
 
     pub(super) fn generation(&self) -> u32 {

@@ -156,6 +156,16 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Delays events of a completion queue until `count` entries have come in or `micros` microseconds after the first.
     fn modify_cq(cq: &crate::Cq<Self>, count: u16, micros: u16) -> Result;
 
+    /// Has the hardware go on in other memory of the process, with room for `entries`; on success it has let go of what
+    /// it used before. One call at a time for a queue. Returns for how many entries there is room.
+    fn resize_user_cq(
+        dev: &Device<Self>,
+        cq: &crate::Cq<Self>,
+        entries: u32,
+        pins: &Pins,
+        udata: &mut Udata<'_, Self>,
+    ) -> Result<u32>;
+
     /// Makes a shared receive queue in memory of a process.
     fn create_user_srq(
         dev: &Device<Self>,

@@ -57,7 +57,7 @@ pub struct Notifier<B> {
     /// The object; a null pointer after it has gone. The lock is held while its users are told, so that it stays.
     #[pin]
     object: SpinLockIrq<Object<B>>,
-    /// Held while users are told that take their time.
+    /// Held while users are told that take their time, and by others who do.
     #[pin]
     telling: Mutex<()>,
 }
@@ -90,6 +90,12 @@ impl<B> Notifier<B> {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Does something that takes its time while nobody else does so, or tells users something. Sleeps.
+    pub(crate) fn exclusive<R>(&self, action: impl FnOnce() -> R) -> R {
+        let _telling = self.telling.lock();
+        action()
     }
 
     /// The object is about to go; waits for calls in progress. Sleeps.

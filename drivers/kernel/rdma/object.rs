@@ -77,6 +77,16 @@ impl<B, T> Layout<B, T> {
         unsafe { &*addr_of!((*ib.cast::<Self>()).data).cast::<T>() }
     }
 
+    /// The way to an object that was completed with one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Layout::data`].
+    pub(crate) unsafe fn notifier<'a>(ib: *mut B) -> Option<&'a Arc<Notifier<B>>> {
+        // SAFETY: By this function's contract.
+        unsafe { (*ib.cast::<Self>()).notifier.assume_init_ref() }.as_ref()
+    }
+
     /// Memory of an object.
     ///
     /// # Safety

@@ -67,6 +67,7 @@ impl<D: KernelVerbs> VTable<D> {
         create_cq: Some(Self::create_cq),
         create_user_cq: Some(Self::create_user_cq),
         modify_cq: Some(Self::modify_cq),
+        resize_user_cq: Some(Self::resize_user_cq),
         poll_cq: Some(Self::poll_cq),
         req_notify_cq: Some(Self::req_notify_cq),
         destroy_cq: Some(Self::destroy_cq),

@@ -58,3 +58,19 @@ pub struct ModifyCq {
     pub max_count: U16,
 }
 assert_size!(ModifyCq, 8);
+
+/// Gives a completion queue another ring, which what its owner has not taken moves to. Its owner does not touch the
+/// consumer index meanwhile, and goes on with index 0 in the new ring, where the oldest of those is.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ResizeCq {
+    /// New ring memory, zeroed.
+    pub ring: PageList,
+    /// Completion queue.
+    pub cqn: U32,
+    /// log2 of the entries of the new ring.
+    pub log_entries: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+}
+assert_size!(ResizeCq, 24);

@@ -9,7 +9,7 @@ use crate::{
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
-    sync::Arc,
+    sync::{atomic::Atomic, Arc},
 };
 use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
 use nk_rdma::{Completions, CqInit, CqNotifier, Device, QpHandle, WorkCompletion};
@@ -144,7 +144,7 @@ impl Cq {
         Ok(Self {
             control,
             entries: init.entries,
-            ring_entries,
+            ring_entries: Atomic::new(ring_entries),
             vector: init.vector,
             kernel: Some(kernel),
         })

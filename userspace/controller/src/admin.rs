@@ -6,7 +6,8 @@ use nupa_engine::engine::Engine;
 use nupa_engine::hal::Memory;
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
-    CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, SetGid, SetRss, SetRxFilter,
+    CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, ResizeCq, SetGid, SetRss,
+    SetRxFilter,
 };
 use nupa_proto::status::AdminStatus;
 use zerocopy::IntoBytes;
@@ -54,6 +55,7 @@ fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) 
         AdminOpcode::DestroyEq => done(node.destroy_eq(by_id(body)?)),
         AdminOpcode::CreateCq => created(node.create_cq(platform, &parse::<CreateCq>(body)?)),
         AdminOpcode::ModifyCq => done(node.modify_cq(platform, &parse::<ModifyCq>(body)?)),
+        AdminOpcode::ResizeCq => done(node.resize_cq(platform, &parse::<ResizeCq>(body)?)),
         AdminOpcode::DestroyCq => done(node.destroy_cq(by_id(body)?)),
         AdminOpcode::AllocPd => nothing(body).and_then(|()| created(node.alloc_pd())),
         AdminOpcode::DeallocPd => done(node.dealloc_pd(by_id(body)?)),

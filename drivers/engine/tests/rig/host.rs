@@ -187,6 +187,22 @@ impl Host {
         }
     }
 
+    /// Gives a completion queue another ring.
+    pub fn resize(&mut self, world: &mut World, cq: &mut Cq, log: u8) -> Result<(), AdminStatus> {
+        let ring = self.direct((CQE_SIZE as u64) << log);
+        let body = ResizeCq {
+            ring,
+            cqn: U32::new(cq.cqn),
+            log_entries: log,
+            ..ResizeCq::default()
+        };
+        cq.ring.publish();
+        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+        node.resize_cq(machine, &body)?;
+        cq.ring.resize(self.machine.ring(ring.addr.get()), log);
+        Ok(())
+    }
+
     /// A shared receive queue.
     pub fn srq(&mut self, world: &mut World, log: u8) -> Srq {
         let (ring, slot) = (self.direct(1 << RECV_STRIDE << log), self.slot());

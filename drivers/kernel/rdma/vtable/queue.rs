@@ -13,7 +13,10 @@ use crate::{
     umem::Pins,
     KernelVerbs, Udata,
 };
-use core::{ffi::c_int, ptr::NonNull};
+use core::{
+    ffi::{c_int, c_uint},
+    ptr::NonNull,
+};
 use kernel::{error::from_result, prelude::*, sync::Arc};
 
 impl<D: KernelVerbs> VTable<D> {
@@ -68,6 +71,37 @@ impl<D: KernelVerbs> VTable<D> {
     pub(super) extern "C" fn modify_cq(ib: *mut bindings::ib_cq, count: u16, micros: u16) -> c_int {
         // SAFETY: See the module above.
         from_result(|| D::modify_cq(unsafe { Cq::from_raw(ib) }, count, micros).map(|()| 0))
+    }
+
+    pub(super) extern "C" fn resize_user_cq(
+        ib: *mut bindings::ib_cq,
+        entries: c_uint,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above.
+            let (dev, cq, notifier) = unsafe {
+                let notifier = Layout::<_, D::Cq>::notifier(ib);
+                (
+                    Device::<D>::from_raw((*ib).device),
+                    Cq::from_raw(ib),
+                    notifier,
+                )
+            };
+            // SAFETY: See the module above.
+            let mut udata = unsafe { Udata::from_raw(NonNull::new(udata).ok_or(EINVAL)?) };
+            notifier.ok_or(EINVAL)?.exclusive(|| {
+                let pins = Pins::default();
+                let entries = D::resize_user_cq(dev, cq, entries, &pins, &mut udata)?;
+                // SAFETY: Nobody else uses the pins or sets the size: whoever comes here holds the notifier's lock, and
+                // the core does not destroy the queue during this call.
+                unsafe {
+                    drop(Layout::<_, D::Cq>::replace_pins(ib, pins));
+                    (*ib).cqe = i32::try_from(entries).unwrap_or(i32::MAX);
+                }
+                Ok(0)
+            })
+        })
     }
 
     pub(super) extern "C" fn destroy_cq(

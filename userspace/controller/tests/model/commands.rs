@@ -105,7 +105,7 @@ fn what_does_not_exist_is_named_so() {
 #[test]
 fn unknown_commands_and_reserved_fields_are_refused() {
     let guest = guest();
-    for opcode in [0, 7, 21, 99, u16::MAX] {
+    for opcode in [0, 7, 22, 99, u16::MAX] {
         let refused = guest.raw_command(opcode, &[]);
         assert_eq!(refused, Err(AdminStatus::Unsupported), "{opcode}");
     }

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use nupa_proto::cqe::CQE_SIZE;
-use nupa_proto::uabi::{CreateCqRequest, CreateCqResponse};
+use nupa_proto::uabi::{CreateCqRequest, CreateCqResponse, ResizeCqRequest};
 use rustix::io::Errno;
 
 use super::command::WithTail;
@@ -155,6 +155,52 @@ unsafe fn command(
         )
     })?;
     Ok(response.own)
+}
+
+/// `verbs_context_ops::resize_cq`
+pub(super) unsafe extern "C" fn resize_cq(cq: *mut sys::ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: `cq` is one of this provider's.
+    code(unsafe { resize(cq, cqe) })
+}
+
+/// Gives a completion queue another ring, with room for `cqe` entries at least.
+///
+/// # Safety
+///
+/// `cq` is one of this provider's.
+unsafe fn resize(cq: *mut sys::ibv_cq, cqe: c_int) -> Result<(), Errno> {
+    type Request = WithTail<sys::ibv_resize_cq, ResizeCqRequest>;
+    // SAFETY: the caller's word; the context of an object is open.
+    let (own, queue) = unsafe { (Context::of((*cq).context), completions(cq)) };
+    let entries = u32::try_from(cqe).ok().filter(|&entries| entries != 0);
+    let log_entries = entries.and_then(|entries| log_of(entries, own.info.max_log_cq));
+    let log_entries = log_entries.ok_or(Errno::INVAL)?;
+    let memory = Pages::anonymous(CQE_SIZE << log_entries)?;
+    let tail = ResizeCqRequest {
+        ring: memory.address().into(),
+        log_entries,
+        reserved: [0; 7],
+    };
+    let mut request = Request::new(sys::ibv_resize_cq::zeroed(), tail);
+    let mut response = sys::ib_uverbs_resize_cq_resp::zeroed();
+    // Nobody polls or arms the queue meanwhile, so the controller may write the consumer index.
+    let mut queue = queue.lock();
+    queue.publish();
+    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
+    check(unsafe {
+        sys::ibv_cmd_resize_cq(
+            cq,
+            cqe,
+            &raw mut request.core,
+            Request::SIZE,
+            &raw mut response,
+            size_of_val(&response),
+        )
+    })?;
+    queue.resize(memory, log_entries);
+    // SAFETY: as above; the lock is held.
+    unsafe { (*cq).cqe = 1 << log_entries };
+    Ok(())
 }
 
 /// `verbs_context_ops::destroy_cq`

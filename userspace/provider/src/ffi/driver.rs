@@ -50,6 +50,7 @@ pub(super) static OPS: sys::verbs_context_ops = sys::verbs_context_ops {
     reg_dmabuf_mr: Some(region::reg_dmabuf_mr),
     reg_mr: Some(region::reg_mr),
     req_notify_cq: Some(cq::req_notify_cq),
+    resize_cq: Some(cq::resize_cq),
     rereg_mr: Some(region::rereg_mr),
     ..NO_OPS
 };

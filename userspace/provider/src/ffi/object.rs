@@ -44,10 +44,10 @@ macro_rules! starts {
 plain! {
     ibv_ah, ibv_alloc_mw, ibv_alloc_pd, ibv_command_buffer, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_create_qp_ex, ibv_create_srq,
     ibv_create_xsrq, ibv_get_context, ibv_modify_qp, ibv_modify_srq, ibv_mw, ibv_pd, ibv_qp_init_attr_ex, ibv_query_port,
-    ibv_query_qp, ibv_query_srq, ibv_reg_mr, ibv_rereg_mr, ibv_td, ibv_wc, ib_uverbs_alloc_mw_resp,
+    ibv_query_qp, ibv_query_srq, ibv_reg_mr, ibv_resize_cq, ibv_rereg_mr, ibv_td, ibv_wc, ib_uverbs_alloc_mw_resp,
     ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah_resp, ib_uverbs_create_srq_resp, ib_uverbs_ex_create_cq_resp,
     ib_uverbs_ex_create_qp_resp, ib_uverbs_ex_query_device_resp, ib_uverbs_get_context_resp, ib_uverbs_reg_mr_resp,
-    ib_uverbs_rereg_mr_resp, verbs_cq, verbs_device, verbs_dm, verbs_mr, verbs_qp,
+    ib_uverbs_rereg_mr_resp, ib_uverbs_resize_cq_resp, verbs_cq, verbs_device, verbs_dm, verbs_mr, verbs_qp,
     verbs_srq,
 }
 

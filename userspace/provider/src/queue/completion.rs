@@ -62,6 +62,11 @@ impl CompletionQueue {
         &self.current
     }
 
+    /// Goes on in a new ring, which the controller has moved to, with what was not taken.
+    pub(crate) fn resize(&mut self, memory: Pages, log_entries: u8) {
+        self.ring.resize(memory, log_entries);
+    }
+
     /// Tells the controller what was taken, so that it never takes the queue for fuller than the program does.
     #[inline]
     pub(crate) fn publish(&mut self) {
