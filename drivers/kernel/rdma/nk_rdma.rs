@@ -15,6 +15,7 @@
 
 mod address;
 mod attributes;
+#[path = "../bindings.rs"]
 mod bindings;
 mod context;
 mod counters;
