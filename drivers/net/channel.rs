@@ -40,7 +40,7 @@ fn log_cq(work: u32) -> Result<u8> {
         work.saturating_add(Cq::SLACK)
             .checked_next_power_of_two()
             .ok_or(EINVAL)?
-            .ilog2(),
+            .trailing_zeros(),
     )?)
 }
 
@@ -64,7 +64,7 @@ impl Channel {
             send_cq: send_cq.control(),
             recv_cq: recv_cq.control(),
             log_send_blocks: u8::try_from(settings.log_send_blocks())?,
-            log_recv_entries: u8::try_from(settings.rx.ilog2())?,
+            log_recv_entries: u8::try_from(settings.rx.trailing_zeros())?,
             rnr_timeout_us: RNR_TIMEOUT_US,
         })?;
         let moderation = moderate(settings, &send_cq, &recv_cq)?;

@@ -72,7 +72,9 @@ impl Settings {
 
     /// log2 of the send ring's blocks.
     pub(crate) fn log_send_blocks(&self) -> u32 {
-        self.tx.ilog2().saturating_add(LOG_BLOCKS_PER_PACKET)
+        // Of a power of two, and unlike `ilog2()` without a panic for 0, which objtool does not know to end there.
+        let log_packets = self.tx.trailing_zeros();
+        log_packets.saturating_add(LOG_BLOCKS_PER_PACKET)
     }
 }
 
