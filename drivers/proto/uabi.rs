@@ -9,6 +9,10 @@
 //! (`ib_copy_validate_udata_in()`), and answers no more than was asked for (`ib_respond_udata()`).
 //! Integers are little-endian, as everywhere; the only hosts are.
 
+mod ring;
+
+pub use ring::{InvalidRequest, Ring};
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

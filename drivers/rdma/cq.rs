@@ -16,10 +16,7 @@ use kernel::{
 };
 use nk_rdma::{CompletionQueue, CqInit, CqNotifier, Device, Event, Pins, Udata};
 use nupa_fabric::{CqControl, CqHandler};
-use nupa_proto::{cqe::CQE_SIZE, uabi};
-
-/// log2 of the bytes of an entry.
-const LOG_ENTRY: u8 = CQE_SIZE.trailing_zeros() as u8;
+use nupa_proto::uabi;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -54,11 +51,11 @@ impl Cq {
         udata: &mut Udata<'_, Rdma>,
     ) -> Result<u32> {
         let request: uabi::ResizeCqRequest = udata.request()?;
-        if request.reserved != [0; 7] || entries == 0 {
+        if entries == 0 {
             return Err(EINVAL);
         }
-        let (addr, log_entries) = (request.ring.get(), request.log_entries);
-        let ring = ring(dev, pins, addr, log_entries, entries)?;
+        let ring = request.ring(entries, &dev.port().info().limits);
+        let ring = UserRing::pin(dev, pins, ring)?;
         udata.no_response()?;
         self.control.resize(&ring.queue_ring())?;
         self.ring_entries.store(ring.entries(), Relaxed);
@@ -74,12 +71,9 @@ impl Cq {
         udata: &mut Udata<'_, Rdma>,
     ) -> Result<Self> {
         let request: uabi::CreateCqRequest = udata.request()?;
-        if request.reserved != [0; 7] {
-            return Err(EINVAL);
-        }
         let port = dev.port();
-        let (addr, log_entries) = (request.ring.get(), request.log_entries);
-        let ring = ring(dev, pins, addr, log_entries, init.entries)?;
+        let ring = request.ring(init.entries, &port.info().limits);
+        let ring = UserRing::pin(dev, pins, ring)?;
         let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
         let control =
@@ -97,22 +91,6 @@ impl Cq {
             kernel: None,
         })
     }
-}
-
-/// The ring of a process's queue, which is to hold `entries` at least.
-fn ring(
-    dev: &Device<Rdma>,
-    pins: &Pins,
-    addr: u64,
-    log_entries: u8,
-    entries: u32,
-) -> Result<UserRing> {
-    let max = dev.port().info().limits.max_log_cq;
-    let ring = UserRing::pin(dev, pins, addr, log_entries, LOG_ENTRY, max)?;
-    if ring.entries() < entries {
-        return Err(EINVAL);
-    }
-    Ok(ring)
 }
 
 /// Passes events on to users of the queue.

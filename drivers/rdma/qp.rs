@@ -6,7 +6,6 @@ use crate::{
     device::{max_qp_wr, Rdma},
     kernel::{KernelQp, LateEvents},
     ring::UserRing,
-    srq::stride_ok,
     state::State,
 };
 use kernel::{
@@ -25,11 +24,9 @@ use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QpQueues, QueueRing};
 use nupa_proto::{
     admin::{self, QP_FLAG_GSI, QP_FLAG_SIGNAL_ALL},
     uabi,
-    wqe::{blocks_for, ud_blocks_for, AtomicSegment, Sge, BLOCK_SIZE, MAX_INLINE, MAX_RECV_SGE},
+    wqe::{blocks_for, ud_blocks_for, AtomicSegment, Sge, MAX_INLINE, MAX_RECV_SGE},
 };
 
-/// log2 of the bytes of a block of a send queue.
-const LOG_BLOCK: u8 = BLOCK_SIZE.trailing_zeros() as u8;
 /// Scatter/gather entries of a request.
 pub(crate) const MAX_SGE: u32 = MAX_RECV_SGE as u32;
 
@@ -130,42 +127,17 @@ impl UserRings {
         pins: &Pins,
         request: &uabi::CreateQpRequest,
     ) -> Result<Self> {
-        let limits = dev.port().info().limits;
-        let room = |log: u8, wanted| 1u32.checked_shl(log.into()).is_some_and(|n| n >= wanted);
+        let limits = &dev.port().info().limits;
         let blocks = blocks_each(init.qp_type, &init.capabilities)
             .checked_mul(init.capabilities.max_send_wr)
             .ok_or(EINVAL)?;
-        if request.reserved != [0; 5] || !room(request.log_send_blocks, blocks) {
-            return Err(EINVAL);
-        }
-        let send = UserRing::pin(
-            dev,
-            pins,
-            request.send_ring.get(),
-            request.log_send_blocks,
-            LOG_BLOCK,
-            limits.max_log_sq,
-        )?;
+        let send = UserRing::pin(dev, pins, request.send_ring(blocks, limits))?;
         if init.srq.is_some() {
             return Ok(Self { send, recv: None });
         }
-        if !stride_ok(request.log_recv_stride)
-            || !room(request.log_recv_entries, init.capabilities.max_recv_wr)
-        {
-            return Err(EINVAL);
-        }
-        let recv = UserRing::pin(
-            dev,
-            pins,
-            request.recv_ring.get(),
-            request.log_recv_entries,
-            request.log_recv_stride,
-            limits.max_log_rq,
-        )?;
-        Ok(Self {
-            send,
-            recv: Some(recv),
-        })
+        let ring = request.recv_ring(init.capabilities.max_recv_wr, limits);
+        let recv = Some(UserRing::pin(dev, pins, ring)?);
+        Ok(Self { send, recv })
     }
 }
 

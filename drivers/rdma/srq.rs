@@ -10,10 +10,7 @@ use crate::{
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{Device, Event, Pins, SrqAttributes, SrqInit, SrqNotifier, Udata};
 use nupa_fabric::{EventHandler, ObjectEvent};
-use nupa_proto::{
-    uabi,
-    wqe::{MAX_RECV_SGE, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
-};
+use nupa_proto::{uabi, wqe::MAX_RECV_SGE};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -21,13 +18,6 @@ pub(crate) struct Srq {
     pub(crate) attributes: SrqAttributes,
     /// One that the kernel posts to.
     pub(crate) kernel: Option<Arc<KernelSrq>>,
-}
-
-/// Whether a process may have receive entries of so many bytes (log2).
-pub(crate) fn stride_ok(log_stride: u8) -> bool {
-    1usize
-        .checked_shl(log_stride.into())
-        .is_some_and(|bytes| (MIN_RECV_STRIDE..=MAX_RECV_STRIDE).contains(&bytes))
 }
 
 impl Srq {
@@ -46,17 +36,13 @@ impl Srq {
     ) -> Result<Self> {
         let request: uabi::CreateSrqRequest = udata.request()?;
         let attributes = &mut init.attributes;
-        let log = request.log_entries;
-        let entries = 1u32.checked_shl(log.into()).ok_or(EINVAL)?;
-        let fits = attributes.max_sge <= MAX_RECV_SGE as u32 && stride_ok(request.log_stride);
-        if request.reserved != [0; 6] || entries < attributes.max_wr || !fits {
+        if attributes.max_sge > MAX_RECV_SGE as u32 {
             return Err(EINVAL);
         }
-        attributes.max_wr = entries;
+        let ring = request.ring(attributes.max_wr, &dev.port().info().limits);
+        let ring = UserRing::pin(dev, pins, ring)?;
+        attributes.max_wr = ring.entries();
         let attributes = *attributes;
-        let max = dev.port().info().limits.max_log_srq;
-        let stride = request.log_stride;
-        let ring = UserRing::pin(dev, pins, request.ring.get(), log, stride, max)?;
         let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
         let object =
