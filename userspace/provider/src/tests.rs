@@ -13,8 +13,6 @@
     reason = "a test may fail loudly"
 )]
 
-#[path = "../../controller/tests/common/mod.rs"]
-mod common;
 mod completions;
 mod datagrams;
 #[cfg(target_arch = "x86_64")]
@@ -24,3 +22,5 @@ mod node;
 mod operations;
 mod piecemeal;
 mod shared;
+
+use nupa_testguest as common;

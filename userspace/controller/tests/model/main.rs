@@ -16,11 +16,11 @@
 
 mod bars;
 mod commands;
-#[path = "../common/mod.rs"]
-mod common;
 mod connections;
 mod device_memory;
 mod events;
 mod faults;
 mod frames;
 mod nodes;
+
+use nupa_testguest as common;

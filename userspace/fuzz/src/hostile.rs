@@ -17,10 +17,10 @@ use zerocopy::IntoBytes;
 
 use crate::actions::Action;
 use crate::commands;
-use crate::common::guest::{iova, Guest, FIRST_UNUSED, RAM_BASE, RAM_SIZE};
-use crate::common::queues::{frame, sge, Eq, Qp};
-use crate::common::World;
 use crate::verbs::{Objects, QKEY};
+use nupa_testguest::guest::{iova, Guest, FIRST_UNUSED, RAM_BASE, RAM_SIZE};
+use nupa_testguest::queues::{frame, sge, Eq, Qp};
+use nupa_testguest::World;
 
 /// First byte of the memory that is never shown to the controller.
 const PRIVATE: usize = RAM_SIZE / 2;

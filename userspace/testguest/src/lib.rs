@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A fabric with guests that are plain memory: what a driver does, without a VM.
+//! A fabric with guests that are plain memory: what a driver does, without a VM. For tests.
 
 #![allow(
-    dead_code,
     missing_docs,
-    unreachable_pub,
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "each test target uses its part of it, and a test may fail loudly"
+    reason = "a test may fail loudly"
 )]
 
 pub mod guest;

@@ -9,8 +9,8 @@ use nupa_proto::admin::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::common::guest::{direct, iova, Guest};
 use crate::verbs::Objects;
+use nupa_testguest::guest::{direct, iova, Guest};
 
 /// Memory for the objects that these commands make.
 const MEMORY: usize = 32 * 4096;

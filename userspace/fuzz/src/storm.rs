@@ -1,44 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A hostile guest: random registers, commands, rings, doorbells and DMA maps.
-//!
-//! Whatever it does, the process lives, memory that it did not share stays as it was, and its neighbours' frames arrive
-//! unharmed.
-//!
-//! `PROPTEST_CASES=100000 cargo test --release -p nupa-controller --test fuzz` looks longer.
-
-#![allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test may fail loudly"
-)]
-
-mod actions;
-mod commands;
-#[path = "../common/mod.rs"]
-mod common;
-mod hostile;
-mod verbs;
+//! A hostile guest among others.
 
 use nupa_controller::Fault;
 use nupa_proto::cqe::{Cqe, CqeOpcode};
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::node_mac;
 use nupa_proto::status::WcStatus;
-use proptest::collection::vec;
-use proptest::prelude::*;
+use nupa_testguest::guest::Guest;
+use nupa_testguest::queues::{frame, Qp};
+use nupa_testguest::World;
 
-use actions::{action, Action};
-use common::guest::Guest;
-use common::queues::{frame, Qp};
-use common::World;
-use hostile::Hostile;
+use crate::actions::Action;
+use crate::hostile::Hostile;
 
 /// Node of the hostile guest; 0 and 1 are its neighbours.
 const HOSTILE: u16 = 2;
@@ -136,8 +110,8 @@ impl Neighbour {
     }
 }
 
-/// Lets a hostile guest do its worst between two neighbours.
-fn storm(actions: &[Action]) {
+/// Lets a hostile guest do its worst between two neighbours. Panics if it hurts any of them, or the controller.
+pub fn storm(actions: &[Action]) {
     let world = World::new(4);
     let mut neighbours = [Neighbour::new(&world, 0), Neighbour::new(&world, 1)];
     let mut hostile = Hostile::new(&world, HOSTILE);
@@ -168,19 +142,4 @@ fn storm(actions: &[Action]) {
     world.fabric.borrow_mut().set_link(HOSTILE, true).unwrap();
     let mut next = Neighbour::new(&world, HOSTILE);
     a.send(&mut next, 3);
-}
-
-/// How many hostile guests there are: enough for each change, or as many as the environment asks for.
-fn cases() -> u32 {
-    let asked = std::env::var("PROPTEST_CASES").ok();
-    asked.and_then(|cases| cases.parse().ok()).unwrap_or(400)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_hostile_guest_hurts_only_itself(actions in vec(action(), 1..150)) {
-        storm(&actions);
-    }
 }
