@@ -22,7 +22,7 @@ pub use self::{
     event::EventRing,
     operation::Operation,
     recv::RecvRing,
-    request::{Data, SendRequest},
+    request::{Data, Head, SendRequest},
     send::SendRing,
 };
 
@@ -40,6 +40,21 @@ pub trait QueueMemory {
 
     /// Loads a naturally aligned 32-bit little-endian word with acquire order towards the device's stores.
     fn load_acquire(&self, offset: usize) -> u32;
+
+    /// Copies out an entry if `is_there` says so of its last word, which is loaded before the rest.
+    #[inline(always)]
+    fn read_entry<const SIZE: usize>(
+        &self,
+        offset: usize,
+        is_there: impl FnOnce(u32) -> bool,
+    ) -> Option<[u8; SIZE]> {
+        if !is_there(self.load_acquire(offset.wrapping_add(SIZE).wrapping_sub(4))) {
+            return None;
+        }
+        let mut entry = [0; SIZE];
+        self.read(offset, &mut entry);
+        Some(entry)
+    }
 }
 
 /// One doorbell slot as its owner sees it.

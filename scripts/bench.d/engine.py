@@ -7,15 +7,12 @@ memcpy says nothing about it; there the 64-byte WRITE counts, against its budget
 """
 
 import json
-import os
-import pathlib
 import re
-import subprocess
 import sys
 
+import cargo
 import results
 
-TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 # Up to here an operation is about its descriptor, above it about its bytes.
 SMALL = 4096
 # The benchmarks that can become a line of the table.
@@ -53,17 +50,11 @@ def line(group, mode):
 
 def measure(mode):
     """Runs the benchmarks; returns an entry for each comparison."""
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build" / "userspace"))
     print("building and running the engine's benchmarks", flush=True)
-    command = ["cargo", "bench", "--locked", "--manifest-path", str(TOP / "userspace" / "Cargo.toml"),
-               "--target-dir", str(target), "-p", "nupa-bench", "--bench", "engine", "--", *TIMES, FILTER]
-    criterion = target / "criterion"
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                          env=dict(os.environ, CRITERION_HOME=str(criterion)))
-    if done.returncode != 0:
-        print(done.stdout[-4000:])
-        sys.exit("bench: the engine's benchmarks failed")
-    for text in re.findall(r"^\S+ +time: .*$", done.stdout, re.MULTILINE):
+    criterion = cargo.TARGET / "criterion"
+    output = cargo.run("the engine's benchmarks", "bench", "-p", "nupa-bench", "--bench", "engine", "--", *TIMES, FILTER,
+                       CRITERION_HOME=str(criterion))
+    for text in re.findall(r"^\S+ +time: .*$", output, re.MULTILINE):
         print(text)
     groups = sorted(path for path in criterion.iterdir() if path.is_dir())
     found = [entry for entry in (line(group, mode) for group in groups) if entry]

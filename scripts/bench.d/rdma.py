@@ -7,15 +7,19 @@ emulated fabric does; the provider's cost is counted on the host (userspace/prov
 
 import mmap
 import os
+import re
 import shutil
 import time
 
+import cargo
 import results
 from ip import start_nodes
 from nodes import Switch, make_run_dir, stop_all
 
 OURS, PEER = "nupa_rdma0", "rxe0"
 PEER_ROCE = "soft RoCE, {}"
+# Instructions that posting one WRITE of 64 bytes and polling its completion may take together.
+INSTRUCTIONS_BUDGET = 250
 # Columns of perftest's last line, which starts with the size and the number of iterations.
 TYPICAL, AVERAGE_MB, MESSAGE_RATE = 4, 3, 4
 
@@ -65,6 +69,16 @@ def shared_memcpy(size=65536, seconds=1.0):
     return copies * size / elapsed / 1e6
 
 
+def provider_cost(mode):
+    """The entry of what posting and polling costs, in instructions; a count, the same in every run."""
+    print("building and counting the provider", flush=True)
+    output = cargo.run("the count of the provider's instructions", "test", "--release", "-p", "nupa-provider", "--",
+                       "instructions", "--nocapture")
+    post, poll = re.search(r"^instructions of a WRITE of 64 B: (\d+) post, (\d+) poll$", output, re.MULTILINE).groups()
+    return results.entry("ibv_post_send and ibv_poll_cq, WRITE 64 B", mode, "instructions", int(post) + int(poll),
+                         INSTRUCTIONS_BUDGET, "budget", 1, higher_is_better=False)
+
+
 def add_soft_roce(nodes):
     for node in nodes:
         node.run(f"modprobe -a rdma_rxe rdma_ucm && rdma link add {PEER} type rxe netdev peer0")
@@ -87,6 +101,7 @@ def alternate(one, two, runs):
 
 def measure(mode, options):
     """Entries of all RDMA works."""
+    cost = provider_cost(mode)
     run_dir = make_run_dir("nupa-bench-")
     switch = Switch(run_dir, nodes=4)
     try:
@@ -100,6 +115,7 @@ def measure(mode, options):
                  for name, (text, unit, _, higher) in WORKS.items()]
         found.append(results.entry("ib_write_bw 64 KB", mode, "MB/s", values["write_bw"]["ours"], copies,
                                    "memcpy between shared mappings", options.runs))
+        found.append(cost)
         return found
     finally:
         switch.stop()

@@ -4,7 +4,7 @@
 use super::{consumer::Consumer, Doorbell, QueueMemory};
 use core::mem::offset_of;
 use nupa_proto::cqe::{Cqe, CQE_SIZE};
-use zerocopy::IntoBytes;
+use zerocopy::{transmute, transmute_ref, IntoBytes};
 
 /// Consumer of a completion queue.
 #[derive(Debug)]
@@ -33,18 +33,18 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
     /// Takes the next completion.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
-        let mut entry = Cqe::default();
-        self.poll_into(&mut entry).then_some(entry)
+        self.ring.take().map(|entry| transmute!(entry))
     }
 
-    /// Copies the next completion to `entry` and takes it; false if there is none.
-    #[inline]
-    pub fn poll_into(&mut self, entry: &mut Cqe) -> bool {
-        self.ring.take(entry.as_mut_bytes())
+    /// Shows the next completion and takes it, without telling the device: [`CompletionRing::publish`] has to follow where
+    /// polling stops.
+    #[inline(always)]
+    pub fn poll_with<R>(&mut self, see: impl FnOnce(&Cqe) -> R) -> Option<R> {
+        self.ring.take_with(|entry| see(transmute_ref!(entry)))
     }
 
     /// Tells the device at once what was taken, not only in batches. To be called where polling stops with entries left.
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self) {
         self.ring.publish();
     }

@@ -17,6 +17,8 @@ pub(super) struct Consumer<M, D, const ENTRY: usize> {
     memory: M,
     doorbell: D,
     log_entries: u32,
+    /// What makes an index a position.
+    mask: u32,
     /// Entries taken before the device is told.
     batch: u32,
     index: u32,
@@ -24,19 +26,25 @@ pub(super) struct Consumer<M, D, const ENTRY: usize> {
     sequence: u32,
 }
 
-/// log2 of the entries of a ring, and how many are taken before the device is told.
-fn sizes(log_entries: u8) -> (u32, u32) {
+/// log2 of the entries of a ring, the mask of positions, and how many are taken before the device is told.
+fn sizes(log_entries: u8) -> (u32, u32, u32) {
     let log_entries = u32::from(log_entries.min(31));
-    (log_entries, BATCH.min(1 << log_entries >> 2))
+    let entries = 1u32 << log_entries;
+    (
+        log_entries,
+        entries.wrapping_sub(1),
+        BATCH.min(entries >> 2),
+    )
 }
 
 impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     pub(super) fn new(memory: M, doorbell: D, log_entries: u8) -> Self {
-        let (log_entries, batch) = sizes(log_entries);
+        let (log_entries, mask, batch) = sizes(log_entries);
         Self {
             memory,
             doorbell,
             log_entries,
+            mask,
             batch,
             index: 0,
             published: 0,
@@ -48,17 +56,16 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     pub(super) fn replace(&mut self, memory: M, log_entries: u8) {
         self.memory = memory;
         (self.index, self.published) = (0, 0);
-        (self.log_entries, self.batch) = sizes(log_entries);
+        (self.log_entries, self.mask, self.batch) = sizes(log_entries);
     }
 
     pub(super) fn memory(&self) -> &M {
         &self.memory
     }
 
-    #[inline]
+    #[inline(always)]
     fn offset(&self, index: u32) -> usize {
-        let mask = (1u32 << self.log_entries).wrapping_sub(1);
-        ((index & mask) as usize).wrapping_mul(ENTRY)
+        ((index & self.mask) as usize).wrapping_mul(ENTRY)
     }
 
     /// Whether the next entry is there.
@@ -69,15 +76,14 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
 
     #[inline]
     fn is_there(&self, index: u32) -> bool {
-        self.is_there_at(index, self.offset(index))
+        let valid = self.offset(index).wrapping_add(ENTRY).wrapping_sub(4);
+        self.memory.load_acquire(valid) & CQE_PHASE == self.phase(index)
     }
 
-    #[inline]
-    fn is_there_at(&self, index: u32, offset: usize) -> bool {
-        let valid = self
-            .memory
-            .load_acquire(offset.wrapping_add(ENTRY).wrapping_sub(4));
-        valid & CQE_PHASE == phase(index, self.log_entries)
+    /// Phase bit of an entry that is there.
+    #[inline(always)]
+    fn phase(&self, index: u32) -> u32 {
+        phase(index, self.log_entries)
     }
 
     /// Offsets of the entries that are there and not taken.
@@ -89,23 +95,29 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
             .map(|index| self.offset(index))
     }
 
-    /// Copies the next entry to `entry` and takes it; false if there is none.
+    /// Takes the next entry, and tells the device in batches.
     #[inline]
-    pub(super) fn take(&mut self, entry: &mut [u8]) -> bool {
-        let offset = self.offset(self.index);
-        if !self.is_there_at(self.index, offset) {
-            self.publish();
-            return false;
-        }
-        self.memory.read(offset, entry);
-        self.index = self.index.wrapping_add(1);
-        if self.index.wrapping_sub(self.published) >= self.batch {
+    pub(super) fn take(&mut self) -> Option<[u8; ENTRY]> {
+        let entry = self.take_with(|entry| *entry);
+        if entry.is_none() || self.index.wrapping_sub(self.published) >= self.batch {
             self.publish();
         }
-        true
+        entry
     }
 
-    #[inline]
+    /// Shows the next entry and takes it; [`Consumer::publish`] has to follow the last one.
+    #[inline(always)]
+    pub(super) fn take_with<R>(&mut self, see: impl FnOnce(&[u8; ENTRY]) -> R) -> Option<R> {
+        let phase = self.phase(self.index);
+        let entry = self
+            .memory
+            .read_entry(self.offset(self.index), |valid| valid & CQE_PHASE == phase)?;
+        let seen = see(&entry);
+        self.index = self.index.wrapping_add(1);
+        Some(seen)
+    }
+
+    #[inline(always)]
     pub(super) fn publish(&mut self) {
         if self.published != self.index {
             self.published = self.index;

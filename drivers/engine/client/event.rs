@@ -3,7 +3,7 @@
 
 use super::{consumer::Consumer, Doorbell, QueueMemory};
 use nupa_proto::eqe::{Eqe, EQE_SIZE};
-use zerocopy::IntoBytes;
+use zerocopy::transmute;
 
 /// Consumer of an event queue.
 #[derive(Debug)]
@@ -24,8 +24,7 @@ impl<M: QueueMemory, D: Doorbell> EventRing<M, D> {
     /// Takes the next event.
     #[inline]
     pub fn poll(&mut self) -> Option<Eqe> {
-        let mut entry = Eqe::default();
-        self.ring.take(entry.as_mut_bytes()).then_some(entry)
+        self.ring.take().map(|entry| transmute!(entry))
     }
 
     /// Asks for one interrupt when the next event comes in.

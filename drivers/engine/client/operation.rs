@@ -147,8 +147,7 @@ impl Operation {
                 ref grh,
                 imm,
             } => {
-                put(block, OP_OFFSET, to);
-                put(block, SECOND_OFFSET, grh);
+                put_address(block, to, grh);
                 with_imm(imm, Opcode::Send, Opcode::SendImm)
             }
             Self::Write { addr, rkey, imm } => {
@@ -207,6 +206,13 @@ fn with_imm(imm: Option<u32>, without: Opcode, with: Opcode) -> (Opcode, u32) {
         None => (without, 0),
         Some(imm) => (with, imm),
     }
+}
+
+/// Puts the segments of a datagram where they belong.
+#[inline(always)]
+pub(super) fn put_address(block: &mut [u8; BLOCK_SIZE], to: &DatagramSegment, grh: &GrhSegment) {
+    put(block, OP_OFFSET, to);
+    put(block, SECOND_OFFSET, grh);
 }
 
 /// Puts a segment where it belongs. Offsets and sizes are constants, and all segments lie in the first block.

@@ -73,9 +73,10 @@ impl<D: Doorbell> Producer<D> {
         Ok(count)
     }
 
-    /// Rings the doorbell; `kick` is called with the doorbell and the index if the device asked for it.
+    /// Rings the doorbell; if the device asked for it, `kick` is called with the doorbell, the index, and how far that
+    /// is behind the last one.
     #[inline(always)]
-    pub(super) fn ring(&mut self, kick: impl FnOnce(&D, u32)) -> bool {
+    pub(super) fn ring(&mut self, kick: impl FnOnce(&D, u32, u32)) -> bool {
         let (old, new) = (self.rung, self.written);
         if old == new {
             return false;
@@ -85,15 +86,9 @@ impl<D: Doorbell> Producer<D> {
         self.doorbell.fence();
         let wanted = need_kick(self.doorbell.load(SlotWord::Event), new, old);
         if wanted {
-            kick(&self.doorbell, new);
+            kick(&self.doorbell, new, new.wrapping_sub(old));
         }
         wanted
-    }
-
-    /// Whether everything that is written was also rung.
-    #[inline]
-    pub(super) fn is_rung(&self) -> bool {
-        self.rung == self.written
     }
 
     /// Starts over with an empty ring, as the device does when the queue goes to the reset state.

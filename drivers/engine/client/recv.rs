@@ -64,7 +64,8 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
     /// Hands everything posted to the device; kicks it if it asked for that. Returns whether it did.
     #[inline]
     pub fn ring(&mut self) -> bool {
-        self.producer.ring(|doorbell, index| doorbell.kick(index))
+        self.producer
+            .ring(|doorbell, index, _| doorbell.kick(index))
     }
 
     /// Frees the entries before the `queue_index` of a receive completion; returns how many.

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Send requests before they are descriptors.
 
-use super::operation::{put, Operation};
-use nupa_proto::wqe::{Control, Sge, BLOCK_SIZE, MAX_INLINE, MAX_SEND_SGE, WQE_INLINE};
+use super::operation::{put, put_address, Operation};
+use core::mem::offset_of;
+use nupa_proto::wqe::{
+    Control, DatagramSegment, GrhSegment, Opcode, Sge, BLOCK_SIZE, MAX_INLINE, MAX_SEND_SGE,
+    UD_DATA_OFFSET, WQE_INLINE,
+};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::IntoBytes;
 
@@ -28,6 +32,15 @@ pub struct SendRequest<'a> {
     pub data: Data<'a>,
 }
 
+/// A request in wire form, all but its data.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Control and operation segments.
+    block: [u8; BLOCK_SIZE],
+    /// Where the data begins, if there may be any.
+    data_offset: Option<usize>,
+}
+
 /// A request in wire form.
 pub(super) struct Encoded<'a> {
     /// The first block: all segments, then as much of the data as fits.
@@ -37,45 +50,84 @@ pub(super) struct Encoded<'a> {
     pub(super) blocks: u8,
 }
 
-impl<'a> SendRequest<'a> {
-    /// Blocks of the ring that the request takes, if it fits a descriptor at all.
+impl SendRequest<'_> {
+    /// The request without its data.
     #[inline(always)]
-    pub fn blocks(&self) -> Option<u8> {
-        let (fits, bytes) = match self.data {
-            Data::Sges(sges) => (sges.len() <= MAX_SEND_SGE, sges.as_bytes()),
-            Data::Inline(bytes) => (bytes.len() <= MAX_INLINE, bytes),
+    pub fn head(&self) -> Head {
+        Head::new(self.wr_id, self.flags, &self.operation)
+    }
+}
+
+impl Head {
+    /// Segments of a request; see [`SendRequest`].
+    #[inline(always)]
+    pub fn new(wr_id: u64, flags: u8, operation: &Operation) -> Self {
+        let mut block = [0; BLOCK_SIZE];
+        let (opcode, imm_or_key) = operation.encode(&mut block);
+        let control = Control {
+            opcode: opcode.to_wire(),
+            flags: flags & !WQE_INLINE,
+            blocks: 0,
+            data_count: 0,
+            imm_or_key: U32::new(imm_or_key),
+            wr_id: U64::new(wr_id),
         };
-        let end = match self.operation.data_offset() {
-            Some(offset) => offset.wrapping_add(bytes.len()),
+        put(&mut block, 0, &control);
+        Self {
+            block,
+            data_offset: operation.data_offset(),
+        }
+    }
+
+    /// Makes a SEND one of a datagram; false if it is no SEND.
+    pub fn address(&mut self, to: &DatagramSegment, grh: &GrhSegment) -> bool {
+        let [opcode, ..] = self.block;
+        if ![Opcode::Send, Opcode::SendImm]
+            .map(Opcode::to_wire)
+            .contains(&opcode)
+        {
+            return false;
+        }
+        put_address(&mut self.block, to, grh);
+        self.data_offset = Some(UD_DATA_OFFSET);
+        true
+    }
+
+    /// Adds the data; none if that does not fit a descriptor.
+    #[inline(always)]
+    pub(super) fn with<'a>(&self, data: Data<'a>) -> Option<Encoded<'a>> {
+        const {
+            assert!(offset_of!(Control, flags) == 1 && offset_of!(Control, blocks) == 2);
+            assert!(offset_of!(Control, data_count) == 3);
+        }
+        let bytes = match data {
+            Data::Sges(sges) if sges.len() <= MAX_SEND_SGE => sges.as_bytes(),
+            Data::Inline(bytes) if bytes.len() <= MAX_INLINE => bytes,
+            _ => return None,
+        };
+        let offset = match self.data_offset {
+            Some(offset) => offset,
             None if bytes.is_empty() => BLOCK_SIZE,
             None => return None,
         };
-        fits.then(|| u8::try_from(end.div_ceil(BLOCK_SIZE)).ok())?
-    }
-
-    #[inline(always)]
-    pub(super) fn encode(&self) -> Option<Encoded<'a>> {
-        let blocks = self.blocks()?;
-        let mut first = [0; BLOCK_SIZE];
-        let (opcode, imm_or_key) = self.operation.encode(&mut first);
-        let room = first.get_mut(self.operation.data_offset().unwrap_or(BLOCK_SIZE)..)?;
-        let (count, rest, inline) = match self.data {
-            Data::Sges(sges) => (sges.len(), put_entries(room, sges), 0),
-            Data::Inline(bytes) => (bytes.len(), put_bytes(room, bytes), WQE_INLINE),
+        let mut first = self.block;
+        let needed = offset.wrapping_add(bytes.len()).div_ceil(BLOCK_SIZE);
+        let needed = u8::try_from(needed).ok()?;
+        let room = first.get_mut(offset..)?;
+        let (data_count, rest) = match data {
+            Data::Sges(sges) => (sges.len(), put_entries(room, sges)),
+            Data::Inline(bytes) => (bytes.len(), put_bytes(room, bytes)),
         };
-        let control = Control {
-            opcode: opcode.to_wire(),
-            flags: self.flags & !WQE_INLINE | inline,
-            blocks,
-            data_count: u8::try_from(count).ok()?,
-            imm_or_key: U32::new(imm_or_key),
-            wr_id: U64::new(self.wr_id),
-        };
-        put(&mut first, 0, &control);
+        let [_, flags, blocks, count, ..] = &mut first;
+        if matches!(data, Data::Inline(_)) {
+            *flags |= WQE_INLINE;
+        }
+        *blocks = needed;
+        *count = u8::try_from(data_count).ok()?;
         Some(Encoded {
             first,
             rest,
-            blocks,
+            blocks: needed,
         })
     }
 }
@@ -84,6 +136,11 @@ impl<'a> SendRequest<'a> {
 /// are two instructions.
 #[inline(always)]
 fn put_entries<'a>(room: &mut [u8], sges: &'a [Sge]) -> &'a [u8] {
+    if let ([sge], Some(to)) = (sges, room.first_chunk_mut::<{ size_of::<Sge>() }>()) {
+        // What most requests have.
+        to.copy_from_slice(sge.as_bytes());
+        return &[];
+    }
     let mut rest = sges;
     for to in room.chunks_exact_mut(size_of::<Sge>()) {
         let Some((sge, behind)) = rest.split_first() else {
@@ -99,8 +156,8 @@ fn put_entries<'a>(room: &mut [u8], sges: &'a [Sge]) -> &'a [u8] {
 #[inline]
 fn put_bytes<'a>(room: &mut [u8], bytes: &'a [u8]) -> &'a [u8] {
     let (near, far) = bytes.split_at(bytes.len().min(room.len()));
-    for (to, from) in room.iter_mut().zip(near) {
-        *to = *from;
+    if let Some(place) = room.get_mut(..near.len()) {
+        place.copy_from_slice(near);
     }
     far
 }

@@ -2,7 +2,8 @@
 //! Send rings.
 
 use super::{
-    producer::Producer, request::Encoded, BadIndex, Doorbell, PostError, QueueMemory, SendRequest,
+    producer::Producer, request::Encoded, BadIndex, Data, Doorbell, Head, PostError, QueueMemory,
+    SendRequest,
 };
 use nupa_proto::wqe::{Control, BLOCK_SIZE};
 use zerocopy::IntoBytes;
@@ -39,30 +40,37 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
     /// carries this `queue_index`, or a later one, says that its blocks are free.
     #[inline]
     pub fn post(&mut self, request: &SendRequest<'_>) -> Result<u32, PostError> {
-        let encoded = request.encode().ok_or(PostError::Invalid)?;
-        self.write(&encoded)?;
-        Ok(self.producer.advance(u32::from(encoded.blocks)))
+        self.post_and(&request.head(), request.data, false)
     }
 
     /// Hands everything posted to the device; kicks it if it asked for that. Returns whether it did.
     #[inline]
     pub fn ring(&mut self) -> bool {
-        self.producer.ring(|doorbell, index| doorbell.kick(index))
+        self.producer
+            .ring(|doorbell, index, _| doorbell.kick(index))
     }
 
-    /// [`SendRing::post`] and [`SendRing::ring`] in one: a descriptor of one block goes through the push slot, so that
-    /// the device need not fetch it. Returns the index behind it.
+    /// [`SendRing::post`] of a request in two parts and, if `hand_over` says so, [`SendRing::ring`] in one: a descriptor of one block that is all
+    /// there is to hand over goes through the push slot, so that the device need not fetch it. Returns the index behind
+    /// it.
     #[inline(always)]
-    pub fn post_push(&mut self, request: &SendRequest<'_>) -> Result<u32, PostError> {
-        let encoded = request.encode().ok_or(PostError::Invalid)?;
-        let alone = encoded.blocks == 1 && self.producer.is_rung();
+    pub fn post_and(
+        &mut self,
+        head: &Head,
+        data: Data<'_>,
+        hand_over: bool,
+    ) -> Result<u32, PostError> {
+        let encoded = head.with(data).ok_or(PostError::Invalid)?;
         self.write(&encoded)?;
         let index = self.producer.advance(u32::from(encoded.blocks));
-        self.producer.ring(|doorbell, index| {
-            if !(alone && doorbell.push(&encoded.first, index)) {
-                doorbell.kick(index);
-            }
-        });
+        if hand_over {
+            self.producer.ring(|doorbell, index, blocks| {
+                // A single block is all of this descriptor, and there is nothing before it.
+                if !(blocks == 1 && doorbell.push(&encoded.first, index)) {
+                    doorbell.kick(index);
+                }
+            });
+        }
         Ok(index)
     }
 

@@ -10,7 +10,7 @@
 
 mod rig;
 
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::client::{Data, Head, Operation, SendRequest};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
     cqe::{CqeOpcode, CQE_IMM},
@@ -239,16 +239,11 @@ fn pushed_descriptors_count_once() {
         };
         let bytes = [i; 32];
         let data = Data::Inline(&bytes);
-        let request = SendRequest {
-            wr_id: u64::from(i),
-            flags: WQE_SIGNALED,
-            operation: write,
-            data,
-        };
-        a.qp.send.post_push(&request).expect("room");
+        let head = Head::new(u64::from(i), WQE_SIGNALED, &write);
+        a.qp.send.post_and(&head, data, true).expect("room");
         if i % 3 == 0 {
             // The ring's own copy must do where the slot has not the next descriptor.
-            a.qp.send.post_push(&request).expect("room");
+            a.qp.send.post_and(&head, data, true).expect("room");
         }
         world.pump();
         assert_eq!(b.region(false)[..32], [i; 32]);

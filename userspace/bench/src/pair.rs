@@ -108,7 +108,8 @@ impl Pair {
     pub fn round(&mut self, request: &SendRequest<'_>, push: bool) -> Option<u8> {
         let [end, _] = &mut self.ends;
         if push {
-            end.send.post_push(request).expect("room");
+            let head = request.head();
+            end.send.post_and(&head, request.data, true).expect("room");
         } else {
             end.send.post(request).expect("room");
             end.send.ring();

@@ -13,7 +13,7 @@ use super::command::WithTail;
 use super::context::Context;
 use super::cq_ex;
 use super::errno::{check, code, pointer};
-use super::lock::Lock;
+use super::lock::{Guard, Lock};
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain, StartOf};
 use super::sys;
@@ -221,21 +221,50 @@ pub(super) unsafe extern "C" fn poll_cq(
     wc: *mut sys::ibv_wc,
 ) -> c_int {
     // SAFETY: `cq` is one of this provider's.
-    let mut queue = unsafe { completions(cq) }.lock();
-    let mut taken: c_int = 0;
-    while taken < entries {
-        if !queue.advance() {
-            break;
-        }
-        // SAFETY: the program's array has `entries` elements, and `taken` is not negative and below that.
-        unsafe {
-            wc.offset(taken as isize)
-                .write(wc::completion(queue.current()))
-        };
-        taken = taken.wrapping_add(1);
+    let completions = unsafe { completions(cq) };
+    match completions.try_lock() {
+        // SAFETY: the program's array has `entries` elements.
+        Some(queue) => unsafe { poll(queue, entries, wc) },
+        // SAFETY: as above.
+        None => unsafe { wait_and_poll(completions, entries, wc) },
+    }
+}
+
+/// [`poll_cq`] where others use the queue. A function of its own, so that the usual case has no registers to save.
+///
+/// # Safety
+///
+/// As for [`poll`].
+#[cold]
+#[inline(never)]
+unsafe fn wait_and_poll(
+    completions: &SharedCompletions,
+    entries: c_int,
+    wc: *mut sys::ibv_wc,
+) -> c_int {
+    // SAFETY: the caller's word.
+    unsafe { poll(completions.lock(), entries, wc) }
+}
+
+/// Takes completions, at most `entries`; how many there were.
+///
+/// # Safety
+///
+/// `wc` has room for `entries` elements.
+#[inline(always)]
+unsafe fn poll(
+    mut queue: Guard<'_, CompletionQueue>,
+    entries: c_int,
+    wc: *mut sys::ibv_wc,
+) -> c_int {
+    let (mut left, mut to) = (entries, wc);
+    // SAFETY: the caller's word: `to` has room for `left` elements.
+    while left > 0 && queue.take(|cqe| unsafe { to.write(wc::completion(cqe)) }) {
+        to = to.wrapping_add(1);
+        left = left.wrapping_sub(1);
     }
     queue.publish();
-    taken
+    entries.wrapping_sub(left)
 }
 
 /// `verbs_context_ops::req_notify_cq`: a store to the doorbell page, no system call.

@@ -41,6 +41,15 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
+    /// The guard, if nobody has the lock.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        if self.held.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Guard(self))
+    }
+
     #[cold]
     fn wait(&self) {
         loop {

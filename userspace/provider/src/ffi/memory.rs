@@ -16,12 +16,15 @@ use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFl
 
 /// Bytes that device memory is accessed by.
 const WORD: usize = size_of::<u64>();
+/// Bytes, and alignment, of a word that both sides access atomically.
+const ATOM: usize = size_of::<AtomicU32>();
 
 /// A mapping of whole pages, unmapped when dropped.
 ///
 /// # Invariants
 ///
-/// - `base .. base + len` is mapped readable and writable for as long as the value lives.
+/// - `base .. base + len` is mapped readable and writable for as long as the value lives; both are multiples of the
+///   page size.
 /// - No Rust reference to a byte of it exists except shared ones to atomics.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -60,6 +63,7 @@ impl Pages {
         Self::new(base.cast(), len)
     }
 
+    /// The mapping that `mmap()` returned for `len` bytes.
     fn new(base: *mut u8, len: usize) -> Result<Self, Errno> {
         let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
         Ok(Self { base, len })
@@ -73,7 +77,7 @@ impl Pages {
     /// The address of `offset`, if `len` bytes from there are inside.
     #[inline(always)]
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
-        if offset > self.len.checked_sub(len)? {
+        if offset.checked_add(len)? > self.len {
             return None;
         }
         // SAFETY: `offset + len <= self.len`, so the result is inside the mapping or one past its end (invariant).
@@ -83,12 +87,12 @@ impl Pages {
     /// The atomic word at `offset`; none if it is misaligned or not inside.
     #[inline(always)]
     fn word(&self, offset: usize) -> Option<&AtomicU32> {
-        let word = self.at(offset, size_of::<u32>())?.cast::<u32>();
-        if !word.is_aligned() {
+        if offset % ATOM != 0 {
             return None;
         }
-        // SAFETY: in range (`at`), aligned, mapped as long as `self` (invariant), and accessed only atomically by this
-        // process through it.
+        let word = self.at(offset, size_of::<u32>())?.cast::<u32>();
+        // SAFETY: in range (`at`), aligned as the offset is and mapped as long as `self` (invariant), and accessed only
+        // atomically by this process through it.
         Some(unsafe { AtomicU32::from_ptr(word) })
     }
 
@@ -178,6 +182,28 @@ impl QueueMemory for Pages {
     #[inline(always)]
     fn load_acquire(&self, offset: usize) -> u32 {
         self.load(offset)
+    }
+
+    /// As the provided one, with one check of the range.
+    #[inline(always)]
+    fn read_entry<const SIZE: usize>(
+        &self,
+        offset: usize,
+        is_there: impl FnOnce(u32) -> bool,
+    ) -> Option<[u8; SIZE]> {
+        const { assert!(SIZE >= ATOM && SIZE % ATOM == 0) }
+        if offset % ATOM != 0 {
+            return None;
+        }
+        let entry = self.at(offset, SIZE)?;
+        // SAFETY: the last word of the range that `at` checked, aligned as offset, size and mapping (invariant) are;
+        // accessed only atomically by this process.
+        let valid = unsafe { AtomicU32::from_ptr(entry.add(const { SIZE - ATOM }).cast()) };
+        if !is_there(u32::from_le(valid.load(Ordering::Acquire))) {
+            return None;
+        }
+        // SAFETY: `at` checked the range; bytes have no alignment and any value.
+        Some(unsafe { entry.cast::<[u8; SIZE]>().read() })
     }
 }
 

@@ -13,7 +13,7 @@ use super::errno::of_post;
 use super::qp::pair;
 use super::sys;
 use super::window::bind_segment;
-use crate::queue::{gather, SendQueue, MAX_SGE};
+use crate::queue::{gather, QueuePair, SendQueue, MAX_SGE};
 
 const _: () = assert!(size_of::<Sge>() == size_of::<sys::ibv_sge>());
 
@@ -137,21 +137,28 @@ unsafe fn datagram(wr: &sys::ibv_send_wr) -> Result<Operation, PostError> {
 }
 
 /// Posts a request whose data goes into the descriptor.
-#[inline(never)]
 fn post_inline(
     queue: &mut SendQueue,
     request: &SendRequest<'_>,
     entries: &[Sge],
+    last: bool,
 ) -> Result<(), PostError> {
-    let mut buffer = [0; MAX_INLINE];
     // SAFETY: the program's entries mean memory of its own with `IBV_SEND_INLINE`.
-    let parts = entries.iter().map(|entry| unsafe { bytes(entry) });
-    let len = gather(&mut buffer, parts).ok_or(PostError::Invalid)?;
-    let data = Data::Inline(buffer.get(..len).ok_or(PostError::Invalid)?);
-    queue.post(&SendRequest { data, ..*request })
+    let mut parts = entries.iter().map(|entry| unsafe { bytes(entry) });
+    let mut buffer = [0; MAX_INLINE];
+    let data = match parts.len() {
+        0 | 1 => parts.next().unwrap_or_default(),
+        _ => {
+            let len = gather(&mut buffer, parts).ok_or(PostError::Invalid)?;
+            buffer.get(..len).ok_or(PostError::Invalid)?
+        }
+    };
+    let data = Data::Inline(data);
+    queue.post(&SendRequest { data, ..*request }, last)
 }
 
-/// Posts a request of a program, which [`SendQueue::ring`] hands over.
+/// Posts a request of a program. If `last` says so it is handed over with all before it, else [`SendQueue::ring`] does
+/// that.
 ///
 /// # Safety
 ///
@@ -161,6 +168,7 @@ unsafe fn post_one(
     queue: &mut SendQueue,
     datagrams: bool,
     wr: &sys::ibv_send_wr,
+    last: bool,
 ) -> Result<(), PostError> {
     // SAFETY: the caller's word.
     let (operation, entries) = unsafe {
@@ -178,73 +186,57 @@ unsafe fn post_one(
         data: Data::Sges(entries),
     };
     if wr.send_flags & sys::IBV_SEND_INLINE != 0 {
-        post_inline(queue, &request, entries)
+        post_inline(queue, &request, entries, last)
     } else {
-        queue.post(&request)
+        queue.post(&request, last)
     }
 }
 
-/// Posts a request that is a list of its own and hands it over, through the push slot if it is short. What most
-/// requests are is compiled for itself, so that making a descriptor of it is a few stores.
+/// Posts what most requests are, and hands it over: WRITE, READ and SEND of one entry, where nobody else uses the queue
+/// and there is known to be room. Each is compiled for itself, so that its descriptor is a few stores. False if it is
+/// anything else, or was refused; then nothing was done.
 ///
 /// # Safety
 ///
 /// `wr` is filled for its opcode.
 #[inline(always)]
-unsafe fn post_alone(
-    queue: &mut SendQueue,
-    datagrams: bool,
-    wr: &sys::ibv_send_wr,
-) -> Result<(), PostError> {
-    // SAFETY: the caller's word.
-    let (rdma, entries) = unsafe { (&wr.wr.rdma, sges(wr.sg_list, wr.num_sge)?) };
-    let (addr, rkey) = (rdma.remote_addr, rdma.rkey);
-    if datagrams || wr.send_flags & sys::IBV_SEND_INLINE != 0 {
-        // SAFETY: as above.
-        return unsafe { post_other(queue, datagrams, wr) };
+unsafe fn post_common(pair: &QueuePair, wr: &sys::ibv_send_wr) -> bool {
+    if pair.datagrams || wr.send_flags & sys::IBV_SEND_INLINE != 0 {
+        return false;
     }
+    if wr.num_sge != 1 {
+        return false;
+    }
+    // SAFETY: the caller's word.
+    let (rdma, entries) = unsafe { (&wr.wr.rdma, sges(wr.sg_list, wr.num_sge)) };
+    let Ok([entry]) = entries else {
+        return false;
+    };
+    let (addr, rkey) = (rdma.remote_addr, rdma.rkey);
     match wr.opcode {
         sys::IBV_WR_RDMA_WRITE => {
             let imm = None;
-            post_as(queue, wr, entries, Operation::Write { addr, rkey, imm })
+            post_as(pair, wr, entry, Operation::Write { addr, rkey, imm })
         }
-        sys::IBV_WR_RDMA_READ => post_as(queue, wr, entries, Operation::Read { addr, rkey }),
-        sys::IBV_WR_SEND => post_as(queue, wr, entries, Operation::Send { imm: None }),
-        // SAFETY: as above.
-        _ => unsafe { post_other(queue, datagrams, wr) },
+        sys::IBV_WR_RDMA_READ => post_as(pair, wr, entry, Operation::Read { addr, rkey }),
+        sys::IBV_WR_SEND => post_as(pair, wr, entry, Operation::Send { imm: None }),
+        _ => false,
     }
 }
 
-/// As [`post_alone`], knowing the operation.
+/// As [`post_common`], knowing the operation.
 #[inline(always)]
-fn post_as(
-    queue: &mut SendQueue,
-    wr: &sys::ibv_send_wr,
-    entries: &[Sge],
-    operation: Operation,
-) -> Result<(), PostError> {
-    queue.post_alone(&SendRequest {
+fn post_as(pair: &QueuePair, wr: &sys::ibv_send_wr, entry: &Sge, operation: Operation) -> bool {
+    let Some(mut queue) = pair.send.try_lock() else {
+        return false;
+    };
+    let request = SendRequest {
         wr_id: wr.wr_id,
         flags: flags(wr.send_flags),
         operation,
-        data: Data::Sges(entries),
-    })
-}
-
-/// Posts and hands over any other request.
-///
-/// # Safety
-///
-/// `wr` is filled for its opcode.
-unsafe fn post_other(
-    queue: &mut SendQueue,
-    datagrams: bool,
-    wr: &sys::ibv_send_wr,
-) -> Result<(), PostError> {
-    // SAFETY: the caller's word.
-    unsafe { post_one(queue, datagrams, wr)? };
-    queue.ring();
-    Ok(())
+        data: Data::Sges(slice::from_ref(entry)),
+    };
+    queue.try_post(&request).is_ok()
 }
 
 /// Posts a list up to the first request that is refused, and hands over what was posted. Returns that one.
@@ -252,7 +244,6 @@ unsafe fn post_other(
 /// # Safety
 ///
 /// `list` ends with null, and its requests are filled for their opcodes.
-#[inline(never)]
 unsafe fn post_list(
     queue: &mut SendQueue,
     datagrams: bool,
@@ -263,14 +254,44 @@ unsafe fn post_list(
     // SAFETY: the caller's word.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        if let Err(error) = unsafe { post_one(queue, datagrams, wr) } {
+        if let Err(error) = unsafe { post_one(queue, datagrams, wr, wr.next.is_null()) } {
             result = Err((error, next));
             break;
         }
         next = wr.next;
     }
+    // What a request that was refused has left.
     queue.ring();
     result
+}
+
+/// [`post_send`] of anything. A function of its own, so that the usual request has no registers to save.
+///
+/// # Safety
+///
+/// As for [`post_send`].
+#[inline(never)]
+unsafe fn post_any(
+    qp: *mut sys::ibv_qp,
+    list: *mut sys::ibv_send_wr,
+    bad: *mut *mut sys::ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's word.
+    let (pair, state) = unsafe { (pair(qp), (*qp).state) };
+    let result = if state < sys::IBV_QPS_RTS {
+        Err((PostError::Invalid, list))
+    } else {
+        // SAFETY: as above.
+        unsafe { post_list(&mut pair.send.lock(), pair.datagrams, list) }
+    };
+    match result {
+        Ok(()) => 0,
+        Err((error, wr)) => {
+            // SAFETY: as above: the program wants to know which request was refused.
+            unsafe { *bad = wr };
+            of_post(error).raw_os_error()
+        }
+    }
 }
 
 /// `verbs_context_ops::post_send`
@@ -281,22 +302,12 @@ pub(super) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: `qp` is one of this provider's, and the program's list ends with null.
     let (pair, state, first) = unsafe { (pair(qp), (*qp).state, list.as_ref()) };
-    let mut queue = pair.send.lock();
-    let result = match first {
-        _ if state < sys::IBV_QPS_RTS => Err((PostError::Invalid, list)),
-        Some(wr) if wr.next.is_null() => {
-            // SAFETY: the request is the program's, filled as verbs say.
-            unsafe { post_alone(&mut queue, pair.datagrams, wr) }.map_err(|error| (error, list))
-        }
-        // SAFETY: as above.
-        _ => unsafe { post_list(&mut queue, pair.datagrams, list) },
-    };
-    match result {
-        Ok(()) => 0,
-        Err((error, wr)) => {
-            // SAFETY: the program wants to know which request was refused.
-            unsafe { *bad = wr };
-            of_post(error).raw_os_error()
+    if let Some(wr) = first {
+        // SAFETY: the request is the program's, filled as verbs say.
+        if wr.next.is_null() && state >= sys::IBV_QPS_RTS && unsafe { post_common(pair, wr) } {
+            return 0;
         }
     }
+    // SAFETY: as above; the program wants to know which request was refused.
+    unsafe { post_any(qp, list, bad) }
 }

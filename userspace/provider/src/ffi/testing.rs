@@ -218,6 +218,19 @@ pub(crate) fn post_call<'a>(qp: &'a Qp, request: &'a mut Send) -> impl Call + 'a
     }
 }
 
+/// As [`post_call`], by `ibv_wr_start()` to `ibv_wr_complete()`: a WRITE.
+pub(crate) fn batch_call(qp: &Qp, sge: sys::ibv_sge, rkey: u32, addr: u64) -> impl Call + '_ {
+    move || {
+        let result = qp.batch(true, |batch| {
+            batch
+                .next(1, sys::IBV_SEND_SIGNALED)
+                .write(rkey, addr)
+                .sge(sge);
+        });
+        assert_eq!(result, 0);
+    }
+}
+
 /// As [`post_call`].
 pub(crate) fn poll_call<'a>(cq: &'a Cq, wc: &'a mut sys::ibv_wc) -> impl Call + 'a {
     move || {
@@ -392,6 +405,12 @@ impl Batch {
     pub(crate) fn to(&mut self, ah: &Ah, qpn: u32, qkey: u32) -> &mut Self {
         // SAFETY: as above.
         unsafe { (*self.0).wr_set_ud_addr.unwrap()(self.0, ah.0, qpn, qkey) };
+        self
+    }
+
+    pub(crate) fn sge(&mut self, sge: sys::ibv_sge) -> &mut Self {
+        // SAFETY: as above.
+        unsafe { (*self.0).wr_set_sge.unwrap()(self.0, sge.lkey, sge.addr, sge.length) };
         self
     }
 

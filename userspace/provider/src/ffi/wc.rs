@@ -10,17 +10,26 @@ use super::sys;
 /// Status of a completion. The controller's values are those of verbs; any other one is an error without a name.
 #[inline(always)]
 pub(super) fn status(cqe: &Cqe) -> sys::ibv_wc_status {
-    if cqe.status == WcStatus::Success.to_wire() {
-        return sys::IBV_WC_SUCCESS;
-    }
-    failure(cqe.status)
+    STATUSES
+        .get(usize::from(cqe.status))
+        .map_or(GENERAL, |&status| status)
 }
 
-#[cold]
-fn failure(status: u8) -> sys::ibv_wc_status {
-    let status = WcStatus::try_from(status).unwrap_or(WcStatus::General);
-    sys::ibv_wc_status::from(status.to_wire())
-}
+const GENERAL: sys::ibv_wc_status = WcStatus::General.to_wire() as sys::ibv_wc_status;
+
+/// Verbs's statuses by those of the controller.
+static STATUSES: [sys::ibv_wc_status; 256] = {
+    let mut table = [GENERAL; 256];
+    let mut rest = WcStatus::ALL;
+    while let [status, behind @ ..] = rest {
+        let wire = status.to_wire();
+        if let Some((_, [entry, ..])) = table.split_at_mut_checked(wire as usize) {
+            *entry = wire as sys::ibv_wc_status;
+        }
+        rest = behind;
+    }
+    table
+};
 
 /// What a completion is about; undefined in the completion of a failed send request, and in one with an unknown code.
 #[inline(always)]

@@ -41,19 +41,37 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the next completion and makes it the current one; false if there is none. [`CompletionQueue::publish`] has
-    /// to follow the last one.
+    /// Shows the next completion and takes it; false if there is none. [`CompletionQueue::publish`] has to follow the
+    /// last one.
     ///
     /// Those of queue pairs that are no more are skipped.
     #[inline(always)]
-    pub(crate) fn advance(&mut self) -> bool {
-        while self.ring.poll_into(&mut self.current) {
-            if let Some(member) = self.members.get(self.current.qpn.get()) {
-                member.account(&self.current);
-                return true;
+    pub(crate) fn take(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
+        let members = &self.members;
+        loop {
+            let known = self.ring.poll_with(|cqe| {
+                let member = members.get(cqe.qpn.get());
+                if let Some(member) = member {
+                    see(cqe);
+                    member.account(cqe);
+                }
+                member.is_some()
+            });
+            match known {
+                Some(true) => return true,
+                Some(false) => {}
+                None => return false,
             }
         }
-        false
+    }
+
+    /// Makes the next completion the current one, as [`CompletionQueue::take`] does.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> bool {
+        let mut current = self.current;
+        let taken = self.take(|cqe| current = *cqe);
+        self.current = current;
+        taken
     }
 
     /// The completion that [`CompletionQueue::advance`] took.
@@ -68,7 +86,7 @@ impl CompletionQueue {
     }
 
     /// Tells the controller what was taken, so that it never takes the queue for fuller than the program does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.ring.publish();
     }

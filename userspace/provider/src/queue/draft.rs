@@ -2,7 +2,7 @@
 
 //! Send requests that are made piece by piece, as `ibv_wr_*()` does.
 
-use nupa_engine::client::{Data, Operation, PostError, SendRequest};
+use nupa_engine::client::{Data, Head, PostError};
 use nupa_proto::wqe::{DatagramSegment, GrhSegment, Sge, MAX_INLINE};
 
 use super::size::MAX_SGE;
@@ -10,13 +10,10 @@ use super::size::MAX_SGE;
 /// The request of a batch that was begun last.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// Requests begun in this batch.
-    begun: u32,
+    /// The request without its data; none before the first one is begun.
+    head: Option<Head>,
     /// Why the batch cannot be posted.
     error: Option<PostError>,
-    wr_id: u64,
-    flags: u8,
-    operation: Operation,
     filled: Filled,
     sges: [Sge; MAX_SGE],
     inline: [u8; MAX_INLINE],
@@ -32,11 +29,8 @@ enum Filled {
 impl Default for Draft {
     fn default() -> Self {
         Self {
-            begun: 0,
+            head: None,
             error: None,
-            wr_id: 0,
-            flags: 0,
-            operation: Operation::Nop,
             filled: Filled::Sges(0),
             sges: [Sge::default(); MAX_SGE],
             inline: [0; MAX_INLINE],
@@ -47,18 +41,21 @@ impl Default for Draft {
 impl Draft {
     /// Forgets the batch.
     pub(crate) fn start(&mut self) {
-        self.begun = 0;
+        self.head = None;
         self.error = None;
     }
 
     /// Begins a request without data.
-    #[inline]
-    pub(crate) fn begin(&mut self, wr_id: u64, flags: u8, operation: Operation) {
-        self.begun = self.begun.saturating_add(1);
-        self.wr_id = wr_id;
-        self.flags = flags;
-        self.operation = operation;
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, head: Head) {
+        self.head = Some(head);
         self.filled = Filled::Sges(0);
+    }
+
+    /// Whether one was begun.
+    #[inline(always)]
+    pub(crate) fn is_begun(&self) -> bool {
+        self.head.is_some()
     }
 
     /// Notes the first reason why the batch cannot be posted.
@@ -71,18 +68,11 @@ impl Draft {
         self.error
     }
 
-    /// Whether it is the only request of its batch.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.begun == 1
-    }
-
     /// Makes a SEND one of a datagram.
     pub(crate) fn address(&mut self, to: DatagramSegment, grh: GrhSegment) {
-        match self.operation {
-            Operation::Send { imm } | Operation::Datagram { imm, .. } => {
-                self.operation = Operation::Datagram { to, grh, imm };
-            }
-            _ => self.refuse(PostError::Invalid),
+        let head = self.head.as_mut();
+        if !head.is_some_and(|head| head.address(&to, &grh)) {
+            self.refuse(PostError::Invalid);
         }
     }
 
@@ -108,21 +98,16 @@ impl Draft {
     }
 
     /// The request, if one was begun and the batch can be posted.
-    #[inline]
-    pub(crate) fn request(&self) -> Option<SendRequest<'_>> {
-        if self.begun == 0 || self.error.is_some() {
+    #[inline(always)]
+    pub(crate) fn request(&self) -> Option<(&Head, Data<'_>)> {
+        if self.error.is_some() {
             return None;
         }
         let data = match self.filled {
             Filled::Sges(count) => Data::Sges(self.sges.get(..count)?),
             Filled::Inline(len) => Data::Inline(self.inline.get(..len)?),
         };
-        Some(SendRequest {
-            wr_id: self.wr_id,
-            flags: self.flags,
-            operation: self.operation,
-            data,
-        })
+        Some((self.head.as_ref()?, data))
     }
 }
 
@@ -140,19 +125,27 @@ pub(crate) fn gather<'a>(to: &mut [u8], parts: impl Iterator<Item = &'a [u8]>) -
 
 #[cfg(test)]
 mod tests {
+    use nupa_engine::client::Operation;
+
     use super::*;
+
+    const SEND: Operation = Operation::Send { imm: None };
+
+    fn head(operation: Operation) -> Head {
+        Head::new(1, 0, &operation)
+    }
 
     #[test]
     fn a_batch_that_was_refused_stays_so() {
         let mut draft = Draft::default();
         draft.start();
         assert!(draft.request().is_none());
-        draft.begin(1, 0, Operation::Send { imm: None });
+        draft.begin(head(SEND));
         draft.set_sges(&[Sge::default(); MAX_SGE]);
-        assert!(draft.request().is_some() && draft.is_alone());
+        assert!(draft.request().is_some());
         draft.set_sges(&[Sge::default(); MAX_SGE + 1]);
         assert_eq!(draft.error(), Some(PostError::Invalid));
-        draft.begin(2, 0, Operation::Nop);
+        draft.begin(head(Operation::Nop));
         assert!(draft.request().is_none());
         draft.start();
         assert_eq!(draft.error(), None);
@@ -161,11 +154,11 @@ mod tests {
     #[test]
     fn inline_parts_are_put_together() {
         let mut draft = Draft::default();
-        draft.begin(1, 0, Operation::Send { imm: None });
+        draft.begin(head(SEND));
         let parts: [&[u8]; 3] = [b"ab", b"", b"cde"];
         draft.set_inline(parts.into_iter());
-        let request = draft.request().unwrap();
-        assert!(matches!(request.data, Data::Inline(b"abcde")));
+        let (_, data) = draft.request().unwrap();
+        assert!(matches!(data, Data::Inline(b"abcde")));
         draft.set_inline([&[0u8; MAX_INLINE][..], &[0]].into_iter());
         assert_eq!(draft.error(), Some(PostError::Invalid));
     }
@@ -173,7 +166,7 @@ mod tests {
     #[test]
     fn only_sends_have_an_address() {
         let mut draft = Draft::default();
-        draft.begin(1, 0, Operation::Read { addr: 0, rkey: 0 });
+        draft.begin(head(Operation::Read { addr: 0, rkey: 0 }));
         draft.address(DatagramSegment::default(), GrhSegment::default());
         assert_eq!(draft.error(), Some(PostError::Invalid));
     }

@@ -4,17 +4,13 @@
 
 use std::sync::Arc;
 
-use nupa_engine::client::{Data, Operation, PostError, SendRequest, SendRing};
-use nupa_proto::wqe::{MAX_BLOCKS, WQE_SIGNALED};
+use nupa_engine::client::{Data, Head, Operation, PostError, SendRequest, SendRing};
+use nupa_proto::wqe::WQE_SIGNALED;
 
 use super::done::Done;
 use super::draft::Draft;
 use super::size::SendSize;
 use crate::ffi::{Pages, Slot};
-
-/// Blocks of the longest request.
-const MOST_BLOCKS: u32 = 6;
-const _: () = assert!(MOST_BLOCKS as usize == MAX_BLOCKS);
 
 /// Producer of send requests.
 #[derive(Debug)]
@@ -44,16 +40,24 @@ impl SendQueue {
         &self.poster.done
     }
 
-    /// Writes one request, which [`SendQueue::ring`] hands over.
+    /// Writes one request. If `last` says so it is handed over with all before it, else [`SendQueue::ring`] does that.
     #[inline]
-    pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.poster.post(request)
+    pub(crate) fn post(&mut self, request: &SendRequest<'_>, last: bool) -> Result<(), PostError> {
+        let head = self.head(request.wr_id, request.flags, &request.operation);
+        self.poster.post(&head, request.data, last)
     }
 
-    /// Writes one request and hands it over, through the push slot if it is short.
+    /// Writes one request and hands it over if there is known to be room for it; makes no room.
     #[inline(always)]
-    pub(crate) fn post_alone(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.poster.post_alone(request)
+    pub(crate) fn try_post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let head = self.head(request.wr_id, request.flags, &request.operation);
+        self.poster.try_post(&head, request.data, true)
+    }
+
+    /// Segments of a request, signaled if all requests are.
+    #[inline(always)]
+    fn head(&self, wr_id: u64, flags: u8, operation: &Operation) -> Head {
+        Head::new(wr_id, flags | self.poster.flags, operation)
     }
 
     /// Hands everything posted to the controller.
@@ -74,10 +78,17 @@ impl SendQueue {
     }
 
     /// Begins the next request of the batch.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, wr_id: u64, flags: u8, operation: Operation) {
+        if self.draft.is_begun() {
+            self.post_before_next();
+        }
+        self.draft.begin(self.head(wr_id, flags, &operation));
+    }
+
+    #[inline(never)]
+    fn post_before_next(&mut self) {
         self.post_draft(false);
-        self.draft.begin(wr_id, flags, operation);
     }
 
     /// The request that was begun last.
@@ -89,10 +100,7 @@ impl SendQueue {
     pub(crate) fn complete(&mut self) -> Result<(), PostError> {
         self.post_draft(true);
         match self.draft.error() {
-            None => {
-                self.poster.ring.ring();
-                Ok(())
-            }
+            None => Ok(()),
             Some(error) => {
                 self.poster.ring.rewind();
                 Err(error)
@@ -106,18 +114,13 @@ impl SendQueue {
         self.poster.ring.rewind();
     }
 
-    /// Posts the request that was begun last, if there is one. One that is the whole batch goes through the push slot.
-    #[inline]
+    /// Posts the request that was begun last, if there is one; the last one is handed over with those before it.
+    #[inline(always)]
     fn post_draft(&mut self, last: bool) {
-        let Some(request) = self.draft.request() else {
+        let Some((head, data)) = self.draft.request() else {
             return;
         };
-        let posted = if last && self.draft.is_alone() {
-            self.poster.post_alone(&request)
-        } else {
-            self.poster.post(&request)
-        };
-        if let Err(error) = posted {
+        if let Err(error) = self.poster.post(head, data, last) {
             self.draft.refuse(error);
         }
     }
@@ -135,40 +138,36 @@ struct Poster {
 }
 
 impl Poster {
-    #[inline]
-    fn post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let request = self.admit(request)?;
-        self.ring.post(&request).map(|_| ())
+    #[inline(always)]
+    fn post(&mut self, head: &Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
+        match self.try_post(head, data, last) {
+            Err(PostError::Full) => self.reclaim_and_post(head, data, last),
+            done => done,
+        }
     }
 
+    /// As [`Poster::post`], with the room that is known of.
     #[inline(always)]
-    fn post_alone(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let request = self.admit(request)?;
-        self.ring.post_push(&request).map(|_| ())
-    }
-
-    /// Checks the limits and sees to it that what is free is known to be.
-    #[inline(always)]
-    fn admit<'a>(&mut self, request: &SendRequest<'a>) -> Result<SendRequest<'a>, PostError> {
-        let fits = match request.data {
+    fn try_post(&mut self, head: &Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
+        let fits = match data {
             Data::Sges(sges) => sges.len() <= self.max_sge,
             Data::Inline(bytes) => bytes.len() <= self.max_inline,
         };
         if !fits {
             return Err(PostError::Invalid);
         }
-        if self.ring.free_blocks() < MOST_BLOCKS {
-            self.reclaim();
-        }
-        Ok(SendRequest {
-            flags: request.flags | self.flags,
-            ..*request
-        })
+        self.ring.post_and(head, data, last).map(|_| ())
     }
 
     #[cold]
-    fn reclaim(&mut self) {
+    fn reclaim_and_post(
+        &mut self,
+        head: &Head,
+        data: Data<'_>,
+        last: bool,
+    ) -> Result<(), PostError> {
         // An index that is not within what was posted would be the controller's fault: nothing becomes free then.
         let _ = self.ring.completed(self.done.get());
+        self.try_post(head, data, last)
     }
 }
