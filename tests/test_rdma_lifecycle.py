@@ -115,6 +115,34 @@ def test_device_goes_under_load(pair, rdma, saw, how, side):
     saw(f"the writer saw {said}; works again")
 
 
+def test_lost_controller_flushes_for_those_who_poll(pair, fabric, rdma, saw):
+    """The controller is gone without a word (all ones): polling alone gives back all work, once and in order."""
+    one, two = pair
+    a, _ = rdma.rc(one, two, rts={"rnr_retry": 7})
+    local = a.region(100, 1)
+    a.post_recv([sge(local)], wr_id=100, count=8)
+    a.post_send("SEND", sges=[sge(local)], count=16)
+    a.quiet(0.5)
+    try:
+        start = time.monotonic()
+        fabric.switch.fault(1, "allones")
+        found = a.poll(24, timeout=10)
+        took = time.monotonic() - start
+        assert [wc["wr_id"] for wc in found] == [*range(16), *range(100, 108)]
+        assert {wc["status"] for wc in found} == {"WR_FLUSH_ERR"}
+        a.quiet()
+        a.post_send("SEND", sges=[sge(local)], wr_id=200)
+        assert a.failed("WR_FLUSH_ERR")["wr_id"] == 200
+        a.program.end()
+    finally:
+        one.run("nupa-down", timeout=60)
+        fabric.switch.fault(1, "none")
+        one.up()
+    one.await_ping(two.ip)
+    works(rdma, one, two)
+    saw(f"24 flushed {took:.1f} s after the loss; works again")
+
+
 def test_idle_programs_learn_of_the_loss(pair, rdma, saw):
     """Programs that wait for events when the module goes are woken, and end."""
     one, two = pair

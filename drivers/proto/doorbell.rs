@@ -45,6 +45,8 @@ pub const SLOT_INDEX: usize = 0;
 pub const SLOT_ARM: usize = 4;
 /// Offset of the event index that the device publishes (send and receive queues).
 pub const SLOT_EVENT: usize = 8;
+/// Offset of the word that is the driver's.
+pub const SLOT_DRIVER: usize = 12;
 
 /// One doorbell slot, as it lies in the shared page.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -56,10 +58,11 @@ pub struct Slot {
     pub arm: U32,
     /// Event index; written by the device.
     pub event: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// The driver's: the device neither reads nor writes it.
+    pub driver: U32,
 }
 assert_size!(Slot, SLOT_SIZE);
+const _: () = assert!(core::mem::offset_of!(Slot, driver) == SLOT_DRIVER);
 
 /// Whether moving the producer index from `old` to `new` passed the index at which the device wants a kick.
 ///

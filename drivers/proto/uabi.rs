@@ -17,7 +17,13 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `uverbs_abi_ver` of the device; the provider accepts this one only.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
+
+/// What [`crate::doorbell::Slot::driver`] is in the doorbell pages of a process that has its device. When the device is
+/// taken away, however that comes about, the kernel destroys the queues, then puts pages of zeroes in place of the
+/// doorbell pages (and a function that was pulled reads as all ones). So whoever reads anything else here, and then finds
+/// a completion queue empty, will get no completion any more.
+pub const SLOT_LIVE: u32 = 1;
 
 /// `alloc_ucontext` response.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -41,11 +41,6 @@ impl<D: Doorbell> Producer<D> {
         self.written
     }
 
-    #[inline]
-    pub(super) fn done(&self) -> u32 {
-        self.done
-    }
-
     /// Position in the ring of the entry `ahead` of what is written.
     #[inline]
     pub(super) fn position(&self, ahead: u32) -> usize {
@@ -71,6 +66,18 @@ impl<D: Doorbell> Producer<D> {
         }
         self.done = index;
         Ok(count)
+    }
+
+    /// Position of the oldest entry that was rung and is not done.
+    pub(super) fn oldest(&self) -> Option<usize> {
+        let position = self.done & self.entries.wrapping_sub(1);
+        (self.done != self.rung).then_some(position as usize)
+    }
+
+    /// The oldest `count` of those that were rung are done without the device.
+    pub(super) fn give_up(&mut self, count: u32) {
+        let most = self.rung.wrapping_sub(self.done);
+        self.done = self.done.wrapping_add(count.min(most));
     }
 
     /// Rings the doorbell; if the device asked for it, `kick` is called with the doorbell, the index, and how far that

@@ -74,16 +74,15 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
         self.producer.completed(queue_index)
     }
 
-    /// Calls `each` with the `wr_id` of every entry that was posted and not completed, oldest first.
-    pub fn outstanding(&self, mut each: impl FnMut(u64)) {
-        let count = self.producer.written().wrapping_sub(self.producer.done());
-        for behind in (1..=count).rev() {
-            let mut header = RecvHeader::default();
-            let position = self.producer.position(behind.wrapping_neg());
-            self.memory
-                .read(position << self.log_stride, header.as_mut_bytes());
-            each(header.wr_id.get());
-        }
+    /// Gives up the oldest entry that was handed over and not completed, and returns its `wr_id`: to be called when the
+    /// device is gone, which will complete nothing any more.
+    pub fn give_up(&mut self) -> Option<u64> {
+        let position = self.producer.oldest()?;
+        let mut header = RecvHeader::default();
+        self.memory
+            .read(position << self.log_stride, header.as_mut_bytes());
+        self.producer.give_up(1);
+        Some(header.wr_id.get())
     }
 
     /// Forgets everything posted; to be called when the queue pair has gone to the reset state.

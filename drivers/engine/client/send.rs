@@ -91,18 +91,15 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
         self.producer.reset();
     }
 
-    /// Calls `each` with the `wr_id` of every request that was posted and not completed, oldest first.
-    pub fn outstanding(&self, mut each: impl FnMut(u64)) {
-        let count = self.producer.written().wrapping_sub(self.producer.done());
-        let mut behind = count;
-        while behind != 0 && behind <= count {
-            let mut control = Control::default();
-            let position = self.producer.position(behind.wrapping_neg());
-            self.memory
-                .read(position.wrapping_mul(BLOCK_SIZE), control.as_mut_bytes());
-            each(control.wr_id.get());
-            behind = behind.wrapping_sub(u32::from(control.blocks.max(1)));
-        }
+    /// Gives up the oldest request that was handed over and not completed, and returns its `wr_id`: to be called when the
+    /// device is gone, which will complete nothing any more.
+    pub fn give_up(&mut self) -> Option<u64> {
+        let position = self.producer.oldest()?;
+        let mut control = Control::default();
+        self.memory
+            .read(position.wrapping_mul(BLOCK_SIZE), control.as_mut_bytes());
+        self.producer.give_up(u32::from(control.blocks.max(1)));
+        Some(control.wr_id.get())
     }
 
     /// Writes the blocks of a descriptor.

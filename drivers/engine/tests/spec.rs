@@ -112,7 +112,7 @@ fn layouts_are_those_of_the_specification() {
             index,
             arm,
             event,
-            reserved
+            driver
         }),
         layout!(Command {
             opcode,

@@ -8,7 +8,12 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nupa_proto::doorbell::{host_slot_offset, kick_offset, slot_offset, PAGE_SIZE};
+use nupa_proto::{
+    doorbell::{
+        host_slot_offset, kick_offset, slot_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE,
+    },
+    uabi::SLOT_LIVE,
+};
 
 /// Something of the controller's that user space can be mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub struct Window {
     pub memory: bool,
 }
 
-/// A pair of doorbell pages, zeroed, that nobody else holds. Queues on it can be rung through it and through no other.
+/// A pair of doorbell pages, wiped, that nobody else holds. Queues on it can be rung through it and through no other.
 ///
 /// It goes to another holder once this is dropped: no mapping of it may be left by then. It stays mapped and without
 /// effect while the controller is lost, and can be used again afterwards.
@@ -39,18 +44,23 @@ struct Taken {
 }
 
 impl Taken {
-    /// Wipes what an earlier holder has left. What the controller reads of a slot it wipes itself, when it gives the
-    /// slot to a queue.
+    /// Wipes what an earlier holder has left, and marks the slots as live for user space. What the controller reads of a
+    /// slot it wipes itself, when it gives the slot to a queue.
     fn clear(&self) {
         const ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+        let slots = (0..SLOTS).map(|slot| usize::from(slot).wrapping_mul(SLOT_SIZE));
+        let marks = slots.map(|slot| slot.wrapping_add(SLOT_DRIVER));
         if let Some(memory) = &self.doorbells.memory {
-            memory.write(host_slot_offset(self.number, 0), &ZEROES);
+            let start = host_slot_offset(self.number, 0);
+            memory.write(start, &ZEROES);
+            marks.for_each(|mark| memory.store_release(start.wrapping_add(mark), SLOT_LIVE));
             return;
         }
         let start = slot_offset(self.number, 0);
         for offset in (start..start.wrapping_add(PAGE_SIZE)).step_by(8) {
             self.doorbells.write64(offset, 0);
         }
+        marks.for_each(|mark| self.doorbells.write32(start.wrapping_add(mark), SLOT_LIVE));
     }
 }
 

@@ -27,24 +27,20 @@ impl KernelQp {
     /// The controller was lost, and the pair is to be in the error state.
     pub(crate) fn lose(&self) -> Result {
         let mut ids = KVec::new();
-        let mut result = Ok(());
-        let mut keep = |id| result = result.and(ids.push(id, GFP_ATOMIC));
         let mut ring = self.pair.send.lock();
         ring.lost = true;
-        ring.poster.outstanding(&mut keep);
-        ring.poster.reset();
+        while let Some(id) = ring.poster.give_up() {
+            ids.push(id, GFP_ATOMIC)?;
+        }
         drop(ring);
-        result?;
         self.flush_sends(&mut ids.drain_all())?;
 
-        let mut result = Ok(());
-        let mut keep = |id| result = result.and(ids.push(id, GFP_ATOMIC));
         if let Some(ring) = &mut *self.pair.recv.lock() {
             ring.lost = true;
-            ring.poster.outstanding(&mut keep);
-            ring.poster.reset();
+            while let Some(id) = ring.poster.give_up() {
+                ids.push(id, GFP_ATOMIC)?;
+            }
         }
-        result?;
         if self.pair.srq.is_some() {
             self.events.add(Event::LastWqe);
         }

@@ -18,6 +18,7 @@ mod datagrams;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
 mod limits;
+mod lost;
 mod node;
 mod operations;
 mod piecemeal;

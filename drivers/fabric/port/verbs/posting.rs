@@ -38,9 +38,10 @@ impl SendPoster {
         Ok(())
     }
 
-    /// Calls `each` with the `wr_id` of every request that was posted and not completed, oldest first.
-    pub fn outstanding(&self, each: impl FnMut(u64)) {
-        self.ring.outstanding(each);
+    /// Gives up the oldest request that was handed over and not completed, and returns its `wr_id`; for controllers that
+    /// were lost.
+    pub fn give_up(&mut self) -> Option<u64> {
+        self.ring.give_up()
     }
 
     /// Forgets everything posted; to be called when the queue pair has gone to the reset state.
@@ -72,9 +73,9 @@ impl RecvPoster {
         Ok(())
     }
 
-    /// As [`SendPoster::outstanding`].
-    pub fn outstanding(&self, each: impl FnMut(u64)) {
-        self.ring.outstanding(each);
+    /// As [`SendPoster::give_up`].
+    pub fn give_up(&mut self) -> Option<u64> {
+        self.ring.give_up()
     }
 
     /// As [`SendPoster::reset`].

@@ -264,6 +264,31 @@ unsafe fn poll(
         left = left.wrapping_sub(1);
     }
     queue.publish();
+    if left == entries && queue.is_lost() {
+        // SAFETY: as above.
+        return unsafe { poll_lost(queue, entries, wc) };
+    }
+    entries.wrapping_sub(left)
+}
+
+/// [`poll`] after the device went.
+///
+/// # Safety
+///
+/// As for [`poll`].
+#[cold]
+#[inline(never)]
+unsafe fn poll_lost(
+    mut queue: Guard<'_, CompletionQueue>,
+    entries: c_int,
+    wc: *mut sys::ibv_wc,
+) -> c_int {
+    let (mut left, mut to) = (entries, wc);
+    // SAFETY: the caller's word: `to` has room for `left` elements.
+    while left > 0 && queue.take_lost(|cqe| unsafe { to.write(wc::completion(cqe)) }) {
+        to = to.wrapping_add(1);
+        left = left.wrapping_sub(1);
+    }
     entries.wrapping_sub(left)
 }
 

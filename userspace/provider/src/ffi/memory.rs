@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use nupa_engine::client::{Doorbell, QueueMemory};
 use nupa_engine::hal::SlotWord;
-use nupa_proto::doorbell::{PAGE_SIZE, PUSH_OFFSET, PUSH_SLOTS, PUSH_SLOT_SIZE, SLOTS, SLOT_SIZE};
+use nupa_proto::doorbell::{
+    PAGE_SIZE, PUSH_OFFSET, PUSH_SLOTS, PUSH_SLOT_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE,
+};
+use nupa_proto::uabi::SLOT_LIVE;
 use nupa_proto::wqe::BLOCK_SIZE;
 use rustix::io::Errno;
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
@@ -280,6 +283,15 @@ impl Slot {
         let index = word.offset() >> size_of::<u32>().trailing_zeros();
         // SAFETY: the words of a slot (invariant); this process accesses them only atomically.
         unsafe { self.words.add(index).as_ref() }
+    }
+
+    /// Whether the device is there: once it is not, no queue of it is written to any more.
+    #[inline(always)]
+    pub(crate) fn is_live(&self) -> bool {
+        const INDEX: usize = SLOT_DRIVER / size_of::<u32>();
+        // SAFETY: a word of the slot (invariant); this process accesses them only atomically.
+        let word = unsafe { self.words.add(INDEX).as_ref() };
+        u32::from_le(word.load(Ordering::Acquire)) == SLOT_LIVE
     }
 
     #[inline(always)]

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use nupa_engine::client::CompletionRing;
-use nupa_proto::cqe::Cqe;
+use nupa_proto::cqe::{Cqe, CqeOpcode};
+use nupa_proto::status::WcStatus;
 
 use super::done::Done;
 use super::members::Members;
-use crate::ffi::{Pages, Slot};
+use super::{RecvQueue, SendQueue};
+use crate::ffi::{Lock, Pages, Slot};
 
 /// Completion code bit of everything that used a receive entry.
 const RECEIVE: u8 = 0x80;
@@ -18,24 +20,30 @@ const RECEIVE: u8 = 0x80;
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     ring: CompletionRing<Pages, Slot>,
+    slot: Slot,
     members: Members<Member>,
     current: Cqe,
 }
 
-/// A queue pair whose completions come here: where they say how far its rings are.
+/// A queue pair whose completions come here.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// Send queue.
+    /// Where they say how far the send queue is.
     pub(crate) send: Arc<Done>,
-    /// Receive queue, or the shared one.
+    /// The same for the receive queue, or the shared one.
     pub(crate) recv: Arc<Done>,
+    /// The send queue, if its completions come here.
+    pub(crate) sends: Option<Arc<Lock<SendQueue>>>,
+    /// The receive queue, if it is the queue pair's own and its completions come here.
+    pub(crate) recvs: Option<Arc<Lock<RecvQueue>>>,
 }
 
 impl CompletionQueue {
     /// An empty queue over `1 << log_entries` zeroed entries.
     pub(crate) fn new(memory: Pages, slot: Slot, log_entries: u8) -> Self {
         Self {
-            ring: CompletionRing::new(memory, slot, log_entries),
+            ring: CompletionRing::new(memory, slot.clone(), log_entries),
+            slot,
             members: Members::default(),
             current: Cqe::default(),
         }
@@ -65,11 +73,31 @@ impl CompletionQueue {
         }
     }
 
-    /// Makes the next completion the current one, as [`CompletionQueue::take`] does.
+    /// Whether the device is gone: then [`CompletionQueue::take_lost`] is to be asked where there is nothing to take.
+    #[inline(always)]
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.slot.is_live()
+    }
+
+    /// As [`CompletionQueue::take`] after the device went: when all that it wrote is taken, what is left of the requests
+    /// is shown as flushed, those of each queue in order. Entries of shared receive queues are no queue pair's and stay.
+    #[cold]
+    pub(crate) fn take_lost(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
+        // It may have written between the last look and its end.
+        if self.take(&mut see) {
+            return true;
+        }
+        let mut members = self.members.iter();
+        let flushed = members.find_map(|(qpn, member)| member.flush(qpn));
+        flushed.inspect(see).is_some()
+    }
+
+    /// Makes the next completion the current one, of whichever kind.
     #[inline]
     pub(crate) fn advance(&mut self) -> bool {
         let mut current = self.current;
-        let taken = self.take(|cqe| current = *cqe);
+        let taken = self.take(|cqe| current = *cqe)
+            || self.is_lost() && self.take_lost(|cqe| current = *cqe);
         self.current = current;
         taken
     }
@@ -121,6 +149,23 @@ impl CompletionQueue {
 }
 
 impl Member {
+    /// The completion of the oldest request that the device has not processed, if there is one. A queue that is locked is
+    /// passed over: a batch may be under way on it, by the very thread that polls.
+    fn flush(&self, qpn: u32) -> Option<Cqe> {
+        let sends = self.sends.as_ref().and_then(|queue| queue.try_lock());
+        let recvs = || self.recvs.as_ref().and_then(|queue| queue.try_lock());
+        let (opcode, wr_id) = sends
+            .and_then(|mut queue| Some((CqeOpcode::Send, queue.give_up()?)))
+            .or_else(|| Some((CqeOpcode::Recv, recvs()?.give_up()?)))?;
+        Some(Cqe {
+            wr_id: wr_id.into(),
+            qpn: qpn.into(),
+            opcode: opcode.to_wire(),
+            status: WcStatus::WrFlush.to_wire(),
+            ..Cqe::default()
+        })
+    }
+
     /// Notes how far the controller has come.
     #[inline(always)]
     fn account(&self, cqe: &Cqe) {

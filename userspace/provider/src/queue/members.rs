@@ -34,6 +34,15 @@ impl<T> Members<T> {
         self.leaves.get(leaf)?.as_ref()?.get(within)?.as_ref()
     }
 
+    /// All values, with their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let leaves = (0u32..).step_by(LEAF).zip(&self.leaves);
+        leaves.flat_map(|(first, leaf)| {
+            let values = (first..).zip(leaf.iter().flat_map(|leaf| leaf.iter()));
+            values.filter_map(|(number, value)| Some((number, value.as_ref()?)))
+        })
+    }
+
     /// Sets the value of a number.
     pub(super) fn insert(&mut self, number: u32, value: T) {
         let (leaf, within) = place(number);
@@ -70,6 +79,8 @@ mod tests {
             assert!(members.get(number).is_none());
             members.insert(number, number);
         }
+        let all = members.iter().map(|(number, value)| (number, *value));
+        assert!(all.eq([0, 255, 256, 70_000].map(|number| (number, number))));
         for number in [0, 255, 256, 70_000] {
             assert_eq!(members.get(number), Some(&number));
             members.remove(number);

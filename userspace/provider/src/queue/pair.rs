@@ -10,16 +10,17 @@ use crate::ffi::Lock;
 /// A completion queue that several queue pairs and the program share.
 pub(crate) type SharedCompletions = Arc<Lock<CompletionQueue>>;
 
-/// The queues of a queue pair. Locks are taken one at a time.
+/// The queues of a queue pair. Locks are taken one at a time; only after the loss of the device those of queue pairs are
+/// tried with that of a completion queue held.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     number: u32,
     /// Whether it sends datagrams.
     pub(crate) datagrams: bool,
     /// Send queue.
-    pub(crate) send: Lock<SendQueue>,
+    pub(crate) send: Arc<Lock<SendQueue>>,
     /// Receive queue; none with a shared one.
-    pub(crate) recv: Option<Lock<RecvQueue>>,
+    pub(crate) recv: Option<Arc<Lock<RecvQueue>>>,
     send_cq: SharedCompletions,
     recv_cq: SharedCompletions,
 }
@@ -39,20 +40,26 @@ impl QueuePair {
         let (recv, recv_done) = match recv {
             Received::Own(queue) => {
                 let done = Arc::clone(queue.done());
-                (Some(Lock::new(queue)), done)
+                (Some(Arc::new(Lock::new(queue))), done)
             }
             Received::Shared(done) => (None, done),
         };
-        let member = Member {
-            send: Arc::clone(send.done()),
-            recv: recv_done,
-        };
-        send_cq.lock().join(number, member.clone());
-        recv_cq.lock().join(number, member);
+        let send_done = Arc::clone(send.done());
+        let send = Arc::new(Lock::new(send));
+        let one = Arc::ptr_eq(&send_cq, &recv_cq);
+        for (cq, sends, recvs) in [(&send_cq, true, one), (&recv_cq, one, true)] {
+            let member = Member {
+                send: Arc::clone(&send_done),
+                recv: Arc::clone(&recv_done),
+                sends: sends.then(|| Arc::clone(&send)),
+                recvs: recv.clone().filter(|_| recvs),
+            };
+            cq.lock().join(number, member);
+        }
         Self {
             number,
             datagrams,
-            send: Lock::new(send),
+            send,
             recv,
             send_cq,
             recv_cq,

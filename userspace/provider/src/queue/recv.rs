@@ -41,8 +41,7 @@ impl RecvQueue {
             return Err(PostError::Invalid);
         }
         if self.ring.free() == 0 {
-            // An index that is not within what was posted would be the controller's fault: nothing becomes free then.
-            let _ = self.ring.completed(self.done.get());
+            self.reclaim();
         }
         self.ring.post(wr_id, sges).map(|_| ())
     }
@@ -51,6 +50,17 @@ impl RecvQueue {
     #[inline]
     pub(crate) fn ring(&mut self) {
         self.ring.ring();
+    }
+
+    /// Gives up the oldest entry that the device has not processed; returns its identification. For devices that are gone.
+    pub(crate) fn give_up(&mut self) -> Option<u64> {
+        self.reclaim();
+        self.ring.give_up()
+    }
+
+    fn reclaim(&mut self) {
+        // An index that is not within what was posted would be the controller's fault: nothing becomes free then.
+        let _ = self.ring.completed(self.done.get());
     }
 
     /// Forgets everything, as the controller does when the queue pair goes to the reset state.

@@ -72,6 +72,12 @@ impl SendQueue {
         self.poster.done.reset();
     }
 
+    /// Gives up the oldest request that the device has not processed; returns its identification. For devices that are gone.
+    pub(crate) fn give_up(&mut self) -> Option<u64> {
+        self.poster.reclaim();
+        self.poster.ring.give_up()
+    }
+
     /// Begins a batch of requests that are made piece by piece (`ibv_wr_start()`).
     pub(crate) fn start(&mut self) {
         self.draft.start();
@@ -166,8 +172,12 @@ impl Poster {
         data: Data<'_>,
         last: bool,
     ) -> Result<(), PostError> {
+        self.reclaim();
+        self.try_post(head, data, last)
+    }
+
+    fn reclaim(&mut self) {
         // An index that is not within what was posted would be the controller's fault: nothing becomes free then.
         let _ = self.ring.completed(self.done.get());
-        self.try_post(head, data, last)
     }
 }

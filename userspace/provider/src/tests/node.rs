@@ -11,8 +11,9 @@ use nupa_proto::admin::{
     QP_MASK_STATE,
 };
 use nupa_proto::cqe::CQE_SIZE;
-use nupa_proto::doorbell::{kick_offset, PAGE_SIZE, SLOTS, SLOT_NONE, SLOT_SIZE};
+use nupa_proto::doorbell::{kick_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_NONE, SLOT_SIZE};
 use nupa_proto::regs::BAR_DOORBELL;
+use nupa_proto::uabi::SLOT_LIVE;
 use nupa_proto::wqe::BLOCK_SIZE;
 use zerocopy::IntoBytes;
 
@@ -35,6 +36,7 @@ pub(super) const LEN: usize = 1 << 20;
 pub(super) struct Node {
     pub(super) guest: Guest,
     pair: Arc<DoorbellPair>,
+    shared: usize,
     trapped: usize,
     eqn: u32,
     pub(super) pd: u32,
@@ -98,18 +100,28 @@ impl Node {
             shared: map(&guest.ram, shared, PAGE_SIZE),
             trapped: map(&guest.ram, trapped, PAGE_SIZE),
         });
+        let marks = (0..usize::from(SLOTS)).map(|slot| slot * SLOT_SIZE + SLOT_DRIVER);
+        for mark in marks {
+            guest.ram.store_u32(shared + mark, SLOT_LIVE).unwrap();
+        }
         let pd = guest.pd();
         let memory = iova(guest.alloc(LEN));
         let key = guest.register(pd, memory, LEN as u64, ACCESS_ALL).unwrap();
         Self {
             guest,
             pair,
+            shared,
             trapped,
             eqn,
             pd,
             memory,
             key,
         }
+    }
+
+    /// Takes the device away from the program, as the kernel does: zeroes where the doorbells were.
+    pub(super) fn lose(&self) {
+        self.guest.ram.write(self.shared, &[0; PAGE_SIZE]).unwrap();
     }
 
     fn slot(&self) -> (u16, Slot) {
