@@ -8,9 +8,9 @@ use nupa_proto::uabi::CreateAhResponse;
 use nupa_proto::wqe::{DatagramSegment, GrhSegment};
 use rustix::io::Errno;
 
-use super::command::WithTail;
+use super::command::exchange;
 use super::errno::{check, code, pointer};
-use super::object::{Object, Pending, Plain};
+use super::object::{Object, Pending};
 use super::sys;
 
 /// What descriptors say of an address, but for queue pair and key.
@@ -61,29 +61,22 @@ pub(super) unsafe extern "C" fn create_ah(
         return pointer(Err(Errno::INVAL));
     }
     let pending = Pending::new();
-    let core = sys::ib_uverbs_create_ah_resp::zeroed();
-    let mut response = WithTail::new(core, CreateAhResponse::default());
-    // SAFETY: `pd` and `attr` are the caller's; our structures live across the call, and the size is theirs.
-    let made = check(unsafe {
-        sys::ibv_cmd_create_ah(
-            pd,
-            pending.base(),
-            attr,
-            &raw mut response.core,
-            WithTail::<sys::ib_uverbs_create_ah_resp, CreateAhResponse>::SIZE,
-        )
+    let answer = exchange((), |_: *mut (), _, response, size| {
+        // SAFETY: `pd` and `attr` are the caller's; the structure lives across the call, and the size is its.
+        unsafe { sys::ibv_cmd_create_ah(pd, pending.base(), attr, response, size) }
     });
-    let header = GrhSegment {
-        // SAFETY: the union is 16 bytes, whichever way they are read.
-        dgid: unsafe { grh.dgid.raw },
-        flow_label: grh.flow_label.into(),
-        sgid_index: response.own.sgid_index,
-        hop_limit: grh.hop_limit,
-        traffic_class: grh.traffic_class,
-        reserved: [0; 8],
-    };
-    let node = response.own.node.get();
-    pointer(made.map(|()| pending.finish(Address::new(node, header))))
+    pointer(answer.map(|answer: CreateAhResponse| {
+        let header = GrhSegment {
+            // SAFETY: the union is 16 bytes, whichever way they are read.
+            dgid: unsafe { grh.dgid.raw },
+            flow_label: grh.flow_label.into(),
+            sgid_index: answer.sgid_index,
+            hop_limit: grh.hop_limit,
+            traffic_class: grh.traffic_class,
+            reserved: [0; 8],
+        };
+        pending.finish(Address::new(answer.node.get(), header))
+    }))
 }
 
 /// `verbs_context_ops::destroy_ah`

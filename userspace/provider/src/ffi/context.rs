@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nupa_proto::uabi::{self, ContextResponse};
 use rustix::io::Errno;
 
-use super::command::WithTail;
+use super::command::exchange;
 use super::doorbells::Doorbells;
 use super::driver::OPS;
 use super::errno::{check, code, null};
@@ -118,21 +118,10 @@ pub(super) unsafe extern "C" fn alloc_context(
 ///
 /// `context` is initialised.
 unsafe fn ask(context: *mut sys::verbs_context) -> Result<ContextResponse, Errno> {
-    type Response = WithTail<sys::ib_uverbs_get_context_resp, ContextResponse>;
-    let mut request = sys::ibv_get_context::zeroed();
-    let core = sys::ib_uverbs_get_context_resp::zeroed();
-    let mut response = Response::new(core, ContextResponse::default());
-    // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
-    check(unsafe {
-        sys::ibv_cmd_get_context(
-            context,
-            &raw mut request,
-            size_of_val(&request),
-            &raw mut response.core,
-            Response::SIZE,
-        )
-    })?;
-    Ok(response.own)
+    exchange((), |request, request_size, response, response_size| {
+        // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
+        unsafe { sys::ibv_cmd_get_context(context, request, request_size, response, response_size) }
+    })
 }
 
 /// Closes a context and frees its memory.

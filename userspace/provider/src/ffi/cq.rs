@@ -9,7 +9,7 @@ use nupa_proto::cqe::CQE_SIZE;
 use nupa_proto::uabi::{CreateCqRequest, CreateCqResponse, ResizeCqRequest};
 use rustix::io::Errno;
 
-use super::command::WithTail;
+use super::command::exchange;
 use super::context::Context;
 use super::cq_ex;
 use super::errno::{check, code, pointer};
@@ -136,25 +136,21 @@ unsafe fn command(
     pending: &Pending<sys::verbs_cq, SharedCompletions>,
     tail: CreateCqRequest,
 ) -> Result<CreateCqResponse, Errno> {
-    type Request = WithTail<sys::ibv_create_cq_ex, CreateCqRequest>;
-    type Response = WithTail<sys::ib_uverbs_ex_create_cq_resp, CreateCqResponse>;
-    let mut request = Request::new(sys::ibv_create_cq_ex::zeroed(), tail);
-    let core = sys::ib_uverbs_ex_create_cq_resp::zeroed();
-    let mut response = Response::new(core, CreateCqResponse::default());
-    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
-    check(unsafe {
-        sys::ibv_cmd_create_cq_ex(
-            context,
-            attr,
-            pending.base(),
-            &raw mut request.core,
-            Request::SIZE,
-            &raw mut response.core,
-            Response::SIZE,
-            0,
-        )
-    })?;
-    Ok(response.own)
+    exchange(tail, |request, request_size, response, response_size| {
+        // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
+        unsafe {
+            sys::ibv_cmd_create_cq_ex(
+                context,
+                attr,
+                pending.base(),
+                request,
+                request_size,
+                response,
+                response_size,
+                0,
+            )
+        }
+    })
 }
 
 /// `verbs_context_ops::resize_cq`
@@ -169,7 +165,6 @@ pub(super) unsafe extern "C" fn resize_cq(cq: *mut sys::ibv_cq, cqe: c_int) -> c
 ///
 /// `cq` is one of this provider's.
 unsafe fn resize(cq: *mut sys::ibv_cq, cqe: c_int) -> Result<(), Errno> {
-    type Request = WithTail<sys::ibv_resize_cq, ResizeCqRequest>;
     // SAFETY: the caller's word; the context of an object is open.
     let (own, queue) = unsafe { (Context::of((*cq).context), completions(cq)) };
     let entries = u32::try_from(cqe).ok().filter(|&entries| entries != 0);
@@ -181,21 +176,12 @@ unsafe fn resize(cq: *mut sys::ibv_cq, cqe: c_int) -> Result<(), Errno> {
         log_entries,
         reserved: [0; 7],
     };
-    let mut request = Request::new(sys::ibv_resize_cq::zeroed(), tail);
-    let mut response = sys::ib_uverbs_resize_cq_resp::zeroed();
     // Nobody polls or arms the queue meanwhile, so the controller may write the consumer index.
     let mut queue = queue.lock();
     queue.publish();
-    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
-    check(unsafe {
-        sys::ibv_cmd_resize_cq(
-            cq,
-            cqe,
-            &raw mut request.core,
-            Request::SIZE,
-            &raw mut response,
-            size_of_val(&response),
-        )
+    let () = exchange(tail, |request, request_size, response, response_size| {
+        // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
+        unsafe { sys::ibv_cmd_resize_cq(cq, cqe, request, request_size, response, response_size) }
     })?;
     queue.resize(memory, log_entries);
     // SAFETY: as above; the lock is held.

@@ -27,6 +27,9 @@ pub(super) unsafe trait Plain: Sized {
 /// A pointer to a `B` is a pointer to a `Self`.
 pub(super) unsafe trait StartOf<B> {}
 
+// SAFETY: consists of nothing.
+unsafe impl Plain for () {}
+
 macro_rules! plain {
     ($($name:ident),+ $(,)?) => {
         // SAFETY: C structures of rdma-core: integers, pointers, and arrays and unions of them.

@@ -9,7 +9,7 @@ use nupa_proto::uabi::{CreateQpRequest, CreateQpResponse};
 use nupa_proto::wqe::BLOCK_SIZE;
 use rustix::io::Errno;
 
-use super::command::WithTail;
+use super::command::exchange;
 use super::context::Context;
 use super::cq::completions;
 use super::errno::{check, code, pointer};
@@ -237,24 +237,20 @@ unsafe fn command(
     pending: &Pending<sys::verbs_qp, QueuePair>,
     tail: CreateQpRequest,
 ) -> Result<CreateQpResponse, Errno> {
-    type Request = WithTail<sys::ibv_create_qp_ex, CreateQpRequest>;
-    type Response = WithTail<sys::ib_uverbs_ex_create_qp_resp, CreateQpResponse>;
-    let mut request = Request::new(sys::ibv_create_qp_ex::zeroed(), tail);
-    let core = sys::ib_uverbs_ex_create_qp_resp::zeroed();
-    let mut response = Response::new(core, CreateQpResponse::default());
-    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
-    check(unsafe {
-        sys::ibv_cmd_create_qp_ex2(
-            context,
-            pending.base(),
-            attr,
-            &raw mut request.core,
-            Request::SIZE,
-            &raw mut response.core,
-            Response::SIZE,
-        )
-    })?;
-    Ok(response.own)
+    exchange(tail, |request, request_size, response, response_size| {
+        // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
+        unsafe {
+            sys::ibv_cmd_create_qp_ex2(
+                context,
+                pending.base(),
+                attr,
+                request,
+                request_size,
+                response,
+                response_size,
+            )
+        }
+    })
 }
 
 /// `verbs_context_ops::modify_qp`

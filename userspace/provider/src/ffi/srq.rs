@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use nupa_proto::uabi::{CreateSrqRequest, CreateSrqResponse};
 use rustix::io::Errno;
 
-use super::command::WithTail;
+use super::command::exchange;
 use super::context::Context;
 use super::errno::{check, code, pointer};
 use super::lock::Lock;
@@ -118,24 +118,20 @@ unsafe fn command(
     pending: &Pending<sys::verbs_srq, Lock<RecvQueue>>,
     tail: CreateSrqRequest,
 ) -> Result<CreateSrqResponse, Errno> {
-    type Request = WithTail<sys::ibv_create_srq, CreateSrqRequest>;
-    type Response = WithTail<sys::ib_uverbs_create_srq_resp, CreateSrqResponse>;
-    let mut request = Request::new(sys::ibv_create_srq::zeroed(), tail);
-    let core = sys::ib_uverbs_create_srq_resp::zeroed();
-    let mut response = Response::new(core, CreateSrqResponse::default());
-    // SAFETY: the caller's word; our structures live across the call, and the sizes are theirs.
-    check(unsafe {
-        sys::ibv_cmd_create_srq(
-            pd,
-            pending.base().cast(),
-            attr,
-            &raw mut request.core,
-            Request::SIZE,
-            &raw mut response.core,
-            Response::SIZE,
-        )
-    })?;
-    Ok(response.own)
+    exchange(tail, |request, request_size, response, response_size| {
+        // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
+        unsafe {
+            sys::ibv_cmd_create_srq(
+                pd,
+                pending.base().cast(),
+                attr,
+                request,
+                request_size,
+                response,
+                response_size,
+            )
+        }
+    })
 }
 
 /// `verbs_context_ops::modify_srq`
