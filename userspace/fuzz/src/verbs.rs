@@ -31,7 +31,7 @@ pub struct Objects {
     pub node: u16,
 }
 
-/// Kinds of requests that [`Objects::request`] makes.
+/// Kinds of requests that `Objects::request` makes.
 pub const KINDS: usize = 14;
 
 impl Objects {
