@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What lies where in a pool.
+
+use core::ops::Range;
+use nupa_proto::pool::{
+    message::ENTRY_SIZE, Class, Superblock, CLASSES, CONSUMER_BULK, MAX_LOG_BULK, MAX_LOG_ENTRIES,
+    MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, RING_CONSUMER, RING_ENTRIES, RING_PRODUCER,
+    SLOT_SIZE,
+};
+
+/// log2 of the entries of a ring in pools that are formatted here.
+const LOG_ENTRIES: u8 = 8;
+/// Largest payload area that is of use: more does not stay in a processor's cache.
+const LOG_BULK: u8 = 21;
+/// Every so much-th part of a pool is device memory at least, where there is room.
+const DEVICE_MEMORY_PART: u64 = 4;
+
+/// How a pool is divided. All of it follows from four numbers; a superblock that says anything else is corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    size: u64,
+    max_nodes: u16,
+    log_entries: u8,
+    log_bulk: u8,
+    ring_stride: u64,
+    rings: u64,
+    device_memory: u64,
+    device_memory_stride: u64,
+}
+
+/// Offset of the node slots.
+const SLOTS: u64 = PAGE;
+
+impl Geometry {
+    /// Divides a pool that is to be formatted, with payload areas as large as is of use. `None` if it is too small.
+    pub fn choose(size: u64, max_nodes: u16) -> Option<Self> {
+        let candidates = || (MIN_LOG_BULK..=LOG_BULK).rev();
+        let divide = |log_bulk| Self::new(size, max_nodes, LOG_ENTRIES, log_bulk);
+        let roomy = |geometry: &Self| {
+            let left = size.saturating_sub(geometry.device_memory);
+            left >= size / DEVICE_MEMORY_PART
+        };
+        let found = candidates().filter_map(divide).find(roomy);
+        found.or_else(|| divide(MIN_LOG_BULK))
+    }
+
+    /// `None` if a number is out of bounds, or the pool too small for it.
+    pub(crate) fn new(size: u64, max_nodes: u16, log_entries: u8, log_bulk: u8) -> Option<Self> {
+        let sound = (2..=MAX_NODES).contains(&max_nodes)
+            && (MIN_LOG_ENTRIES..=MAX_LOG_ENTRIES).contains(&log_entries)
+            && (MIN_LOG_BULK..=MAX_LOG_BULK).contains(&log_bulk);
+        if !sound {
+            return None;
+        }
+        let nodes = u64::from(max_nodes);
+        let entries = ENTRY_SIZE.checked_shl(u32::from(log_entries))?;
+        let bulk = 1u64.checked_shl(u32::from(log_bulk))?;
+        let ring_stride = RING_ENTRIES.checked_add(entries)?.checked_add(bulk)?;
+        let ring_stride = ring_stride.checked_next_multiple_of(PAGE)?;
+        let slots = nodes.checked_mul(SLOT_SIZE as u64)?;
+        let rings = SLOTS.checked_add(slots)?.checked_next_multiple_of(PAGE)?;
+        let count = nodes.checked_mul(nodes.checked_sub(1)?)?;
+        let count = count.checked_mul(CLASSES as u64)?;
+        let device_memory = rings.checked_add(ring_stride.checked_mul(count)?)?;
+        let left = size.checked_sub(device_memory)?;
+        let share = left.checked_div(nodes)?;
+        let device_memory_stride = share.checked_sub(share.checked_rem(PAGE)?)?;
+        Some(Self {
+            size,
+            max_nodes,
+            log_entries,
+            log_bulk,
+            ring_stride,
+            rings,
+            device_memory,
+            device_memory_stride,
+        })
+    }
+
+    /// What a superblock says, if it is sound.
+    pub(crate) fn read(block: &Superblock) -> Option<Self> {
+        let size = block.size.get();
+        let geometry = Self::new(
+            size,
+            block.max_nodes.get(),
+            block.log_entries,
+            block.log_bulk,
+        )?;
+        let mut expected = *block;
+        geometry.describe(&mut expected);
+        let places = |b: &Superblock| {
+            let offsets = [b.slots, b.rings, b.ring_stride, b.device_memory];
+            (offsets, b.device_memory_stride)
+        };
+        (places(block) == places(&expected)).then_some(geometry)
+    }
+
+    /// Fills in a superblock.
+    pub(crate) fn describe(&self, block: &mut Superblock) {
+        block.size.set(self.size);
+        block.max_nodes.set(self.max_nodes);
+        (block.log_entries, block.log_bulk) = (self.log_entries, self.log_bulk);
+        block.slots.set(SLOTS);
+        block.rings.set(self.rings);
+        block.ring_stride.set(self.ring_stride);
+        block.device_memory.set(self.device_memory);
+        block.device_memory_stride.set(self.device_memory_stride);
+    }
+
+    /// Bytes of the pool.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Node ids are below this.
+    pub fn max_nodes(&self) -> u16 {
+        self.max_nodes
+    }
+
+    /// Entries of a ring.
+    pub fn entries(&self) -> u32 {
+        1 << self.log_entries
+    }
+
+    /// Bytes of a ring's payload area.
+    pub fn bulk(&self) -> u32 {
+        1 << self.log_bulk
+    }
+
+    /// Where a node's share of device memory lies.
+    pub fn device_memory(&self, node: u16) -> Range<u64> {
+        let before = self.device_memory_stride.saturating_mul(u64::from(node));
+        let start = self.device_memory.saturating_add(before).min(self.size);
+        let end = start.saturating_add(self.device_memory_stride);
+        start..end.min(self.size)
+    }
+
+    /// All node slots.
+    pub(crate) fn slots(&self) -> Range<u64> {
+        SLOTS..self.rings
+    }
+
+    /// Offset of a node's slot.
+    #[inline]
+    pub(crate) fn slot(&self, node: u16) -> u64 {
+        SLOTS.wrapping_add(u64::from(node).wrapping_mul(SLOT_SIZE as u64))
+    }
+
+    /// Place of the ring of a class from one node to another, which are not the same.
+    pub(crate) fn ring(&self, source: u16, target: u16, class: Class) -> Place {
+        let others = u64::from(self.max_nodes).wrapping_sub(1);
+        let target = u64::from(target).wrapping_sub(u64::from(target > source));
+        let pair = u64::from(source).wrapping_mul(others).wrapping_add(target);
+        let ring = pair.wrapping_mul(CLASSES as u64);
+        let ring = ring.wrapping_add(u64::from(class.to_wire()));
+        Place {
+            base: self.rings.wrapping_add(ring.wrapping_mul(self.ring_stride)),
+            log_entries: self.log_entries,
+            log_bulk: self.log_bulk,
+        }
+    }
+}
+
+/// Where a ring lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    base: u64,
+    log_entries: u8,
+    log_bulk: u8,
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn entries(&self) -> u32 {
+        1 << self.log_entries
+    }
+
+    #[inline]
+    pub(crate) fn log_bulk(&self) -> u8 {
+        self.log_bulk
+    }
+
+    #[inline]
+    pub(crate) fn bulk_len(&self) -> u32 {
+        1 << self.log_bulk
+    }
+
+    /// Offset of the producer's link word.
+    #[inline]
+    pub(crate) fn producer(&self) -> u64 {
+        self.base.wrapping_add(RING_PRODUCER)
+    }
+
+    /// Offset of the consumer's link word.
+    #[inline]
+    pub(crate) fn consumer(&self) -> u64 {
+        self.base.wrapping_add(RING_CONSUMER)
+    }
+
+    /// Offset of the consumer's bulk word.
+    #[inline]
+    pub(crate) fn consumer_bulk(&self) -> u64 {
+        self.consumer().wrapping_add(CONSUMER_BULK)
+    }
+
+    /// Offset of the entry of a free-running index.
+    #[inline]
+    pub(crate) fn entry(&self, index: u32) -> u64 {
+        let number = u64::from(index & self.entries().wrapping_sub(1));
+        let entries = self.base.wrapping_add(RING_ENTRIES);
+        entries.wrapping_add(number.wrapping_mul(ENTRY_SIZE))
+    }
+
+    /// Offset of a free-running position in the payload area.
+    #[inline]
+    pub(crate) fn bulk(&self, position: u32) -> u64 {
+        let entries = ENTRY_SIZE << self.log_entries;
+        let area = self.base.wrapping_add(RING_ENTRIES).wrapping_add(entries);
+        area.wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    reason = "tests fail by panicking"
+)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::vec::Vec;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn usual_pools_can_be_divided() {
+        for (size, nodes, log_bulk) in [(256, 8, 20), (64, 4, 20), (64, 8, 18), (1024, 8, 21)] {
+            let geometry = Geometry::choose(size * MIB, nodes).unwrap();
+            assert_eq!((nodes, geometry.log_bulk), (nodes, log_bulk));
+            assert!(!geometry.device_memory(nodes - 1).is_empty());
+        }
+        assert_eq!(Geometry::choose(MIB, 8), None);
+        assert_eq!(Geometry::choose(u64::MAX, 65), None);
+        assert_eq!(Geometry::choose(u64::MAX, 1), None);
+        assert!(Geometry::choose(u64::MAX, 64).is_some());
+    }
+
+    #[test]
+    fn parts_do_not_overlap_and_fill_the_pool() {
+        let geometry = Geometry::choose(64 * MIB, 4).unwrap();
+        assert!(geometry.slots().end >= geometry.slot(3) + SLOT_SIZE as u64);
+        let mut starts = Vec::new();
+        for (source, target) in (0..4).flat_map(|s| (0..4).map(move |t| (s, t))) {
+            for class in Class::ALL.iter().filter(|_| source != target) {
+                starts.push(geometry.ring(source, target, *class));
+            }
+        }
+        starts.sort_by_key(|place| place.base);
+        assert_eq!(starts.len(), 36);
+        assert_eq!(starts[0].base, geometry.slots().end);
+        for pair in starts.windows(2) {
+            assert_eq!(pair[0].base + geometry.ring_stride, pair[1].base);
+        }
+        let last = starts[35];
+        let end = last.bulk(last.bulk_len() - 1) + 1;
+        assert!(last.entry(u32::MAX) + ENTRY_SIZE == last.bulk(0));
+        assert!(end <= geometry.device_memory(0).start);
+        assert_eq!(
+            geometry.device_memory(0).end,
+            geometry.device_memory(1).start
+        );
+        assert!(geometry.device_memory(3).end <= 64 * MIB);
+        assert!(geometry.device_memory(4).is_empty() || geometry.device_memory(4).end <= 64 * MIB);
+    }
+
+    #[test]
+    fn a_superblock_that_contradicts_itself_is_refused() {
+        let geometry = Geometry::choose(64 * MIB, 4).unwrap();
+        let mut block: Superblock = zerocopy::FromZeros::new_zeroed();
+        assert_eq!(Geometry::read(&block), None);
+        geometry.describe(&mut block);
+        assert_eq!(Geometry::read(&block), Some(geometry));
+        block.rings.set(block.rings.get() + PAGE);
+        assert_eq!(Geometry::read(&block), None);
+    }
+}

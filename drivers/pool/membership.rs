@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A node's place in the fabric: it shows that it lives, and sees who else does.
+
+use crate::{
+    attach::Pool,
+    join::{next_epoch, JoinOptions},
+    link::{self, Ends, Link},
+    peer::{Change, Peer, Standing},
+    Window,
+};
+use nupa_proto::pool::{
+    Claim, ClaimState, Presence, Slot, HEARTBEAT_US, LINE, MAX_NODES, PRESENCE_POLLING, PRESENCE_UP,
+};
+
+/// A set of node ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeSet(u64);
+
+impl NodeSet {
+    fn insert(&mut self, node: u16) {
+        self.0 |= 1u64.wrapping_shl(u32::from(node));
+    }
+
+    /// Whether a node is in it.
+    pub fn contains(self, node: u16) -> bool {
+        node < MAX_NODES && self.0 & 1u64.wrapping_shl(u32::from(node)) != 0
+    }
+
+    /// Whether no node is in it.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Its nodes, in order.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        (0..MAX_NODES).filter(move |node| self.contains(*node))
+    }
+}
+
+/// What a look around shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Nodes that came. [`Membership::peer`] tells their epoch.
+    pub up: NodeSet,
+    /// Nodes that went, with the epoch that [`Membership::peer`] told: their links are dead. None of them is in `up`.
+    pub down: NodeSet,
+    /// Nodes that refuse this one's epoch: they took it for dead. Only another epoch helps ([`Membership::renew`]).
+    pub refused_by: NodeSet,
+    /// The slot is somebody else's, or the pool was formatted anew: this membership is void for good.
+    pub evicted: bool,
+}
+
+/// What is known of another node that is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its epoch.
+    pub epoch: u32,
+    /// What it says of its host; 0 if nothing.
+    pub identity: u64,
+    /// `CAP_*` of [`nupa_proto::regs`] that its engine serves.
+    pub capabilities: u64,
+}
+
+/// A node's place in the fabric.
+#[derive(Debug)]
+pub struct Membership {
+    pool: Pool,
+    node: u16,
+    claim: Claim,
+    presence: Presence,
+    heartbeat: u64,
+    dead_after_us: u64,
+    /// When it last looked around.
+    looked_us: u64,
+    evicted: bool,
+    peers: [Peer; MAX_NODES as usize],
+}
+
+impl Membership {
+    pub(crate) fn new(
+        pool: Pool,
+        window: &impl Window,
+        node: u16,
+        claim: Claim,
+        options: &JoinOptions,
+        now_us: u64,
+    ) -> Self {
+        let mut member = Self {
+            pool,
+            node,
+            claim,
+            presence: Presence {
+                flags: PRESENCE_POLLING,
+                epoch: claim.epoch,
+            },
+            heartbeat: 0,
+            dead_after_us: options.dead_after_us.max(HEARTBEAT_US.saturating_mul(2)),
+            looked_us: now_us,
+            evicted: false,
+            peers: [Peer::UNKNOWN; MAX_NODES as usize],
+        };
+        let heartbeat = core::mem::offset_of!(Slot, heartbeat);
+        window.refresh(member.owner(), LINE);
+        member.heartbeat = window.load(member.field(heartbeat)).wrapping_add(1);
+        for (offset, value) in [
+            (core::mem::offset_of!(Slot, token), options.token),
+            (core::mem::offset_of!(Slot, identity), options.identity),
+            (
+                core::mem::offset_of!(Slot, capabilities),
+                options.capabilities,
+            ),
+        ] {
+            window.store(member.field(offset), value);
+        }
+        for peer in member.others() {
+            member.ends(peer).clear(window);
+        }
+        member.show(window);
+        member
+    }
+
+    /// This node.
+    pub fn node(&self) -> u16 {
+        self.node
+    }
+
+    /// This node's epoch.
+    pub fn epoch(&self) -> u32 {
+        self.claim.epoch
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Takes part from now on: the others see this node come up.
+    pub fn enable(&mut self, window: &impl Window) {
+        self.presence.flags |= PRESENCE_UP;
+        self.show(window);
+    }
+
+    /// Leaves the fabric and comes back under another epoch, not enabled yet. All links are dead; each peer that is up is reported
+    /// anew. False if the membership is void, see [`Events::evicted`].
+    pub fn renew(&mut self, window: &impl Window) -> bool {
+        let claim = Claim {
+            epoch: next_epoch(self.claim.epoch),
+            ..self.claim
+        };
+        if self.evicted || !self.replace(window, claim) {
+            return false;
+        }
+        self.presence = Presence {
+            flags: self.presence.flags & !PRESENCE_UP,
+            epoch: claim.epoch,
+        };
+        self.show(window);
+        self.peers.iter_mut().for_each(Peer::forget);
+        true
+    }
+
+    /// Leaves for good; the slot is free.
+    pub fn leave(mut self, window: &impl Window) {
+        self.presence.flags = 0;
+        self.show(window);
+        let free = Claim {
+            state: ClaimState::Free,
+            ..self.claim
+        };
+        self.replace(window, free);
+    }
+
+    /// Shows that the node lives and looks at the others, each [`HEARTBEAT_US`]; to be called at least as often. `now_us`
+    /// counts from some start and never goes back.
+    #[inline]
+    pub fn tick(&mut self, window: &impl Window, now_us: u64) -> Events {
+        let elapsed = now_us.saturating_sub(self.looked_us);
+        if elapsed < HEARTBEAT_US {
+            return Events::default();
+        }
+        self.looked_us = now_us;
+        self.look_around(window, now_us, elapsed)
+    }
+
+    fn look_around(&mut self, window: &impl Window, now_us: u64, elapsed: u64) -> Events {
+        let mut events = Events::default();
+        let there = self.pool.is_there(window);
+        let ours = self.pool.read_claim(window, self.node) == self.claim.to_wire();
+        self.evicted |= !there || !ours;
+        if self.evicted {
+            events.evicted = true;
+            return events;
+        }
+        self.heartbeat = self.heartbeat.wrapping_add(1);
+        self.show(window);
+        // While this node did not look, the others may have been as lively as ever.
+        let unseen = elapsed.saturating_sub(HEARTBEAT_US.saturating_mul(2));
+        for node in self.others() {
+            let slot = self.pool.geometry().slot(node);
+            let dead_after_us = self.dead_after_us;
+            let Some(peer) = self.peers.get_mut(usize::from(node)) else {
+                continue;
+            };
+            peer.forgive(unseen);
+            match peer.look(window, slot, now_us, dead_after_us) {
+                Change::Up => events.up.insert(node),
+                Change::Down => {
+                    self.refuse(window, node);
+                    events.down.insert(node);
+                }
+                Change::None if peer.standing == Standing::Up => {
+                    if self.ends(node).is_refused(window, self.epoch()) {
+                        events.refused_by.insert(node);
+                    }
+                }
+                Change::None => {}
+            }
+        }
+        events
+    }
+
+    /// The link to a node that is up. There is one for each time that it comes up.
+    pub fn open(&mut self, window: &impl Window, node: u16) -> Option<Link> {
+        let peer = self.peers.get_mut(usize::from(node))?;
+        if self.evicted || peer.standing != Standing::Up || peer.opened {
+            return None;
+        }
+        peer.opened = true;
+        let epoch = peer.epoch;
+        Some(self.ends(node).open(window, self.claim.epoch, epoch))
+    }
+
+    /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not
+    /// reported as gone then.
+    pub fn isolate(&mut self, window: &impl Window, node: u16) -> bool {
+        let Some(peer) = self.peers.get_mut(usize::from(node)) else {
+            return false;
+        };
+        if peer.standing != Standing::Up {
+            return false;
+        }
+        peer.standing = Standing::Refused;
+        self.refuse(window, node);
+        true
+    }
+
+    /// A node that is up.
+    pub fn peer(&self, window: &impl Window, node: u16) -> Option<PeerInfo> {
+        let peer = self.peers.get(usize::from(node))?;
+        if peer.standing != Standing::Up {
+            return None;
+        }
+        let slot = self.pool.geometry().slot(node);
+        let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
+        Some(PeerInfo {
+            epoch: peer.epoch,
+            identity: field(core::mem::offset_of!(Slot, identity)),
+            capabilities: field(core::mem::offset_of!(Slot, capabilities)),
+        })
+    }
+
+    /// Says whether this node looks at its rings by itself. Before it stops to, it says so and looks once more; this ends with
+    /// a full fence.
+    pub fn set_polling(&mut self, window: &impl Window, polling: bool) {
+        let flag = if polling { PRESENCE_POLLING } else { 0 };
+        self.presence.flags = self.presence.flags & !PRESENCE_POLLING | flag;
+        self.show(window);
+        window.fence();
+    }
+
+    /// Whether a node must be woken to see what was published to it. Begins with a full fence.
+    pub fn must_wake(&self, window: &impl Window, node: u16) -> bool {
+        window.fence();
+        let slot = self.pool.geometry().slot(node);
+        let at = slot.wrapping_add(core::mem::offset_of!(Slot, presence) as u64);
+        window.refresh(at, size_of::<u64>() as u64);
+        let presence = Presence::from_wire(window.load(at));
+        presence.flags & PRESENCE_POLLING == 0
+    }
+
+    /// Writes this node's own line.
+    fn show(&self, window: &impl Window) {
+        if self.evicted {
+            return;
+        }
+        let presence = core::mem::offset_of!(Slot, presence);
+        window.store(self.field(presence), self.presence.to_wire());
+        let heartbeat = core::mem::offset_of!(Slot, heartbeat);
+        window.store(self.field(heartbeat), self.heartbeat);
+        window.publish(self.owner(), LINE);
+    }
+
+    /// Replaces the claim word if it is still this node's.
+    fn replace(&mut self, window: &impl Window, claim: Claim) -> bool {
+        let (old, new) = (self.claim.to_wire(), claim.to_wire());
+        let current = self.pool.read_claim(window, self.node);
+        let done = current == old && self.pool.replace_claim(window, self.node, old, new);
+        if done {
+            self.claim = claim;
+        }
+        self.evicted |= !done;
+        done
+    }
+
+    fn refuse(&self, window: &impl Window, node: u16) {
+        if let Some(peer) = self.peers.get(usize::from(node)) {
+            self.ends(node).refuse(window, peer.epoch);
+        }
+    }
+
+    fn ends(&self, peer: u16) -> Ends {
+        link::ends(self.pool.geometry(), self.node, peer)
+    }
+
+    fn others(&self) -> impl Iterator<Item = u16> {
+        let own = self.node;
+        (0..self.pool.geometry().max_nodes()).filter(move |node| *node != own)
+    }
+
+    /// Offset of this node's own line.
+    fn owner(&self) -> u64 {
+        self.field(core::mem::offset_of!(Slot, token))
+    }
+
+    fn field(&self, offset: usize) -> u64 {
+        let slot = self.pool.geometry().slot(self.node);
+        slot.wrapping_add(offset as u64)
+    }
+}

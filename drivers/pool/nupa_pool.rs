@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A shared memory pool through which hosts without a controller make up a fabric (`Documentation/pool.md`).
+//!
+//! A host maps the pool and lends it as a [`Window`]. [`Pool::attach`] checks what is there, or formats it;
+//! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
+//! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
+//! messages. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
+//!
+//! Everything that lies in the pool can be changed by others at any time. It is copied once, checked, then used; what a
+//! peer must not have written is a [`Violation`], after which [`Membership::isolate`] has no more to do with that peer until
+//! it comes back with another epoch.
+//!
+//! Nothing here allocates, panics on what the pool holds, or needs `unsafe`. [`Pool::attach`] and [`Pool::join`] sleep, all
+//! else is good in any context; the caller sees to it that there is one at a time.
+
+#![cfg_attr(not(MODULE), no_std)]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod attach;
+mod format;
+mod geometry;
+mod join;
+mod link;
+mod membership;
+mod message;
+mod peer;
+mod receiver;
+mod refusal;
+mod sender;
+mod window;
+
+pub use self::{
+    attach::{Options, Pool},
+    geometry::Geometry,
+    join::JoinOptions,
+    link::{Link, PerClass},
+    membership::{Events, Membership, NodeSet, PeerInfo},
+    message::{Body, Message, Outgoing, Violation},
+    receiver::Receiver,
+    refusal::Refusal,
+    sender::{Blocked, Reservation, Sender, Stale},
+    window::{Time, Window},
+};

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a node knows of another.
+
+use crate::Window;
+use nupa_proto::pool::{Claim, ClaimState, Presence, Slot, LINE, PRESENCE_UP};
+
+/// Where another node stands, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Not there.
+    Absent,
+    /// There, with `epoch` as the one that counts.
+    Up,
+    /// Whatever comes of its `epoch` is refused: it has left or died with it, or broken the rules.
+    Refused,
+}
+
+/// What a node knows of another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    heartbeat: u64,
+    /// When the heartbeat was seen to move.
+    moved_us: u64,
+    pub(crate) epoch: u32,
+    pub(crate) standing: Standing,
+    /// Its link was handed out.
+    pub(crate) opened: bool,
+    /// Its slot was looked at before.
+    known: bool,
+}
+
+/// What a look at a peer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing new.
+    None,
+    /// It came.
+    Up,
+    /// It went.
+    Down,
+}
+
+impl Peer {
+    pub(crate) const UNKNOWN: Self = Self {
+        heartbeat: 0,
+        moved_us: 0,
+        epoch: 0,
+        standing: Standing::Absent,
+        opened: false,
+        known: false,
+    };
+
+    /// Looks at the peer's slot.
+    pub(crate) fn look(
+        &mut self,
+        window: &impl Window,
+        slot: u64,
+        now_us: u64,
+        dead_after_us: u64,
+    ) -> Change {
+        window.refresh(slot, LINE.wrapping_mul(2));
+        let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
+        let claim = Claim::from_wire(field(core::mem::offset_of!(Slot, claim)));
+        let presence = Presence::from_wire(field(core::mem::offset_of!(Slot, presence)));
+        let heartbeat = field(core::mem::offset_of!(Slot, heartbeat));
+        let moved = self.known && heartbeat != self.heartbeat;
+        if moved || !self.known {
+            (self.heartbeat, self.moved_us, self.known) = (heartbeat, now_us, true);
+        }
+        let taken = claim.ok().filter(|claim| claim.state == ClaimState::Taken);
+        let there = taken
+            .map(|claim| claim.epoch)
+            .filter(|epoch| presence.epoch == *epoch && presence.flags & PRESENCE_UP != 0);
+        match self.standing {
+            Standing::Up => {
+                let silent = now_us.saturating_sub(self.moved_us) >= dead_after_us;
+                if silent || there != Some(self.epoch) {
+                    self.standing = Standing::Refused;
+                    return Change::Down;
+                }
+                Change::None
+            }
+            Standing::Refused if there == Some(self.epoch) => Change::None,
+            _ => match there.filter(|_| moved) {
+                Some(epoch) => {
+                    (self.epoch, self.standing, self.opened) = (epoch, Standing::Up, false);
+                    Change::Up
+                }
+                None => Change::None,
+            },
+        }
+    }
+
+    /// Forgives silence of a time in which nobody looked.
+    pub(crate) fn forgive(&mut self, us: u64) {
+        self.moved_us = self.moved_us.saturating_add(us);
+    }
+
+    /// Lets the peer come up anew, unless its epoch is refused.
+    pub(crate) fn forget(&mut self) {
+        if self.standing == Standing::Up {
+            self.standing = Standing::Absent;
+        }
+    }
+}

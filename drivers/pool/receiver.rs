@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The consumer's end of a ring.
+
+use crate::{
+    geometry::Place,
+    message::{check, Message, Violation},
+    Window,
+};
+use nupa_proto::pool::{
+    message::{bulk_size, bulk_start, Entry, Header, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
+    Class, LinkWord, CONSUMER_BULK,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// The consumer's end of a ring.
+#[derive(Debug)]
+pub struct Receiver {
+    place: Place,
+    class: Class,
+    /// Link word with the index that the peer sees.
+    published: LinkWord,
+    /// Index of the entry at hand.
+    index: u32,
+    /// Index behind the entries that are known to be there.
+    end: u32,
+    /// Position behind the payloads that were released.
+    bulk: u32,
+    /// Position in the payload area as the peer sees it.
+    bulk_published: u32,
+    /// Position behind the entry at hand, once it was looked at.
+    bulk_end: u32,
+    /// Bytes of the message at hand in entries that were released, and all of them.
+    offset: u32,
+    total: u32,
+    /// Bytes of the entry at hand, once it was looked at.
+    at_hand: Option<(u32, u32)>,
+}
+
+impl Receiver {
+    pub(crate) fn new(place: Place, class: Class, word: LinkWord) -> Self {
+        Self {
+            place,
+            class,
+            published: word,
+            index: 0,
+            end: 0,
+            bulk: 0,
+            bulk_published: 0,
+            bulk_end: 0,
+            offset: 0,
+            total: 0,
+            at_hand: None,
+        }
+    }
+
+    /// The oldest entry that was not released; the same one until it is. After a violation the peer is to be isolated.
+    #[inline]
+    pub fn next(&mut self, window: &impl Window) -> Result<Option<Message>, Violation> {
+        if self.index == self.end && !self.look(window)? {
+            return Ok(None);
+        }
+        let entry = self.place.entry(self.index);
+        window.refresh(entry, ENTRY_SIZE);
+        let mut copy = Entry::new_zeroed();
+        window.read(entry, copy.as_mut_bytes());
+        let header = &copy.header;
+        self.check_entry(header)?;
+        let left = self.total.wrapping_sub(self.offset);
+        let body = check(self.class, header, &copy.body, left)?;
+        let (len, total) = (header.payload_len.get(), header.total_len.get());
+        if left != 0 && total != self.total {
+            let payload = len;
+            return Err(Violation::Length { payload, total });
+        }
+        let start = bulk_start(self.bulk, len, self.place.log_bulk());
+        self.bulk_end = start.wrapping_add(bulk_size(len));
+        self.at_hand = Some((len, total));
+        let payload = match len <= MAX_INLINE {
+            true => entry.wrapping_add(ENTRY_PAYLOAD),
+            false => {
+                let payload = self.place.bulk(start);
+                window.refresh(payload, u64::from(len));
+                payload
+            }
+        };
+        Ok(Some(Message {
+            body,
+            payload: payload..payload.wrapping_add(u64::from(len)),
+            offset: self.offset,
+            total_len: total,
+        }))
+    }
+
+    /// Frees the entry that [`Receiver::next`] gave last, with its payload. The peer is told when a quarter of the ring is
+    /// free, or by [`Receiver::publish`].
+    #[inline]
+    pub fn release(&mut self, window: &impl Window) {
+        let Some((len, total)) = self.at_hand.take() else {
+            return;
+        };
+        self.index = self.index.wrapping_add(1);
+        self.bulk = self.bulk_end;
+        let offset = self.offset.wrapping_add(len);
+        (self.offset, self.total) = if offset == total {
+            (0, 0)
+        } else {
+            (offset, total)
+        };
+        let entries = self.index.wrapping_sub(self.published.index);
+        let bulk = self.bulk.wrapping_sub(self.bulk_published);
+        if entries >= self.place.entries() >> 2 || bulk >= self.place.bulk_len() >> 2 {
+            self.publish(window);
+        }
+    }
+
+    /// Tells the peer what is free; to be called before whoever consumes turns to something else. False if it knows.
+    #[inline]
+    pub fn publish(&mut self, window: &impl Window) -> bool {
+        if self.published.index == self.index {
+            return false;
+        }
+        (self.published.index, self.bulk_published) = (self.index, self.bulk);
+        let bulk = LinkWord {
+            index: self.bulk,
+            ..self.published
+        };
+        window.store(self.place.consumer_bulk(), bulk.to_wire());
+        window.store(self.place.consumer(), self.published.to_wire());
+        window.publish(self.place.consumer(), CONSUMER_BULK.wrapping_mul(2));
+        true
+    }
+
+    /// Looks for new entries; false if there are none.
+    #[inline]
+    fn look(&mut self, window: &impl Window) -> Result<bool, Violation> {
+        let at = self.place.producer();
+        window.refresh(at, size_of::<u64>() as u64);
+        let word = LinkWord::from_wire(window.load(at));
+        if !word.same_epochs(self.published) {
+            return Ok(false);
+        }
+        let (found, expected) = (word.index, self.index);
+        // What was released and not yet told is not free for the peer.
+        let held = found.wrapping_sub(self.published.index);
+        if held > self.place.entries() || found.wrapping_sub(expected) > held {
+            return Err(Violation::Index { found, expected });
+        }
+        self.end = found;
+        Ok(found != expected)
+    }
+
+    /// Whether the entry is the one that it should be.
+    #[inline]
+    fn check_entry(&self, header: &Header) -> Result<(), Violation> {
+        let (found, expected) = (header.index.get(), self.index);
+        let word = LinkWord {
+            source: header.source.get(),
+            target: header.target.get(),
+            index: found,
+        };
+        if found == expected && word.same_epochs(self.published) {
+            Ok(())
+        } else {
+            Err(Violation::Entry { found, expected })
+        }
+    }
+}

@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A pool in memory, and hosts that map it: with coherent caches, or with caches that nothing but write-back and invalidation
+//! moves, and eviction and prefetching when it is least expected.
+//!
+//! Hosts may be run as threads, of which one runs at a time; who goes on is drawn at each access to the pool, from a seed.
+//! Time is virtual: it goes on by itself, and jumps when all hosts sleep.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+#![allow(
+    clippy::arithmetic_side_effects,
+    dead_code,
+    reason = "as above; each test uses some"
+)]
+
+use nupa_pool::{
+    Blocked, Body, JoinOptions, Link, Membership, Message, Options, Outgoing, Pool, Reservation,
+    Sender, Time, Window,
+};
+use nupa_proto::{
+    pool::message::{FrameBody, NotifyBody, RequestBody, ResponseBody},
+    wqe::Opcode,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
+use zerocopy::FromZeros;
+
+const LINE: usize = 64;
+/// Microseconds that an access takes.
+const ACCESS_US: u64 = 1;
+
+/// Random numbers (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thread {
+    Ready,
+    Asleep(u64),
+    Done,
+}
+
+struct Line {
+    bytes: [u8; LINE],
+    dirty: bool,
+}
+
+struct State {
+    memory: Vec<u8>,
+    /// One for each host, if they are not coherent.
+    caches: Vec<BTreeMap<usize, Line>>,
+    coherent: bool,
+    random: Random,
+    now: u64,
+    threads: Vec<Thread>,
+    running: usize,
+}
+
+impl State {
+    /// Lets a thread run; which one, is drawn.
+    fn switch(&mut self) {
+        loop {
+            let now = self.now;
+            for thread in &mut self.threads {
+                if matches!(thread, Thread::Asleep(until) if *until <= now) {
+                    *thread = Thread::Ready;
+                }
+            }
+            let ready = |t: &&usize| self.threads[**t] == Thread::Ready;
+            let all: Vec<usize> = (0..self.threads.len()).collect();
+            let ready: Vec<usize> = all.iter().filter(ready).copied().collect();
+            if !ready.is_empty() {
+                self.running = ready[self.random.below(ready.len() as u64) as usize];
+                return;
+            }
+            let wakes = self.threads.iter().filter_map(|t| match t {
+                Thread::Asleep(until) => Some(*until),
+                _ => None,
+            });
+            let Some(first) = wakes.min() else { return };
+            self.now = first;
+        }
+    }
+
+    fn cached(&mut self, host: usize, at: usize) -> &mut Line {
+        let memory = &self.memory;
+        self.caches[host].entry(at).or_insert_with(|| Line {
+            bytes: memory[at..at + LINE].try_into().unwrap(),
+            dirty: false,
+        })
+    }
+
+    fn write_back(&mut self, host: usize, at: usize) {
+        if let Some(line) = self.caches[host].get_mut(&at).filter(|line| line.dirty) {
+            line.dirty = false;
+            self.memory[at..at + LINE].copy_from_slice(&line.bytes);
+        }
+    }
+
+    fn evict(&mut self, host: usize, at: usize) {
+        self.write_back(host, at);
+        self.caches[host].remove(&at);
+    }
+
+    /// What caches do by themselves.
+    fn stir(&mut self, host: usize, at: usize) {
+        match self.random.below(16) {
+            0 => {
+                let count = self.caches[host].len() as u64;
+                let pick = self.random.below(count.max(1)) as usize;
+                if let Some(at) = self.caches[host].keys().nth(pick).copied() {
+                    self.evict(host, at);
+                }
+            }
+            1 | 2 => {
+                let ahead = at + LINE * self.random.below(6) as usize;
+                if ahead + LINE <= self.memory.len() {
+                    self.cached(host, ahead);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Calls `access` for each piece of a range that lies in one line.
+    fn each(
+        &mut self,
+        host: usize,
+        offset: u64,
+        len: usize,
+        mut access: impl FnMut(&mut [u8], &mut bool, std::ops::Range<usize>),
+    ) {
+        let (mut at, end) = (offset as usize, offset as usize + len);
+        if end > self.memory.len() {
+            return;
+        }
+        while at < end {
+            let (line, start) = (at / LINE * LINE, at % LINE);
+            let count = (LINE - start).min(end - at);
+            let done = at - offset as usize;
+            if self.coherent {
+                let bytes = &mut self.memory[at..at + count];
+                access(bytes, &mut false, done..done + count);
+            } else {
+                self.stir(host, line);
+                let line = self.cached(host, line);
+                let bytes = &mut line.bytes[start..start + count];
+                access(bytes, &mut line.dirty, done..done + count);
+            }
+            at += count;
+        }
+    }
+
+    fn read(&mut self, host: usize, offset: u64, buf: &mut [u8]) {
+        self.each(host, offset, buf.len(), |bytes, _, range| {
+            buf[range].copy_from_slice(bytes);
+        });
+    }
+
+    fn write(&mut self, host: usize, offset: u64, data: &[u8]) {
+        self.each(host, offset, data.len(), |bytes, dirty, range| {
+            bytes.copy_from_slice(&data[range]);
+            *dirty = true;
+        });
+    }
+
+    fn lines(&mut self, offset: u64, len: u64, mut each: impl FnMut(&mut Self, usize)) {
+        if self.coherent {
+            return;
+        }
+        let first = offset as usize / LINE * LINE;
+        for line in (first..(offset + len) as usize).step_by(LINE) {
+            each(self, line);
+        }
+    }
+}
+
+/// What a host does.
+pub type Run<'a, R> = Box<dyn FnOnce(Host) -> R + Send + 'a>;
+
+/// The pool and its hosts.
+pub struct World {
+    state: Mutex<State>,
+    turn: Condvar,
+}
+
+impl World {
+    /// A pool of zeroes with `hosts` hosts.
+    pub fn new(size: usize, hosts: usize, coherent: bool, seed: u64) -> Arc<Self> {
+        let state = State {
+            memory: vec![0; size],
+            caches: (0..hosts).map(|_| BTreeMap::new()).collect(),
+            coherent,
+            random: Random(seed),
+            now: 0,
+            threads: Vec::new(),
+            running: 0,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            turn: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A host.
+    pub fn host(self: &Arc<Self>, number: usize) -> Host {
+        Host {
+            world: self.clone(),
+            number,
+        }
+    }
+
+    /// Runs hosts as threads, in an order that is drawn.
+    pub fn run<'a, R: Send + 'a>(self: &Arc<Self>, hosts: Vec<Run<'a, R>>) -> Vec<R> {
+        self.lock().threads = vec![Thread::Ready; hosts.len()];
+        let results = std::thread::scope(|scope| {
+            let spawn = |(number, body): (usize, Run<'a, R>)| {
+                let host = self.host(number);
+                scope.spawn(move || {
+                    let done = Done(host.clone());
+                    drop(host.wait(host.world.lock()));
+                    let result = body(host);
+                    drop(done);
+                    result
+                })
+            };
+            let threads: Vec<_> = hosts.into_iter().enumerate().map(spawn).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        self.lock().threads.clear();
+        results
+    }
+
+    /// Overwrites bytes of the pool behind everybody's back.
+    pub fn poke(&self, offset: u64, bytes: &[u8]) {
+        let mut state = self.lock();
+        let at = offset as usize;
+        state.memory[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Looks at bytes of the pool.
+    pub fn peek<const N: usize>(&self, offset: u64) -> [u8; N] {
+        let at = offset as usize;
+        self.lock().memory[at..at + N].try_into().unwrap()
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, us: u64) {
+        self.lock().now += us;
+    }
+}
+
+/// Lets the next thread run when one is done, however it ends.
+struct Done(Host);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        let mut state = self.0.world.lock();
+        state.threads[self.0.number] = Thread::Done;
+        state.switch();
+        self.0.world.turn.notify_all();
+    }
+}
+
+/// A host that maps the pool.
+#[derive(Clone)]
+pub struct Host {
+    pub world: Arc<World>,
+    number: usize,
+}
+
+impl Host {
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while !state.threads.is_empty() && state.running != self.number {
+            state = self
+                .world
+                .turn
+                .wait(state)
+                .unwrap_or_else(|e| e.into_inner());
+        }
+        state
+    }
+
+    /// Waits for its turn to touch the pool.
+    fn turn(&self) -> MutexGuard<'_, State> {
+        let mut state = self.world.lock();
+        state.now += ACCESS_US;
+        if !state.threads.is_empty() && state.random.below(4) == 0 {
+            state.switch();
+            if state.running != self.number {
+                self.world.turn.notify_all();
+                state = self.wait(state);
+            }
+        }
+        state
+    }
+
+    pub fn attach(&self, options: &Options) -> Result<Pool, nupa_pool::Refusal> {
+        Pool::attach(self, self, options)
+    }
+
+    /// Copies payload to its place.
+    pub fn fill(&self, reservation: &Reservation, bytes: &[u8]) {
+        assert_eq!(
+            reservation.payload.end - reservation.payload.start,
+            bytes.len() as u64
+        );
+        self.write(reservation.payload.start, bytes);
+    }
+
+    /// Reads a message's payload.
+    pub fn payload(&self, message: &Message) -> Vec<u8> {
+        let mut bytes = vec![0; message.payload_len() as usize];
+        self.read(message.payload.start, &mut bytes);
+        bytes
+    }
+
+    /// Sends an entry.
+    pub fn send(
+        &self,
+        sender: &mut Sender,
+        message: &Outgoing<'_>,
+        bytes: &[u8],
+        total: u32,
+    ) -> Result<(), Blocked> {
+        let place = sender.reserve(self, bytes.len() as u32)?;
+        self.fill(&place, bytes);
+        sender.commit(self, place, message, total).unwrap();
+        Ok(())
+    }
+}
+
+impl Window for Host {
+    fn len(&self) -> u64 {
+        self.world.lock().memory.len() as u64
+    }
+
+    fn is_coherent(&self) -> bool {
+        self.world.lock().coherent
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        assert_eq!(offset % 8, 0);
+        self.turn().read(self.number, offset, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        assert_eq!(offset % 8, 0);
+        self.turn().write(self.number, offset, &value.to_le_bytes());
+    }
+
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
+        if !self.is_coherent() {
+            // Not atomic at all.
+            let same = self.load(offset) == current;
+            if same {
+                self.store(offset, new);
+            }
+            return same;
+        }
+        let mut state = self.turn();
+        let mut bytes = [0; 8];
+        state.read(self.number, offset, &mut bytes);
+        let same = u64::from_le_bytes(bytes) == current;
+        if same {
+            state.write(self.number, offset, &new.to_le_bytes());
+        }
+        same
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        self.turn().read(self.number, offset, buf);
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        self.turn().write(self.number, offset, bytes);
+    }
+
+    fn publish(&self, offset: u64, len: u64) {
+        let number = self.number;
+        self.turn()
+            .lines(offset, len, |state, line| state.write_back(number, line));
+    }
+
+    fn refresh(&self, offset: u64, len: u64) {
+        let number = self.number;
+        self.turn()
+            .lines(offset, len, |state, line| state.evict(number, line));
+    }
+
+    fn fence(&self) {}
+}
+
+impl Time for Host {
+    fn now_us(&self) -> u64 {
+        self.world.lock().now
+    }
+
+    fn sleep_us(&self, us: u64) {
+        let mut state = self.world.lock();
+        if state.threads.is_empty() {
+            state.now += us;
+            return;
+        }
+        state.threads[self.number] = Thread::Asleep(state.now + us);
+        state.switch();
+        self.world.turn.notify_all();
+        drop(self.wait(state));
+    }
+}
+
+/// Bytes of the smallest pool for two nodes, and for three.
+pub const SMALL: usize = 3 << 20;
+pub const MEDIUM: usize = 7 << 20;
+
+pub fn options(format: bool, max_nodes: u16, token: u64) -> Options {
+    Options {
+        format,
+        max_nodes,
+        token,
+    }
+}
+
+/// A node that takes part.
+pub struct Node {
+    pub host: Host,
+    pub member: Membership,
+    pub links: BTreeMap<u16, Link>,
+}
+
+impl Node {
+    /// Attaches, joins and is enabled.
+    pub fn new(host: &Host, max_nodes: u16, token: u64) -> Self {
+        let pool = host.attach(&options(true, max_nodes, token)).unwrap();
+        Self::join(host, &pool, &JoinOptions::new(token))
+    }
+
+    pub fn join(host: &Host, pool: &Pool, options: &JoinOptions) -> Self {
+        let mut member = pool.join(host, host, options).unwrap();
+        member.enable(host);
+        Self {
+            host: host.clone(),
+            member,
+            links: BTreeMap::new(),
+        }
+    }
+
+    /// Looks around, and makes and forgets links.
+    pub fn tick(&mut self) -> nupa_pool::Events {
+        let events = self.member.tick(&self.host, self.host.now_us());
+        for node in events.down.iter() {
+            self.links.remove(&node);
+        }
+        for node in events.up.iter() {
+            let link = self.member.open(&self.host, node).unwrap();
+            self.links.insert(node, link);
+        }
+        events
+    }
+
+    pub fn link(&mut self, node: u16) -> &mut Link {
+        self.links.get_mut(&node).unwrap()
+    }
+}
+
+/// Lets some rounds of heartbeats pass.
+pub fn settle(nodes: &mut [&mut Node]) {
+    for _ in 0..4 {
+        let world = nodes[0].host.world.clone();
+        world.pass(nupa_proto::pool::HEARTBEAT_US);
+        for node in nodes.iter_mut() {
+            node.tick();
+        }
+    }
+}
+
+/// Nodes 0 and 1 of one pool, linked.
+pub fn pair(coherent: bool, seed: u64) -> (Arc<World>, Node, Node) {
+    let world = World::new(SMALL, 2, coherent, seed);
+    let mut a = Node::new(&world.host(0), 2, 1);
+    let mut b = Node::new(&world.host(1), 2, 2);
+    settle(&mut [&mut a, &mut b]);
+    assert!(a.links.contains_key(&1) && b.links.contains_key(&0));
+    (world, a, b)
+}
+
+/// A request whose payload has `len` bytes.
+pub fn write_request(len: u32, sequence: u32) -> RequestBody {
+    let mut body = RequestBody::new_zeroed();
+    body.opcode = Opcode::Write.to_wire();
+    body.len.set(len);
+    body.sequence.set(sequence);
+    body
+}
+
+pub fn response(sequence: u32) -> ResponseBody {
+    let mut body = ResponseBody::new_zeroed();
+    body.sequence.set(sequence);
+    body
+}
+
+pub fn frame(qpn: u32) -> FrameBody {
+    let mut body = FrameBody::new_zeroed();
+    body.source_qpn.set(qpn);
+    body
+}
+
+pub fn notify(qpn: u32) -> NotifyBody {
+    let mut body = NotifyBody::new_zeroed();
+    body.qpn.set(qpn);
+    body
+}
+
+/// Sequence of a request.
+pub fn sequence(message: &Message) -> u32 {
+    match &message.body {
+        Body::Request(_, body) => body.sequence.get(),
+        other => panic!("no request: {other:?}"),
+    }
+}
+
+/// Virtual time.
+pub fn now(host: &Host) -> u64 {
+    host.now_us()
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a pool needs of the host that maps it.
+
+/// A mapped pool. Offsets count from its start; what lies outside reads as zero and is not written.
+///
+/// Where the hosts' caches are kept coherent, [`Window::publish`] and [`Window::refresh`] are no more than fences. Where they
+/// are not, nothing that is stored is seen by others before it is published, and what is loaded may be older than
+/// the last refresh, but not if the range was refreshed since.
+pub trait Window {
+    /// Bytes of the pool.
+    fn len(&self) -> u64;
+
+    /// Whether the pool has no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the hosts' caches are kept coherent.
+    fn is_coherent(&self) -> bool;
+
+    /// Loads a naturally aligned little-endian word as a whole, with acquire order.
+    fn load(&self, offset: u64) -> u64;
+
+    /// Stores a naturally aligned little-endian word as a whole, with release order.
+    fn store(&self, offset: u64, value: u64);
+
+    /// Stores `new` if `current` is there and returns whether it was. Needs to be atomic only as far as the machine can make
+    /// it so between hosts: claims are looked at again after a while.
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool;
+
+    /// Copies out. Bytes that others change meanwhile may be old or new ones.
+    fn read(&self, offset: u64, buf: &mut [u8]);
+
+    /// Copies in.
+    fn write(&self, offset: u64, bytes: &[u8]);
+
+    /// Lets others see what was stored to a range: before anything that is stored later, but for the same line.
+    fn publish(&self, offset: u64, len: u64);
+
+    /// Makes loads from a range, from now on, see what was published.
+    fn refresh(&self, offset: u64, len: u64);
+
+    /// Full fence: orders every earlier access to the pool before every later one.
+    fn fence(&self);
+}
+
+/// Time, for what waits. May be coarse.
+pub trait Time {
+    /// Microseconds since some start; never goes back.
+    fn now_us(&self) -> u64;
+
+    /// Sleeps at least as long.
+    fn sleep_us(&self, us: u64);
+}

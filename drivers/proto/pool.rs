@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Layout of a shared memory pool, through which hosts without a controller make up a fabric.
+//!
+//! A pool is a [`Superblock`], node [slots](Slot), rings between every two nodes, and device memory. `Documentation/pool.md`
+//! is the prose of the same contract. Every cache line has one writer once the pool is formatted, but for the words that
+//! are claimed ([`STATE_OFFSET`], [`Slot::claim`]). Words of 64 bits are stored and loaded as a whole.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub mod message;
+
+/// Value of [`Superblock::magic`].
+pub const MAGIC: u64 = u64::from_le_bytes(*b"NUPAPOOL");
+/// Value of [`Superblock::version`]: major in the upper half, minor in the lower. Another one is refused.
+pub const VERSION: u32 = 0x0001_0000;
+/// Bytes of a cache line: the unit that nodes with caches of their own write back and invalidate.
+pub const LINE: u64 = 64;
+/// Alignment of all parts of a pool.
+pub const PAGE: u64 = 4096;
+
+/// The pool is not kept coherent between hosts: they write back what they wrote and invalidate before they read.
+pub const POOL_NON_COHERENT: u32 = 1 << 0;
+
+/// Most nodes of a pool.
+pub const MAX_NODES: u16 = 64;
+/// Nodes that a pool is formatted for if nothing else is said.
+pub const DEFAULT_NODES: u16 = 8;
+
+/// Start of a pool: what it is and how it is divided. Written by whoever formats it, then never again.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Superblock {
+    /// [`MAGIC`].
+    pub magic: U64,
+    /// [`VERSION`].
+    pub version: U32,
+    /// CRC-32 ([`crc32`]) of the superblock with zero here.
+    pub check: U32,
+    /// Bytes of the pool.
+    pub size: U64,
+    /// Random identity of the fabric.
+    pub fabric_id: U64,
+    /// `POOL_*`.
+    pub flags: U32,
+    /// Node slots.
+    pub max_nodes: U16,
+    /// log2 of the entries of a ring.
+    pub log_entries: u8,
+    /// log2 of the bytes of a ring's payload area.
+    pub log_bulk: u8,
+    /// Offset of the node slots.
+    pub slots: U64,
+    /// Offset of the rings.
+    pub rings: U64,
+    /// Bytes from a ring to the next.
+    pub ring_stride: U64,
+    /// Offset of device memory.
+    pub device_memory: U64,
+    /// Bytes of device memory of each node.
+    pub device_memory_stride: U64,
+    /// Zero.
+    pub reserved: [u8; 48],
+}
+assert_size!(Superblock, 128);
+
+/// Offset of the state word: {generation:56, [`PoolState`]:8}. The generation is random, drawn by who formats the pool; nodes of
+/// an earlier one know by it that theirs is gone.
+pub const STATE_OFFSET: u64 = 0x80;
+/// Bit of the state word where the generation begins.
+pub const STATE_GENERATION_SHIFT: u32 = 8;
+
+wire_enum! {
+    /// State of a pool.
+    PoolState: u8 {
+        /// Never formatted.
+        Blank = 0,
+        /// Being formatted by the one whose generation stands beside.
+        Formatting = 1,
+        /// Formatted.
+        Valid = 2,
+    }
+}
+
+/// Composes a state word.
+#[inline]
+pub const fn state_word(generation: u64, state: PoolState) -> u64 {
+    generation << STATE_GENERATION_SHIFT | state as u64
+}
+
+/// CRC-32 of IEEE 802.3 (reflected, polynomial 0xedb88320).
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| (crc >> 1) ^ if crc & 1 == 0 { 0 } else { 0xedb8_8320 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), step)
+    })
+}
+
+/// Bytes of a node slot.
+pub const SLOT_SIZE: usize = 256;
+
+/// A node's slot: its place in the fabric. The slot's number is the node's id.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Slot {
+    /// Claim word, see [`Claim`]; written by whoever takes the slot.
+    pub claim: U64,
+    /// Zero.
+    pub reserved0: [u8; 56],
+    /// Drawn at random when the slot was taken.
+    pub token: U64,
+    /// Goes up every [`HEARTBEAT_US`] while the node lives.
+    pub heartbeat: U64,
+    /// Presence word, see [`Presence`].
+    pub presence: U64,
+    /// Says which host it is, the same after a restart, so that it gets its slot again; 0 if it has nothing to say.
+    pub identity: U64,
+    /// `CAP_*` of [`crate::regs`] that its engine serves.
+    pub capabilities: U64,
+    /// Zero.
+    pub reserved1: [u8; 152],
+}
+assert_size!(Slot, SLOT_SIZE);
+const _: () = assert!(core::mem::offset_of!(Slot, token) as u64 == LINE);
+
+/// Microseconds from one heartbeat to the next.
+pub const HEARTBEAT_US: u64 = 100_000;
+/// Microseconds without a heartbeat, by the observer's clock, after which a node counts as dead if nothing else is said.
+pub const DEAD_AFTER_US: u64 = 2_000_000;
+
+wire_enum! {
+    /// State of a node slot.
+    ClaimState: u8 {
+        /// Nobody's.
+        Free = 0,
+        /// Somebody waits to see that it is theirs.
+        Claiming = 1,
+        /// A node's.
+        Taken = 2,
+    }
+}
+
+/// A claim word: {[`ClaimState`]:8, part of the claimer's token:24, epoch:32}. The epoch goes up each time the slot is taken and
+/// each time its node is reset; it is never 0 while the slot is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The slot's state.
+    pub state: ClaimState,
+    /// Low 24 bits of the claimer's token.
+    pub token: u32,
+    /// The node's epoch.
+    pub epoch: u32,
+}
+
+impl Claim {
+    /// The word.
+    #[inline]
+    pub const fn to_wire(self) -> u64 {
+        (self.state as u64) << 56 | (self.token as u64 & 0xff_ffff) << 32 | self.epoch as u64
+    }
+
+    /// Reads a word.
+    #[inline]
+    pub fn from_wire(word: u64) -> Result<Self, crate::ident::UnknownValue> {
+        let [state, token @ ..] = ((word >> 32) as u32).to_be_bytes();
+        let [t2, t1, t0] = token;
+        Ok(Self {
+            state: ClaimState::try_from(state)?,
+            token: u32::from_be_bytes([0, t2, t1, t0]),
+            epoch: word as u32,
+        })
+    }
+}
+
+/// The node takes part in the fabric.
+pub const PRESENCE_UP: u32 = 1 << 0;
+/// The node's engine looks at its rings by itself; without this flag a sender rings the doorbell, if there is one.
+pub const PRESENCE_POLLING: u32 = 1 << 1;
+
+/// A presence word: {`PRESENCE_*`:32, epoch:32}. It counts for that epoch only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// `PRESENCE_*`.
+    pub flags: u32,
+    /// Epoch that it is about.
+    pub epoch: u32,
+}
+
+impl Presence {
+    /// The word.
+    #[inline]
+    pub const fn to_wire(self) -> u64 {
+        (self.flags as u64) << 32 | self.epoch as u64
+    }
+
+    /// Reads a word.
+    #[inline]
+    pub const fn from_wire(word: u64) -> Self {
+        Self {
+            flags: (word >> 32) as u32,
+            epoch: word as u32,
+        }
+    }
+}
+
+wire_enum! {
+    /// The rings from one node to another, in the order in which they lie.
+    Class: u8 {
+        /// Requests to the target.
+        Request = 0,
+        /// What became of them, with what was read. It never waits for a request, so the two cannot block each other.
+        Response = 1,
+        /// Ethernet frames.
+        Frame = 2,
+    }
+}
+
+/// Rings from one node to another.
+pub const CLASSES: usize = 3;
+/// Offset in a ring of the producer's line: its link word.
+pub const RING_PRODUCER: u64 = 0;
+/// Offset in a ring of the consumer's line: its link word, then its bulk word.
+pub const RING_CONSUMER: u64 = 0x80;
+/// Offset in the consumer's line of the bulk word: a [`LinkWord`] whose index counts bytes of the payload area.
+pub const CONSUMER_BULK: u64 = 8;
+/// Offset in a ring of its first entry; the payload area is behind the entries.
+pub const RING_ENTRIES: u64 = PAGE;
+/// Smallest log2 of a payload area: two of the longest fragments.
+pub const MIN_LOG_BULK: u8 = 18;
+/// Largest log2 of a payload area.
+pub const MAX_LOG_BULK: u8 = 30;
+/// Smallest log2 of a ring's entries.
+pub const MIN_LOG_ENTRIES: u8 = 2;
+/// Largest log2 of a ring's entries.
+pub const MAX_LOG_ENTRIES: u8 = 16;
+
+/// Tag of an epoch in link words; never [`TAG_NONE`].
+#[inline]
+pub const fn epoch_tag(epoch: u32) -> u16 {
+    (epoch % 0xffff) as u16 + 1
+}
+
+/// No tag. In the place of a link word's own writer it says that the other's epoch is refused.
+pub const TAG_NONE: u16 = 0;
+
+/// A link word: {tag of the source's epoch:16, tag of the target's epoch:16, index:32}. Index and epochs are one word, so that
+/// nobody takes an index of one epoch for that of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkWord {
+    /// Tag of the epoch of the node that produces.
+    pub source: u16,
+    /// Tag of the epoch of the node that consumes.
+    pub target: u16,
+    /// Free-running; 0 when the link is made.
+    pub index: u32,
+}
+
+impl LinkWord {
+    /// The word.
+    #[inline]
+    pub const fn to_wire(self) -> u64 {
+        (self.source as u64) << 48 | (self.target as u64) << 32 | self.index as u64
+    }
+
+    /// Reads a word.
+    #[inline]
+    pub const fn from_wire(word: u64) -> Self {
+        Self {
+            source: (word >> 48) as u16,
+            target: (word >> 32) as u16,
+            index: word as u32,
+        }
+    }
+
+    /// Whether both words are about the same two epochs.
+    #[inline]
+    pub const fn same_epochs(self, other: Self) -> bool {
+        self.source == other.source && self.target == other.target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_round_trip() {
+        let claim = Claim {
+            state: ClaimState::Taken,
+            token: 0xab_cdef,
+            epoch: 0x1234_5678,
+        };
+        assert_eq!(claim.to_wire(), 0x02ab_cdef_1234_5678);
+        assert_eq!(Claim::from_wire(claim.to_wire()), Ok(claim));
+        assert!(Claim::from_wire(u64::MAX).is_err());
+        let link = LinkWord {
+            source: 1,
+            target: 2,
+            index: 3,
+        };
+        assert_eq!(link.to_wire(), 0x0001_0002_0000_0003);
+        assert_eq!(LinkWord::from_wire(link.to_wire()), link);
+        let presence = Presence { flags: 3, epoch: 9 };
+        assert_eq!(Presence::from_wire(presence.to_wire()), presence);
+    }
+
+    #[test]
+    fn no_epoch_has_the_empty_tag_and_neighbours_differ() {
+        for epoch in [0, 1, 0xfffe, 0xffff, 0x10000, u32::MAX - 1] {
+            assert_ne!(epoch_tag(epoch), TAG_NONE);
+            assert_ne!(epoch_tag(epoch), epoch_tag(epoch + 1));
+        }
+    }
+
+    #[test]
+    fn crc_is_the_usual_one() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Messages in the rings of a pool.
+//!
+//! A ring's entry is a [`Header`], a body that its kind says, and room for a short payload. A longer payload lies in the ring's
+//! payload area, whose allocations follow from the lengths alone ([`bulk_start`]): producer and consumer count them alike.
+//! A message longer than [`MAX_FRAGMENT`] goes on in [`Kind::Data`] entries right behind.
+
+use crate::{
+    frame::{FrameMeta, MAX_FRAME},
+    wqe::Opcode,
+};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a ring's entry.
+pub const ENTRY_SIZE: u64 = 256;
+/// Offset in an entry of a payload that fits there.
+pub const ENTRY_PAYLOAD: u64 = 128;
+/// Longest payload that lies in its entry.
+pub const MAX_INLINE: u32 = 128;
+/// Alignment of payloads in the payload area.
+pub const BULK_ALIGN: u32 = 64;
+/// Longest payload of one entry: 64 KiB, and a bit so that any frame is in one piece.
+pub const MAX_FRAGMENT: u32 = 65536 + BULK_ALIGN;
+const _: () = assert!(MAX_FRAME <= MAX_FRAGMENT);
+const _: () = assert!(2 * MAX_FRAGMENT <= 1 << super::MIN_LOG_BULK);
+
+/// Bytes that a payload takes of the payload area.
+#[inline]
+pub const fn bulk_size(len: u32) -> u32 {
+    if len <= MAX_INLINE {
+        0
+    } else {
+        len.saturating_add(BULK_ALIGN - 1) & !(BULK_ALIGN - 1)
+    }
+}
+
+/// Free-running position at which a payload begins if those before it end at `position`: there, or at the area's start
+/// where it would reach over its end.
+#[inline]
+pub const fn bulk_start(position: u32, len: u32, log_bulk: u8) -> u32 {
+    let area = 1u32 << log_bulk;
+    let left = area - (position & (area - 1));
+    if bulk_size(len) <= left {
+        position
+    } else {
+        position.wrapping_add(left)
+    }
+}
+
+wire_enum! {
+    /// Kind of an entry.
+    Kind: u8 {
+        /// First of a request ([`RequestBody`]).
+        Request = 1,
+        /// First of a response ([`ResponseBody`]).
+        Response = 2,
+        /// An Ethernet frame ([`FrameBody`]).
+        Frame = 3,
+        /// More of the message in the entry before.
+        Data = 4,
+        /// Whoever was refused for want of something may try again ([`NotifyBody`]).
+        Notify = 5,
+    }
+}
+
+/// First part of every entry.
+#[derive(
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+)]
+#[repr(C)]
+pub struct Header {
+    /// A [`Kind`].
+    pub kind: u8,
+    /// Zero.
+    pub reserved0: [u8; 3],
+    /// Bytes of payload of this entry.
+    pub payload_len: U32,
+    /// Bytes of payload of the whole message; in all its entries the same.
+    pub total_len: U32,
+    /// The entry's index.
+    pub index: U32,
+    /// Tag of the source's epoch.
+    pub source: U16,
+    /// Tag of the target's epoch.
+    pub target: U16,
+    /// Zero.
+    pub reserved1: [u8; 12],
+}
+assert_size!(Header, 32);
+
+/// Bytes of a body.
+pub const BODY_SIZE: usize = 96;
+
+/// An entry, but for the payload that may follow.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Entry {
+    /// What it is.
+    pub header: Header,
+    /// What it says; of which kind, the header says.
+    pub body: [u8; BODY_SIZE],
+}
+assert_size!(Entry, ENTRY_PAYLOAD as usize);
+
+/// The receiver's completion counts as solicited.
+pub const REQUEST_SOLICITED: u8 = 1 << 0;
+/// It comes from a UD queue pair; [`RequestBody::operand`] begins with the network header.
+pub const REQUEST_DATAGRAM: u8 = 1 << 1;
+/// The network header of a datagram is that of IPv4.
+pub const REQUEST_IPV4: u8 = 1 << 2;
+
+/// Bytes of [`RequestBody::operand`].
+pub const OPERAND_SIZE: usize = 48;
+
+/// A request. Of a SEND or WRITE `len` bytes of payload follow; of all else none.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
+#[repr(C)]
+pub struct RequestBody {
+    /// A [`crate::wqe::Opcode`].
+    pub opcode: u8,
+    /// `REQUEST_*`.
+    pub flags: u8,
+    /// Zero.
+    pub reserved0: U16,
+    /// Given back in the response.
+    pub sequence: U32,
+    /// Queue pair that it comes from.
+    pub source_qpn: U32,
+    /// Queue pair that it is for.
+    pub target_qpn: U32,
+    /// Epoch that the target must have; of a datagram 0.
+    pub target_epoch: U32,
+    /// Bytes that the operation is about.
+    pub len: U32,
+    /// Address in the target's region.
+    pub remote_addr: U64,
+    /// Key of the target's region; queue key of a datagram.
+    pub remote_key: U32,
+    /// Immediate data, or the key to invalidate.
+    pub imm_or_key: U32,
+    /// [`crate::wqe::AtomicSegment`] of an atomic operation, `FlushSegment` of a flush, network header of a datagram (40 bytes).
+    pub operand: [u8; OPERAND_SIZE],
+    /// Zero.
+    pub reserved1: [u8; 8],
+}
+assert_size!(RequestBody, BODY_SIZE);
+
+impl RequestBody {
+    /// Bytes of payload that go with the request.
+    #[inline]
+    pub fn payload_len(&self) -> u32 {
+        match Opcode::try_from(self.opcode) {
+            Ok(
+                Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::Write | Opcode::WriteImm,
+            ) => self.len.get(),
+            _ => 0,
+        }
+    }
+}
+
+wire_enum! {
+    /// What became of a request.
+    Reply: u8 {
+        /// It is done, or was refused: `status` says which.
+        Complete = 0,
+        /// The target's queue pair has no receive buffer. A [`Kind::Notify`] follows when it has; the request is sent anew then.
+        NoBuffer = 1,
+        /// The target's queue pair is not connected yet. A [`Kind::Notify`] follows as well.
+        NotReady = 2,
+    }
+}
+
+/// A response. What a READ asked for follows as payload.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
+#[repr(C)]
+pub struct ResponseBody {
+    /// A [`Reply`].
+    pub reply: u8,
+    /// A [`crate::status::WcStatus`].
+    pub status: u8,
+    /// Which check failed; for people.
+    pub check: u8,
+    /// Zero.
+    pub reserved0: u8,
+    /// That of the request.
+    pub sequence: U32,
+    /// Queue pair that the request came from.
+    pub source_qpn: U32,
+    /// Queue pair that the request was for.
+    pub target_qpn: U32,
+    /// What an atomic operation found.
+    pub found: U64,
+    /// Zero.
+    pub reserved1: [u8; 72],
+}
+assert_size!(ResponseBody, BODY_SIZE);
+
+/// The frame is for whoever wants it; without this flag it is for this node.
+pub const FRAME_FLOOD: u8 = 1 << 0;
+
+/// A frame; its bytes are the payload.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
+#[repr(C)]
+pub struct FrameBody {
+    /// Offload state.
+    pub meta: FrameMeta,
+    /// Queue pair that it comes from.
+    pub source_qpn: U32,
+    /// `FRAME_FLOOD`.
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 75],
+}
+assert_size!(FrameBody, BODY_SIZE);
+
+/// A queue pair of the sender has receive buffers again, or has changed its state.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
+)]
+#[repr(C)]
+pub struct NotifyBody {
+    /// The sender's queue pair, as `target_qpn` of the response that refused.
+    pub qpn: U32,
+    /// Zero.
+    pub reserved: [u8; 92],
+}
+assert_size!(NotifyBody, BODY_SIZE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_never_reach_over_the_end() {
+        let area = 1 << 18;
+        assert_eq!(bulk_size(MAX_INLINE), 0);
+        assert_eq!(bulk_size(MAX_INLINE + 1), 192);
+        assert_eq!(bulk_size(MAX_FRAGMENT), MAX_FRAGMENT);
+        assert_eq!(bulk_start(area - 192, 192, 18), area - 192);
+        assert_eq!(bulk_start(area - 128, 192, 18), area);
+        assert_eq!(bulk_start(u32::MAX - 127, 192, 18), 0);
+        assert_eq!(bulk_start(area - 64, MAX_INLINE, 18), area - 64);
+    }
+}
