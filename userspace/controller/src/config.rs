@@ -2,7 +2,11 @@
 
 //! What the owner of a fabric chooses.
 
+use nupa_engine::limits::Limits;
+use nupa_engine::node::NodeConfig;
+use nupa_function::{FunctionConfig, CAPS};
 use nupa_proto::doorbell::PAGE_SIZE;
+use nupa_proto::regs;
 
 use crate::error::FabricError;
 
@@ -55,7 +59,34 @@ impl Default for FabricConfig {
     }
 }
 
+/// Version of this model: major, minor, patch.
+const FIRMWARE: [&str; 3] = [
+    env!("CARGO_PKG_VERSION_MAJOR"),
+    env!("CARGO_PKG_VERSION_MINOR"),
+    env!("CARGO_PKG_VERSION_PATCH"),
+];
+
 impl FabricConfig {
+    /// What one controller is made with.
+    pub(crate) fn of_node(&self, id: u16) -> FunctionConfig {
+        FunctionConfig {
+            node: NodeConfig {
+                id,
+                limits: Limits::default(),
+            },
+            max_nodes: self.max_nodes,
+            fabric_id: self.fabric_id,
+            link_speed_mbps: self.link_speed_mbps,
+            caps: match self.doorbells {
+                DoorbellPlace::Guest => CAPS | regs::CAP_HOST_DOORBELLS,
+                DoorbellPlace::Bar => CAPS,
+            },
+            doorbell_pages: self.doorbell_pages,
+            device_memory: self.device_memory,
+            firmware: FIRMWARE.map(|part| part.parse().unwrap_or(0)),
+        }
+    }
+
     /// Checks all ranges.
     pub(crate) fn check(&self) -> Result<(), FabricError> {
         if !(2..=MAX_NODES).contains(&self.max_nodes) {

@@ -6,30 +6,21 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use guestmem::MmapRegion;
-use nupa_engine::hal::{AccessError, Memory, SlotWord};
+use nupa_engine::hal::SlotWord;
+use nupa_function::Kick;
 use nupa_proto::doorbell::{
-    device_memory_offset, host_push_offset, host_slot_offset, push_offset, slot_offset, PAGE_SIZE,
-    PAIR_SIZE, PUSH_SLOTS, SLOTS, SLOT_SIZE,
+    device_memory_offset, push_offset, slot_offset, PAGE_SIZE, PAIR_SIZE, PUSH_SLOTS, SLOTS,
+    SLOT_SIZE,
 };
 use nupa_proto::wqe::BLOCK_SIZE;
 
 use crate::error::FabricError;
-use crate::memory::NodeMemory;
 
 /// The doorbell pages of one function: one file, laid out as the BAR. Trapped pages are holes in it.
 #[derive(Debug)]
 pub(crate) struct DoorbellPages {
     region: MmapRegion,
     pages: u32,
-}
-
-/// What a write to a trapped page means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kick {
-    /// The queue of this page and slot has work.
-    Plain(u32, u16),
-    /// As `Plain`; the producer index is given, and the descriptor before it may lie in the push slot.
-    Push(u32, u16, u32),
 }
 
 /// Bytes of the BAR with `pages` pairs and `device_memory` bytes behind them.
@@ -148,77 +139,6 @@ impl DoorbellPages {
         let page = offset.checked_div(PAIR_SIZE).map(u32::try_from);
         let end = (offset % PAIR_SIZE).saturating_add(len);
         matches!(page, Some(Ok(page)) if page < self.pages) && end <= PAGE_SIZE
-    }
-}
-
-/// Doorbell pages that a driver keeps in its own memory. The guest can take that memory away at any time: then words
-/// read as zero and stores are lost, as if the page were not there.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DoorbellMemory {
-    base: u64,
-    pages: u32,
-}
-
-impl DoorbellMemory {
-    /// `pages` pages from `base` on, which have to be aligned and reachable.
-    pub(crate) fn new(memory: &NodeMemory, base: u64, pages: u32) -> Result<Self, AccessError> {
-        let len = usize::try_from(pages).unwrap_or(usize::MAX);
-        if base & (PAGE_SIZE as u64).wrapping_sub(1) != 0 {
-            return Err(AccessError);
-        }
-        memory.check(base, len.saturating_mul(PAGE_SIZE))?;
-        Ok(Self { base, pages })
-    }
-
-    /// Loads a word of a slot.
-    #[inline]
-    pub(crate) fn load(&self, memory: &NodeMemory, page: u32, slot: u16, word: SlotWord) -> u32 {
-        let at = self.word(page, slot, word);
-        at.and_then(|at| memory.load_acquire(at).ok()).unwrap_or(0)
-    }
-
-    /// Stores a word of a slot.
-    #[inline]
-    pub(crate) fn store(
-        &self,
-        memory: &NodeMemory,
-        page: u32,
-        slot: u16,
-        word: SlotWord,
-        value: u32,
-    ) {
-        if let Some(at) = self.word(page, slot, word) {
-            let _ = memory.store_release(at, value);
-        }
-    }
-
-    /// Copies a push slot out; `false` if there is none.
-    pub(crate) fn push_block(
-        &self,
-        memory: &NodeMemory,
-        page: u32,
-        slot: u16,
-        block: &mut [u8; BLOCK_SIZE],
-    ) -> bool {
-        if page >= self.pages || slot >= PUSH_SLOTS {
-            return false;
-        }
-        let at = self.address(host_push_offset(page, slot));
-        at.is_some_and(|at| memory.read(at, block).is_ok())
-    }
-
-    /// Address of a word of a slot that exists.
-    #[inline]
-    fn word(&self, page: u32, slot: u16, word: SlotWord) -> Option<u64> {
-        if page >= self.pages || slot >= SLOTS {
-            return None;
-        }
-        self.address(host_slot_offset(page, slot).saturating_add(word.offset()))
-    }
-
-    #[inline]
-    fn address(&self, offset: usize) -> Option<u64> {
-        self.base.checked_add(u64::try_from(offset).ok()?)
     }
 }
 

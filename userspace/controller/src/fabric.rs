@@ -3,25 +3,22 @@
 //! The fabric: a switch and its controllers, with the interface that a VMM-facing server drives.
 
 mod bar;
-mod enable;
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use guestmem::{MapError, MapRequest, Reach, UnmapError};
-use nupa_engine::engine::Engine;
-use nupa_engine::fabric::Fabric as _;
+use nupa_function::{Function, Model};
 use nupa_proto::regs;
 
 use crate::clock::Clock;
 use crate::config::{DoorbellPlace, FabricConfig};
-use crate::controller::Controller;
 use crate::device_memory::DeviceMemory;
 use crate::doorbells::{self, DoorbellPages};
 use crate::error::FabricError;
 use crate::fault::Fault;
-use crate::nodes::Nodes;
+use crate::nodes::{Controller, Nodes};
 use crate::platform::{Attachment, Interrupts, NodePlatform};
 use crate::stats::NodeStats;
 
@@ -33,29 +30,24 @@ use crate::stats::NodeStats;
 ///
 /// A node id that does not exist reads as a function that is not there: guests cannot cause that.
 pub struct Fabric {
-    nodes: Nodes,
-    engine: Engine,
+    model: Model<Nodes>,
     doorbell_pages: u32,
     doorbells: DoorbellPlace,
     /// Bytes of a function's own memory.
     device_memory: u64,
-    /// The caller polls doorbells.
-    polling: bool,
 }
 
 impl Fabric {
     /// Makes a fabric with no guests.
     pub fn new(config: &FabricConfig, clock: &Rc<dyn Clock>) -> Result<Self, FabricError> {
         config.check()?;
-        let controllers =
-            (0..config.max_nodes).map(|id| Controller::new(id, config, clock.clone()));
+        let controllers = (0..config.max_nodes)
+            .map(|id| Function::new(&config.of_node(id), NodePlatform::new(clock.clone())));
         Ok(Self {
-            nodes: Nodes(controllers.collect()),
-            engine: Engine::new(),
+            model: Model::new(Nodes(controllers.collect())),
             doorbell_pages: config.doorbell_pages,
             doorbells: config.doorbells,
             device_memory: config.device_memory,
-            polling: false,
         })
     }
 
@@ -67,7 +59,7 @@ impl Fabric {
     ) -> Result<(), FabricError> {
         let (pages, len) = (self.doorbell_pages, self.device_memory);
         let controller = self.controller(node)?;
-        if controller.platform.attachment.is_some() {
+        if controller.host.attachment.is_some() {
             return Err(FabricError::Connected(node));
         }
         let device_memory = match len {
@@ -75,10 +67,10 @@ impl Fabric {
             len => Some(DeviceMemory::new(node, len)?),
         };
         if let Some(device_memory) = &device_memory {
-            device_memory.map(&mut controller.platform.memory)?;
+            device_memory.map(&mut controller.host.memory)?;
         }
-        controller.platform.memory.set_reachable(true);
-        controller.platform.attachment = Some(Attachment {
+        controller.host.memory.set_reachable(true);
+        controller.host.attachment = Some(Attachment {
             doorbells: DoorbellPages::new(node, pages)?,
             device_memory,
             interrupts,
@@ -90,61 +82,59 @@ impl Fabric {
     /// A guest is gone: the function is reset, peers are told, its memory is let go.
     pub fn disconnect(&mut self, node: u16) {
         self.reset(node);
-        let Some(controller) = self.nodes.get_mut(node) else {
+        let Some(controller) = self.model.function_mut(node) else {
             return;
         };
-        controller.platform.memory.guest_mut().clear();
-        if controller.platform.attachment.take().is_some() {
+        controller.host.memory.guest_mut().clear();
+        if controller.host.attachment.take().is_some() {
             tracing::info!(node, "guest disconnected");
         }
     }
 
     /// Resets a function: function-level reset, reset of the guest, or its driver's wish. Memory stays mapped.
     pub fn reset(&mut self, node: u16) {
-        self.engine.reset(&mut self.nodes, node);
-        self.engine.set_polled(&mut self.nodes, node, self.polling);
-        if let Some(controller) = self.nodes.get_mut(node) {
-            controller.clear();
-            tracing::debug!(node, epoch = controller.node.epoch(), "function reset");
-        }
+        self.model.reset(node);
     }
 
     /// Follows Bus Master Enable of the function: without it, the function neither accesses memory nor interrupts.
     /// Counts as set for a guest that has just arrived.
     pub fn set_bus_master(&mut self, node: u16, on: bool) {
-        if let Some(controller) = self.nodes.get_mut(node) {
-            controller.platform.memory.set_reachable(on);
+        if let Some(controller) = self.model.function_mut(node) {
+            controller.host.memory.set_reachable(on);
         }
     }
 
     /// Shows a part of a guest's memory to its controller.
     pub fn dma_map(&mut self, node: u16, request: &MapRequest<'_>) -> Result<Reach, MapError> {
-        let controller = self.nodes.get_mut(node).ok_or(MapError::InvalidRange)?;
+        let controller = self
+            .model
+            .function_mut(node)
+            .ok_or(MapError::InvalidRange)?;
         let end = request.iova.checked_add(request.len);
         if end.is_none_or(|end| end > regs::DEVICE_MEMORY_BASE) {
             return Err(MapError::InvalidRange);
         }
-        controller.platform.memory.guest_mut().map(request)
+        controller.host.memory.guest_mut().map(request)
     }
 
     /// Takes back what [`dma_map`](Self::dma_map) showed. The engine keeps no pointers into it: work that still names
     /// it fails.
     pub fn dma_unmap(&mut self, node: u16, iova: u64, len: u64) -> Result<(), UnmapError> {
-        let controller = self.nodes.get_mut(node);
+        let controller = self.model.function_mut(node);
         let controller = controller
             .filter(|_| iova < regs::DEVICE_MEMORY_BASE)
             .ok_or(UnmapError::NoSuchRegion)?;
-        controller.platform.memory.guest_mut().unmap(iova, len)
+        controller.host.memory.guest_mut().unmap(iova, len)
     }
 
     /// Takes back all memory of a guest.
     pub fn dma_unmap_all(&mut self, node: u16) {
-        let Some(controller) = self.nodes.get_mut(node) else {
+        let Some(controller) = self.model.function_mut(node) else {
             return;
         };
         let NodePlatform {
             memory, attachment, ..
-        } = &mut controller.platform;
+        } = &mut controller.host;
         memory.guest_mut().clear();
         let own = attachment
             .as_ref()
@@ -166,7 +156,7 @@ impl Fabric {
 
     /// The file behind the doorbell BAR of a guest that is there; file offsets are BAR offsets.
     pub fn doorbell_file(&self, node: u16) -> Option<BorrowedFd<'_>> {
-        let guest = self.nodes.get(node)?.platform.attachment.as_ref()?;
+        let guest = self.model.function(node)?.host.attachment.as_ref()?;
         Some(guest.doorbells.file())
     }
 
@@ -184,27 +174,21 @@ impl Fabric {
     ///
     /// To be called after each batch of accesses, and when the time has come.
     pub fn run(&mut self) -> Option<u64> {
-        self.stop_faulty();
-        self.engine.run(&mut self.nodes)
+        self.model.run()
     }
 
     /// Says whether the caller polls doorbells. While it does, guests need not kick; when it stops, they are asked to
     /// again. `true` if a doorbell may have been rung just before: then poll once more, and no more than once, as a queue
     /// that waits for something else looks like that too.
     pub fn set_polling(&mut self, on: bool) -> bool {
-        self.polling = on;
-        let mut rung = false;
-        for id in 0..self.nodes.max_nodes() {
-            rung |= self.engine.set_polled(&mut self.nodes, id, on);
-        }
-        rung
+        self.model.set_polling(on)
     }
 
     /// Requests that all guests' send queues have completed since the process began; wraps around.
     pub fn requests(&self) -> u64 {
-        let guests = self.nodes.0.iter();
+        let guests = self.model.functions.0.iter();
         guests
-            .filter(|controller| controller.platform.attachment.is_some())
+            .filter(|controller| controller.host.attachment.is_some())
             .map(|controller| {
                 let counters = controller.node.counters();
                 counters
@@ -215,55 +199,42 @@ impl Fabric {
             .fold(0, u64::wrapping_add)
     }
 
-    /// Stops functions in which the engine found a fault.
-    fn stop_faulty(&mut self) {
-        for id in 0..self.nodes.max_nodes() {
-            let Some(controller) = self.nodes.get(id) else {
-                continue;
-            };
-            if controller.has_stopped() && controller.admin.is_some() {
-                self.fail(id, controller.node.fault());
-            }
-        }
-    }
-
     /// Looks at the doorbells of all nodes once and does the work found; `true` if there was any.
     pub fn poll_doorbells(&mut self) -> bool {
-        let mut found = false;
-        for id in 0..self.nodes.max_nodes() {
-            found |= self.engine.poll(&mut self.nodes, id);
-        }
-        found
+        self.model.poll_doorbells()
     }
 
     /// Plugs or unplugs the cable between a node and the switch.
     pub fn set_link(&mut self, node: u16, up: bool) -> Result<(), FabricError> {
         self.controller(node)?;
-        self.engine.set_link(&mut self.nodes, node, up);
+        self.model.set_link(node, up);
         tracing::info!(node, up, "link set");
         Ok(())
     }
 
     /// Makes a controller misbehave from now on, or behave again.
     pub fn set_fault(&mut self, node: u16, fault: Fault) -> Result<(), FabricError> {
-        let before = self.controller(node)?.fault;
+        let before = self.controller(node)?.host.fault();
         if (fault == Fault::AllOnes) != (before == Fault::AllOnes) {
             // Pulled out or put back: either way the function loses its state.
             self.reset(node);
         }
-        self.controller(node)?.set_fault(fault);
+        let controller = self.controller(node)?;
+        let (magic, version) = fault.identity();
+        controller.set_identity(magic, version);
+        controller.host.memory.set_fault(fault);
         tracing::info!(node, %fault, "fault set");
         Ok(())
     }
 
     /// State and counters of all nodes.
     pub fn stats(&self) -> Vec<NodeStats> {
-        self.nodes.0.iter().map(NodeStats::of).collect()
+        self.model.functions.0.iter().map(NodeStats::of).collect()
     }
 
     /// The controller of a node.
     fn controller(&mut self, node: u16) -> Result<&mut Controller, FabricError> {
-        let controller = self.nodes.get_mut(node);
+        let controller = self.model.function_mut(node);
         controller.ok_or(FabricError::NoSuchNode(node))
     }
 }

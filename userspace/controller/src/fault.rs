@@ -5,6 +5,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use nupa_proto::admin::Completion;
+use nupa_proto::regs;
+
+use crate::random;
+
 /// How a controller misbehaves until told otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
@@ -27,6 +32,36 @@ pub enum Fault {
     BadStatus,
     /// Every register reads as all ones, and nothing else happens: the function was pulled out.
     AllOnes,
+}
+
+/// A status that no specification defines.
+const BAD_STATUS: u16 = 0xdead;
+
+impl Fault {
+    /// Values of `REG_MAGIC` and `REG_VERSION`.
+    pub(crate) fn identity(self) -> (u32, u32) {
+        match self {
+            Self::Magic => (!regs::MAGIC, regs::VERSION),
+            Self::Version => (regs::MAGIC, regs::VERSION.wrapping_add(1 << 16)),
+            _ => (regs::MAGIC, regs::VERSION),
+        }
+    }
+
+    /// Spoils an admin completion, if the fault is of that kind.
+    pub(crate) fn spoil(self, completion: &mut Completion) {
+        match self {
+            Self::BadStatus => completion.status.set(BAD_STATUS),
+            Self::Garbage => {
+                let mut word = [0; 2];
+                random::fill(&mut word);
+                completion.command_id.set(u16::from_le_bytes(word));
+                random::fill(&mut word);
+                completion.status.set(u16::from_le_bytes(word));
+                random::fill(&mut completion.body);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Words that name the faults, in the order of the enumeration.

@@ -2,8 +2,8 @@
 
 //! The emulated fabric: a switch, and one NUPA controller per node.
 //!
-//! This is the device model proper: registers, admin queue, doorbell pages, and the queue engine
-//! ([`nupa_engine`]) over guest memory ([`guestmem`]). It knows no sockets, no event loop and no VMM; whoever has those
+//! This is the device model proper: registers and admin queue ([`nupa_function`]) and the queue engine
+//! ([`nupa_engine`]) over guest memory ([`guestmem`]), with BARs, doorbell pages and faults. It knows no sockets, no event loop and no VMM; whoever has those
 //! drives a [`Fabric`] by reads and writes of BARs, DMA maps and resets, and gives it [`Interrupts`] and a [`Clock`].
 //!
 //! Everything runs in the thread that calls, and there is no lock. A write that rings a doorbell returns when the
@@ -15,24 +15,17 @@
 //! before use; bytes that it could change meanwhile are copied out first. The worst it gets is an error completion, an
 //! admin status, or its own function stopped. Complaints are logged with the node's number, a few per second.
 
-mod admin;
-mod admin_queue;
-mod body;
 mod clock;
 mod config;
-mod controller;
 mod device_memory;
 mod doorbells;
 mod error;
 mod fabric;
 mod fault;
-mod log_limit;
 mod memory;
 mod nodes;
 mod platform;
-mod query;
 mod random;
-mod registers;
 mod stats;
 mod storage;
 

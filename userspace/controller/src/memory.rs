@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use guestmem::{GuestMemory, Rights};
 use nupa_engine::hal::{AccessError, Atomic, Memory};
+use nupa_function::WordMemory;
 
 use crate::fault::Fault;
 use crate::random;
@@ -16,6 +17,7 @@ pub(crate) struct NodeMemory {
     guest: GuestMemory,
     /// Bus Master Enable is off: nothing can be reached.
     revoked: Cell<bool>,
+    /// How the controller misbehaves.
     fault: Cell<Fault>,
     /// While a fault is on: where the last write began and how long it was.
     last_write: Cell<(u64, usize)>,
@@ -57,20 +59,12 @@ impl NodeMemory {
         Ok(&self.guest)
     }
 
-    /// Loads a little-endian word, after which what its writer wrote before it can be read.
-    #[inline]
-    pub(crate) fn load_acquire(&self, addr: u64) -> Result<u32, AccessError> {
-        let word = self.reach()?.load_u32(addr);
-        word.map(u32::from_le).map_err(|_| AccessError)
+    /// How the controller misbehaves.
+    pub(crate) fn fault(&self) -> Fault {
+        self.fault.get()
     }
 
-    /// Checks that a range can be read and written.
-    pub(crate) fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
-        let checked = self.reach()?.check(addr, len, Rights::ReadWrite);
-        checked.map_err(|_| AccessError)
-    }
-
-    /// Spoils ring entries from now on, if the fault is of that kind.
+    /// Misbehaves from now on: spoils ring entries, if the fault is of that kind.
     pub(crate) fn set_fault(&self, fault: Fault) {
         self.fault.set(fault);
         self.last_write.set((0, 0));
@@ -144,5 +138,18 @@ impl Memory for NodeMemory {
     #[inline]
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
         GuestMemory::copy(self.reach()?, from, target.reach()?, to, len).map_err(|_| AccessError)
+    }
+}
+
+impl WordMemory for NodeMemory {
+    #[inline]
+    fn load_acquire(&self, addr: u64) -> Result<u32, AccessError> {
+        let word = self.reach()?.load_u32(addr);
+        word.map(u32::from_le).map_err(|_| AccessError)
+    }
+
+    fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
+        let checked = self.reach()?.check(addr, len, Rights::ReadWrite);
+        checked.map_err(|_| AccessError)
     }
 }

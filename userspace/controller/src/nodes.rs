@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! All controllers of the fabric, as the engine borrows them.
+//! All controllers of the fabric, as the engine and their model borrow them.
 
 use nupa_engine::fabric;
 use nupa_engine::node::Node;
+use nupa_function::{Function, Functions};
 
-use crate::controller::Controller;
 use crate::platform::NodePlatform;
 use crate::storage::Heap;
 
+/// One node's controller.
+pub(crate) type Controller = Function<Heap, NodePlatform>;
+
 /// Controllers by node id.
 pub(crate) struct Nodes(pub(crate) Vec<Controller>);
-
-impl Nodes {
-    /// The controller of a node.
-    pub(crate) fn get(&self, id: u16) -> Option<&Controller> {
-        self.0.get(usize::from(id))
-    }
-
-    /// The controller of a node, to change it.
-    pub(crate) fn get_mut(&mut self, id: u16) -> Option<&mut Controller> {
-        self.0.get_mut(usize::from(id))
-    }
-}
 
 impl fabric::Fabric for Nodes {
     type Storage = Heap;
@@ -34,13 +25,25 @@ impl fabric::Fabric for Nodes {
 
     #[inline]
     fn node(&self, id: u16) -> Option<(&Node<Heap>, &NodePlatform)> {
-        self.get(id)
-            .map(|controller| (&controller.node, &controller.platform))
+        self.function(id)
+            .map(|controller| (&controller.node, &controller.host))
     }
 
     #[inline]
     fn node_mut(&mut self, id: u16) -> Option<(&mut Node<Heap>, &NodePlatform)> {
-        self.get_mut(id)
-            .map(|controller| (&mut controller.node, &controller.platform))
+        self.function_mut(id)
+            .map(|controller| (&mut controller.node, &controller.host))
+    }
+}
+
+impl Functions for Nodes {
+    #[inline]
+    fn function(&self, id: u16) -> Option<&Controller> {
+        self.0.get(usize::from(id))
+    }
+
+    #[inline]
+    fn function_mut(&mut self, id: u16) -> Option<&mut Controller> {
+        self.0.get_mut(usize::from(id))
     }
 }

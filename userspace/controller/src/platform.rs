@@ -6,12 +6,15 @@ use std::rc::Rc;
 
 use nupa_engine::hal;
 use nupa_engine::hal::SlotWord;
+use nupa_function::{DoorbellMemory, Host, Note};
+use nupa_proto::admin::Completion;
 use nupa_proto::regs::MSIX_VECTORS;
 use nupa_proto::wqe::BLOCK_SIZE;
 
 use crate::clock::Clock;
 use crate::device_memory::DeviceMemory;
-use crate::doorbells::{self, DoorbellMemory, DoorbellPages};
+use crate::doorbells::{self, DoorbellPages};
+use crate::fault::Fault;
 use crate::memory::NodeMemory;
 use crate::random;
 
@@ -66,7 +69,7 @@ pub(crate) struct NodePlatform {
     /// The guest, if there is one.
     pub(crate) attachment: Option<Attachment>,
     /// The doorbell pages that its driver keeps in its own memory; without, those of the attachment count.
-    pub(crate) doorbell_memory: Option<DoorbellMemory>,
+    doorbell_memory: Option<DoorbellMemory>,
     clock: Rc<dyn Clock>,
 }
 
@@ -79,6 +82,16 @@ impl NodePlatform {
             doorbell_memory: None,
             clock,
         }
+    }
+
+    /// Whether a guest is there and the function has not been "pulled out".
+    pub(crate) fn is_present(&self) -> bool {
+        self.attachment.is_some() && self.fault() != Fault::AllOnes
+    }
+
+    /// How the controller misbehaves.
+    pub(crate) fn fault(&self) -> Fault {
+        self.memory.fault()
     }
 }
 
@@ -151,5 +164,31 @@ impl hal::Platform for NodePlatform {
     #[inline]
     fn memory(&self) -> &NodeMemory {
         &self.memory
+    }
+}
+
+impl Host for NodePlatform {
+    fn set_doorbell_memory(&mut self, memory: Option<DoorbellMemory>) {
+        self.doorbell_memory = memory;
+    }
+
+    fn note(&self, node: u16, note: Note<'_>) {
+        match note {
+            Note::Enabled { epoch } => tracing::info!(node, epoch, "function enabled"),
+            Note::Reset { epoch } => tracing::debug!(node, epoch, "function reset"),
+            Note::Complaint { what, suppressed } => tracing::warn!(node, suppressed, "{what}"),
+        }
+    }
+
+    fn starts(&self) -> bool {
+        self.fault() != Fault::Hang
+    }
+
+    fn executes(&self) -> bool {
+        self.fault() != Fault::Mute
+    }
+
+    fn spoil(&self, completion: &mut Completion) {
+        self.fault().spoil(completion);
     }
 }

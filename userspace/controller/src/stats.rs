@@ -7,8 +7,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use zerocopy::little_endian::U64;
 use zerocopy::IntoBytes;
 
-use crate::controller::Controller;
 use crate::device_memory::DeviceMemory;
+use crate::nodes::Controller;
 
 /// State and counters of one node.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -80,19 +80,19 @@ impl Serialize for Counters {
 impl NodeStats {
     /// Looks at a controller.
     pub(crate) fn of(controller: &Controller) -> Self {
-        let memory = controller.platform.memory.guest().stats();
-        let guest = controller.platform.attachment.as_ref();
+        let memory = controller.host.memory.guest().stats();
+        let guest = controller.host.attachment.as_ref();
         let own = guest.and_then(|guest| guest.device_memory.as_ref());
         let node = &controller.node;
         let [eq, cq, qp, srq, mr, pd] = node.object_counts();
         Self {
             node: node.id(),
             connected: guest.is_some(),
-            enabled: controller.admin.is_some() && !controller.has_stopped(),
+            enabled: controller.is_ready(),
             link: node.link(),
             epoch: node.epoch(),
             fault_code: node.fault(),
-            fault: controller.fault.to_string(),
+            fault: controller.host.fault().to_string(),
             dma_bytes_mapped: memory
                 .mapped
                 .saturating_sub(own.map_or(0, DeviceMemory::len)),

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-
 //! Executes admin commands: decodes them, and calls the engine.
 
-use nupa_engine::engine::Engine;
-use nupa_engine::hal::Memory;
+use nupa_engine::{engine::Engine, hal::Memory, storage::Storage};
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
     CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, ResizeCq, SetGid, SetRss,
@@ -12,18 +10,20 @@ use nupa_proto::admin::{
 use nupa_proto::status::AdminStatus;
 use zerocopy::IntoBytes;
 
-use crate::body::{compose, nothing, parse, Body, EMPTY};
-use crate::controller::Controller;
-use crate::nodes::Nodes;
-use crate::query;
+use crate::{
+    body::{compose, nothing, parse, Body, EMPTY},
+    function::Function,
+    host::{Functions, Host},
+    query,
+};
 
 /// What a command comes to: the body of its completion, or why it was refused.
 pub(crate) type Outcome = Result<Body, AdminStatus>;
 
 /// Executes a command of a node.
-pub(crate) fn execute(
+pub(crate) fn execute<F: Functions>(
     engine: &mut Engine,
-    nodes: &mut Nodes,
+    functions: &mut F,
     id: u16,
     command: &Command,
 ) -> Outcome {
@@ -34,48 +34,50 @@ pub(crate) fn execute(
     }
     let body = &command.body;
     match opcode {
-        AdminOpcode::QueryNode => query::node(nodes, by_id(body)?),
-        AdminOpcode::ListNodes => query::list_nodes(nodes, id, &buffer(body)?),
-        AdminOpcode::ModifyQp => done(engine.modify_qp(nodes, id, &parse::<ModifyQp>(body)?)),
-        AdminOpcode::DestroyQp => done(engine.destroy_qp(nodes, id, by_id(body)?)),
+        AdminOpcode::QueryNode => query::node(functions, by_id(body)?),
+        AdminOpcode::ListNodes => query::list_nodes(functions, id, &buffer(body)?),
+        AdminOpcode::ModifyQp => done(engine.modify_qp(functions, id, &parse::<ModifyQp>(body)?)),
+        AdminOpcode::DestroyQp => done(engine.destroy_qp(functions, id, by_id(body)?)),
         _ => {
-            let controller = nodes.get_mut(id).ok_or(AdminStatus::Internal)?;
-            execute_local(controller, opcode, body)
+            let function = functions.function_mut(id).ok_or(AdminStatus::Internal)?;
+            execute_local(function, opcode, body)
         }
     }
 }
 
 /// Executes a command that concerns no other node.
-fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) -> Outcome {
-    let Controller { node, platform, .. } = controller;
+fn execute_local<S: Storage, H: Host>(
+    function: &mut Function<S, H>,
+    opcode: AdminOpcode,
+    body: &Body,
+) -> Outcome {
+    let Function { node, host, .. } = function;
     match opcode {
-        AdminOpcode::QueryDevice => nothing(body).map(|()| query::device(node)),
-        AdminOpcode::QueryCounters => query::counters(controller, &buffer(body)?),
-        AdminOpcode::CreateEq => created(node.create_eq(platform, &parse::<CreateEq>(body)?)),
+        AdminOpcode::QueryDevice => nothing(body).map(|()| query::device(function)),
+        AdminOpcode::QueryCounters => query::counters(function, &buffer(body)?),
+        AdminOpcode::CreateEq => created(node.create_eq(host, &parse::<CreateEq>(body)?)),
         AdminOpcode::DestroyEq => done(node.destroy_eq(by_id(body)?)),
-        AdminOpcode::CreateCq => created(node.create_cq(platform, &parse::<CreateCq>(body)?)),
-        AdminOpcode::ModifyCq => done(node.modify_cq(platform, &parse::<ModifyCq>(body)?)),
-        AdminOpcode::ResizeCq => done(node.resize_cq(platform, &parse::<ResizeCq>(body)?)),
+        AdminOpcode::CreateCq => created(node.create_cq(host, &parse::<CreateCq>(body)?)),
+        AdminOpcode::ModifyCq => done(node.modify_cq(host, &parse::<ModifyCq>(body)?)),
+        AdminOpcode::ResizeCq => done(node.resize_cq(host, &parse::<ResizeCq>(body)?)),
         AdminOpcode::DestroyCq => done(node.destroy_cq(by_id(body)?)),
         AdminOpcode::AllocPd => nothing(body).and_then(|()| created(node.alloc_pd())),
         AdminOpcode::DeallocPd => done(node.dealloc_pd(by_id(body)?)),
         AdminOpcode::CreateMr
         | AdminOpcode::DestroyMr
         | AdminOpcode::ModifyMr
-        | AdminOpcode::AllocKey => execute_on_key(controller, opcode, body),
+        | AdminOpcode::AllocKey => execute_on_key(function, opcode, body),
         AdminOpcode::CreateQp => {
-            let parameters = qp_parameters(&platform.memory, &buffer(body)?)?;
-            created(node.create_qp(platform, &parameters))
+            let parameters = qp_parameters(host.memory(), &buffer(body)?)?;
+            created(node.create_qp(host, &parameters))
         }
         AdminOpcode::QueryQp => node.query_qp(by_id(body)?).map(|state| compose(&state)),
-        AdminOpcode::SetRxFilter => {
-            done(node.set_rx_filter(platform, &parse::<SetRxFilter>(body)?))
-        }
-        AdminOpcode::SetRss => done(node.set_rss(platform, &parse::<SetRss>(body)?)),
+        AdminOpcode::SetRxFilter => done(node.set_rx_filter(host, &parse::<SetRxFilter>(body)?)),
+        AdminOpcode::SetRss => done(node.set_rss(host, &parse::<SetRss>(body)?)),
         AdminOpcode::CreateSrq
         | AdminOpcode::ModifySrq
         | AdminOpcode::QuerySrq
-        | AdminOpcode::DestroySrq => execute_on_srq(controller, opcode, body),
+        | AdminOpcode::DestroySrq => execute_on_srq(function, opcode, body),
         AdminOpcode::SetGid => done(node.set_gid(&parse::<SetGid>(body)?)),
         AdminOpcode::QueryNode
         | AdminOpcode::ListNodes
@@ -85,23 +87,31 @@ fn execute_local(controller: &mut Controller, opcode: AdminOpcode, body: &Body) 
 }
 
 /// Executes a command about a memory key.
-fn execute_on_key(controller: &mut Controller, opcode: AdminOpcode, body: &Body) -> Outcome {
-    let Controller { node, platform, .. } = controller;
+fn execute_on_key<S: Storage, H: Host>(
+    function: &mut Function<S, H>,
+    opcode: AdminOpcode,
+    body: &Body,
+) -> Outcome {
+    let Function { node, host, .. } = function;
     match opcode {
-        AdminOpcode::CreateMr => created(node.create_mr(platform, &parse::<CreateMr>(body)?)),
-        AdminOpcode::ModifyMr => created(node.modify_mr(platform, &parse::<ModifyMr>(body)?)),
-        AdminOpcode::AllocKey => created(node.alloc_key(platform, &parse::<AllocKey>(body)?)),
+        AdminOpcode::CreateMr => created(node.create_mr(host, &parse::<CreateMr>(body)?)),
+        AdminOpcode::ModifyMr => created(node.modify_mr(host, &parse::<ModifyMr>(body)?)),
+        AdminOpcode::AllocKey => created(node.alloc_key(host, &parse::<AllocKey>(body)?)),
         AdminOpcode::DestroyMr => done(node.destroy_mr(by_id(body)?)),
         _ => Err(AdminStatus::Internal),
     }
 }
 
 /// Executes a command about a shared receive queue.
-fn execute_on_srq(controller: &mut Controller, opcode: AdminOpcode, body: &Body) -> Outcome {
-    let Controller { node, platform, .. } = controller;
+fn execute_on_srq<S: Storage, H: Host>(
+    function: &mut Function<S, H>,
+    opcode: AdminOpcode,
+    body: &Body,
+) -> Outcome {
+    let Function { node, host, .. } = function;
     match opcode {
-        AdminOpcode::CreateSrq => created(node.create_srq(platform, &parse::<CreateSrq>(body)?)),
-        AdminOpcode::ModifySrq => done(node.modify_srq(platform, &parse::<ModifySrq>(body)?)),
+        AdminOpcode::CreateSrq => created(node.create_srq(host, &parse::<CreateSrq>(body)?)),
+        AdminOpcode::ModifySrq => done(node.modify_srq(host, &parse::<ModifySrq>(body)?)),
         AdminOpcode::QuerySrq => node.query_srq(by_id(body)?).map(|state| compose(&state)),
         AdminOpcode::DestroySrq => done(node.destroy_srq(by_id(body)?)),
         _ => Err(AdminStatus::Internal),

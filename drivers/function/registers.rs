@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-
 //! The control registers of BAR 0: values and access rules, no behaviour.
 //!
 //! What a write sets off is told to the caller as an [`Effect`]; all rules are those of [`nupa_proto::regs`].
 
 use nupa_proto::regs;
+
+use crate::{config::FunctionConfig, function::node_guid};
 
 /// State behind the registers of one function.
 #[derive(Debug, Clone)]
@@ -63,6 +64,30 @@ pub(crate) enum Effect {
 }
 
 impl Registers {
+    /// Registers after a reset; `epoch` is the node's.
+    pub(crate) fn new(config: &FunctionConfig, epoch: u32) -> Self {
+        Self {
+            version: regs::VERSION,
+            magic: regs::MAGIC,
+            caps: config.caps,
+            status: 0,
+            node: config.node.id,
+            max_nodes: config.max_nodes,
+            guid: node_guid(config.node.id),
+            fabric_id: config.fabric_id,
+            link_speed: config.link_speed_mbps,
+            epoch,
+            doorbell_pages: config.doorbell_pages,
+            fault: regs::FAULT_NONE,
+            enable: false,
+            admin_sq: 0,
+            admin_cq: 0,
+            admin_size: 0,
+            doorbell_memory: 0,
+            device_memory: config.device_memory,
+        }
+    }
+
     /// Reads `data.len()` bytes at `offset`. A bad access reads as zero; `false` reports it.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> bool {
         data.fill(0);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-
-//! Keeps a guest from filling the log.
+//! Keeps a driver from filling the log.
 
 /// Messages allowed per window.
 const BURST: u32 = 10;
@@ -27,7 +26,7 @@ impl LogLimit {
             return None;
         }
         self.used = self.used.saturating_add(1);
-        Some(std::mem::take(&mut self.suppressed))
+        Some(core::mem::take(&mut self.suppressed))
     }
 }
 

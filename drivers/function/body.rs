@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-
 //! Bodies of admin commands and results: a structure, zero-extended.
 
 use nupa_proto::admin::BODY_SIZE;
@@ -46,7 +45,8 @@ mod tests {
             id: 7.into(),
             ..Created::default()
         });
-        assert_eq!(parse::<ById>(&body).unwrap().id.get(), 7);
+        let named = parse::<ById>(&body).map(|named| named.id.get());
+        assert_eq!(named, Ok(7));
         assert_eq!(nothing(&body), Err(AdminStatus::InvalidField));
         body[BODY_SIZE - 1] = 1;
         assert!(parse::<ById>(&body).is_err());

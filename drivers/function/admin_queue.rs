@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-
 //! The admin queue: a ring of commands, a ring of completions.
 
 use nupa_engine::hal::{AccessError, Memory};

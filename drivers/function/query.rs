@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Admin commands that only look.
+
+use nupa_engine::{
+    hal::{Memory, Platform},
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{BufferRef, NodeInfo, PortCounters},
+    ident::MAX_NODES,
+    status::AdminStatus,
+};
+use zerocopy::IntoBytes;
+
+use crate::{
+    admin::Outcome,
+    body::{compose, Body, EMPTY},
+    function::{node_guid, Function},
+    host::Functions,
+};
+
+/// `QueryDevice`.
+pub(crate) fn device<S: Storage, H>(function: &Function<S, H>) -> Body {
+    let mut limits = function.node.limits().to_wire();
+    limits.firmware = function.firmware.map(Into::into);
+    compose(&limits)
+}
+
+/// `QueryNode`.
+pub(crate) fn node(functions: &impl Functions, id: u32) -> Outcome {
+    let id = u16::try_from(id).map_err(|_| AdminStatus::NoSuchObject)?;
+    let member = functions.membership(id).ok_or(AdminStatus::NoSuchObject)?;
+    Ok(compose(&NodeInfo {
+        guid: node_guid(id).into(),
+        epoch: member.epoch.into(),
+        up: u32::from(member.up).into(),
+    }))
+}
+
+/// `ListNodes`.
+pub(crate) fn list_nodes<F: Functions>(functions: &F, id: u16, buffer: &BufferRef) -> Outcome {
+    let mut map = [0u8; (MAX_NODES as usize).div_ceil(8)];
+    let nodes = functions.max_nodes();
+    for (byte, first) in map.iter_mut().zip((0..nodes).step_by(8)) {
+        for bit in 0..8 {
+            let member = functions.membership(first.saturating_add(bit));
+            *byte |= u8::from(member.is_some_and(|member| member.up)) << bit;
+        }
+    }
+    let used = map.get(..usize::from(nodes).div_ceil(8)).unwrap_or(&map);
+    let asking = functions.function(id).ok_or(AdminStatus::Internal)?;
+    answer(&asking.host, buffer, used)
+}
+
+/// `QueryCounters`.
+pub(crate) fn counters<S: Storage, H: Platform>(
+    function: &Function<S, H>,
+    buffer: &BufferRef,
+) -> Outcome {
+    let counters: PortCounters = function.node.counters();
+    answer(&function.host, buffer, counters.as_bytes())
+}
+
+/// Writes an answer to the buffer that the command named.
+fn answer(host: &impl Platform, buffer: &BufferRef, bytes: &[u8]) -> Outcome {
+    if usize::try_from(buffer.len.get()).is_ok_and(|len| len < bytes.len()) {
+        return Err(AdminStatus::InvalidField);
+    }
+    let written = host.memory().write(buffer.addr.get(), bytes);
+    written.map_err(|_| AdminStatus::BadAddress)?;
+    Ok(EMPTY)
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A host that runs one function of a fabric whose other nodes are elsewhere, as a kernel does.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+use std::cell::{Cell, RefCell};
+
+use nupa_engine::{
+    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    storage::{NoMemory, Storage, Table},
+    Fabric, Node, NodeConfig,
+};
+use nupa_function::{
+    DoorbellMemory, Function, FunctionConfig, Functions, Host, Membership, Model, Note, WordMemory,
+    CAPS,
+};
+use nupa_proto::{
+    admin::{AdminOpcode, BufferRef, ById, Command, Completion, NodeInfo, BODY_SIZE, COMMAND_SIZE},
+    regs,
+    status::AdminStatus,
+    wqe::BLOCK_SIZE,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Node ids are below this.
+const NODES: u16 = 10;
+/// The node that runs here.
+const HERE: u16 = 2;
+/// Addresses of the admin rings, of a buffer, and of doorbell pages.
+const COMMANDS: u64 = 0x0000;
+const COMPLETIONS: u64 = 0x1000;
+const BUFFER: u64 = 0x2000;
+const PAGES: u64 = 0x3000;
+const MEMORY: usize = 0x4000;
+
+/// Containers over `Vec`.
+struct Vectors;
+
+struct Slots<T>(Vec<Option<T>>);
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Table<T> for Slots<T> {
+    fn slots(&self) -> &[Option<T>] {
+        &self.0
+    }
+
+    fn slots_mut(&mut self) -> &mut [Option<T>] {
+        &mut self.0
+    }
+
+    fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
+        self.0.resize_with(len, || None);
+        Ok(())
+    }
+}
+
+impl Storage for Vectors {
+    type Pages = Vec<u64>;
+    type Table<T> = Slots<T>;
+
+    fn pages(len: usize) -> Result<Vec<u64>, NoMemory> {
+        Ok(vec![0; len])
+    }
+}
+
+/// Memory from address 0 on.
+struct Ram(RefCell<Vec<u8>>);
+
+impl Ram {
+    fn at<R>(
+        &self,
+        addr: u64,
+        len: usize,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, AccessError> {
+        let start = usize::try_from(addr).map_err(|_| AccessError)?;
+        let end = start.checked_add(len).ok_or(AccessError)?;
+        let mut bytes = self.0.borrow_mut();
+        bytes.get_mut(start..end).map(f).ok_or(AccessError)
+    }
+}
+
+impl Memory for Ram {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
+        self.at(addr, buf.len(), |bytes| buf.copy_from_slice(bytes))
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        self.at(addr, bytes.len(), |place| place.copy_from_slice(bytes))
+    }
+
+    fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError> {
+        self.write(addr, &value.to_le_bytes())
+    }
+
+    fn atomic(&self, _: u64, _: Atomic) -> Result<u64, AccessError> {
+        Err(AccessError)
+    }
+
+    fn copy_to(&self, _: u64, _: &Self, _: u64, _: usize) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+}
+
+impl WordMemory for Ram {
+    fn load_acquire(&self, addr: u64) -> Result<u32, AccessError> {
+        let mut word = [0; 4];
+        self.read(addr, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
+        self.at(addr, len, |_| ())
+    }
+}
+
+/// The machine below the function: memory, and doorbell pages in it.
+struct Machine {
+    ram: Ram,
+    doorbells: Option<DoorbellMemory>,
+    complaints: Cell<u32>,
+}
+
+impl Doorbells for Machine {
+    fn pages(&self) -> u32 {
+        1
+    }
+
+    fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
+        let pages = self.doorbells.as_ref();
+        pages.map_or(0, |pages| pages.load(&self.ram, page, slot, word))
+    }
+
+    fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32) {
+        if let Some(pages) = &self.doorbells {
+            pages.store(&self.ram, page, slot, word, value);
+        }
+    }
+
+    fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
+        let pages = self.doorbells.as_ref();
+        pages.is_some_and(|pages| pages.push_block(&self.ram, page, slot, block))
+    }
+
+    fn fence(&self) {}
+}
+
+impl Interrupts for Machine {
+    fn vectors(&self) -> u16 {
+        1
+    }
+
+    fn raise(&self, _: u16) {}
+}
+
+impl Clock for Machine {
+    fn now_us(&self) -> u64 {
+        0
+    }
+
+    fn random(&self) -> u32 {
+        1
+    }
+}
+
+impl Platform for Machine {
+    type Memory = Ram;
+
+    fn memory(&self) -> &Ram {
+        &self.ram
+    }
+}
+
+impl Host for Machine {
+    fn set_doorbell_memory(&mut self, memory: Option<DoorbellMemory>) {
+        self.doorbells = memory;
+    }
+
+    fn note(&self, node: u16, note: Note<'_>) {
+        assert_eq!(node, HERE);
+        if let Note::Complaint { .. } = note {
+            self.complaints.set(self.complaints.get() + 1);
+        }
+    }
+}
+
+/// The fabric as this host knows it.
+struct Known {
+    here: Function<Vectors, Machine>,
+    others: Vec<Membership>,
+}
+
+impl Fabric for Known {
+    type Storage = Vectors;
+    type Platform = Machine;
+
+    fn max_nodes(&self) -> u16 {
+        NODES
+    }
+
+    fn node(&self, id: u16) -> Option<(&Node<Vectors>, &Machine)> {
+        (id == HERE).then_some((&self.here.node, &self.here.host))
+    }
+
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<Vectors>, &Machine)> {
+        (id == HERE).then_some((&mut self.here.node, &self.here.host))
+    }
+}
+
+impl Functions for Known {
+    fn function(&self, id: u16) -> Option<&Function<Vectors, Machine>> {
+        (id == HERE).then_some(&self.here)
+    }
+
+    fn function_mut(&mut self, id: u16) -> Option<&mut Function<Vectors, Machine>> {
+        (id == HERE).then_some(&mut self.here)
+    }
+
+    fn membership(&self, id: u16) -> Option<Membership> {
+        if id == HERE {
+            return Some(Membership {
+                epoch: self.here.node.epoch(),
+                up: self.here.node.is_up(),
+            });
+        }
+        self.others.get(usize::from(id)).copied()
+    }
+}
+
+/// The function, and the driver that uses it.
+struct World {
+    model: Model<Known>,
+    commands: u32,
+}
+
+impl World {
+    /// A fabric of ten nodes, of which 1 and 9 are up elsewhere.
+    fn new() -> Self {
+        let host = Machine {
+            ram: Ram(RefCell::new(vec![0; MEMORY])),
+            doorbells: None,
+            complaints: Cell::new(0),
+        };
+        let mut others = vec![Membership::default(); NODES.into()];
+        others[1] = Membership { epoch: 7, up: true };
+        others[9] = Membership { epoch: 1, up: true };
+        let config = FunctionConfig {
+            node: NodeConfig {
+                id: HERE,
+                ..NodeConfig::default()
+            },
+            max_nodes: NODES,
+            fabric_id: 1,
+            link_speed_mbps: 1000,
+            caps: CAPS | regs::CAP_HOST_DOORBELLS,
+            doorbell_pages: 1,
+            device_memory: 0,
+            firmware: [1, 2, 3],
+        };
+        let here = Function::new(&config, host);
+        Self {
+            model: Model::new(Known { here, others }),
+            commands: 0,
+        }
+    }
+
+    fn here(&mut self) -> &mut Function<Vectors, Machine> {
+        &mut self.model.functions.here
+    }
+
+    fn write(&mut self, register: usize, value: u64) {
+        let wide = matches!(
+            register,
+            regs::REG_ADMIN_SQ | regs::REG_ADMIN_CQ | regs::REG_DOORBELL_MEMORY
+        );
+        let bytes = value.to_le_bytes();
+        let len = if wide { 8 } else { 4 };
+        assert!(self
+            .model
+            .write_control(HERE, register as u64, &bytes[..len]));
+    }
+
+    fn read(&mut self, register: usize) -> u32 {
+        let mut word = [0; 4];
+        assert!(self.here().read_control(register as u64, &mut word));
+        u32::from_le_bytes(word)
+    }
+
+    fn start(&mut self, doorbells: u64) {
+        self.write(regs::REG_DOORBELL_MEMORY, doorbells);
+        self.write(regs::REG_ADMIN_SQ, COMMANDS);
+        self.write(regs::REG_ADMIN_CQ, COMPLETIONS);
+        self.write(regs::REG_ADMIN_SIZE, 2);
+        self.write(regs::REG_CONTROL, regs::CONTROL_ENABLE.into());
+    }
+
+    /// Executes a command.
+    fn command(
+        &mut self,
+        opcode: AdminOpcode,
+        parameters: &(impl IntoBytes + Immutable),
+    ) -> Completion {
+        let mut body = [0; BODY_SIZE];
+        let parameters = parameters.as_bytes();
+        body[..parameters.len()].copy_from_slice(parameters);
+        let command = Command {
+            opcode: opcode.to_wire().into(),
+            command_id: 5.into(),
+            reserved: 0.into(),
+            body,
+        };
+        let at = u64::from(self.commands % 4) * COMMAND_SIZE as u64;
+        let ram = &self.here().host.ram;
+        assert_eq!(ram.write(COMMANDS + at, command.as_bytes()), Ok(()));
+        self.commands += 1;
+        self.write(regs::REG_ADMIN_DOORBELL, self.commands.into());
+        let mut bytes = [0; COMMAND_SIZE];
+        let ram = &self.here().host.ram;
+        assert_eq!(ram.read(COMPLETIONS + at, &mut bytes), Ok(()));
+        zerocopy::transmute!(bytes)
+    }
+
+    fn query(&mut self, node: u32) -> Result<(u32, u32), AdminStatus> {
+        let by_id = ById {
+            id: node.into(),
+            reserved: 0.into(),
+        };
+        let completion = self.command(AdminOpcode::QueryNode, &by_id);
+        match AdminStatus::try_from(completion.status.get()) {
+            Ok(AdminStatus::Success) => {
+                let info = NodeInfo::read_from_prefix(&completion.body);
+                let (info, _) = info.map_err(|_| AdminStatus::Internal)?;
+                Ok((info.epoch.get(), info.up.get()))
+            }
+            Ok(status) => Err(status),
+            Err(_) => Err(AdminStatus::Internal),
+        }
+    }
+}
+
+#[test]
+fn nodes_that_run_elsewhere_are_answered_for() {
+    let mut world = World::new();
+    world.start(PAGES);
+    let up = regs::STATUS_READY | regs::STATUS_LINK_UP;
+    assert_eq!(world.read(regs::REG_STATUS), up);
+    assert_eq!(world.query(1), Ok((7, 1)));
+    assert_eq!(world.query(HERE.into()), Ok((1, 1)));
+    assert_eq!(world.query(3), Ok((0, 0)));
+    assert_eq!(world.query(NODES.into()), Err(AdminStatus::NoSuchObject));
+    let buffer = BufferRef {
+        addr: BUFFER.into(),
+        len: 2.into(),
+        reserved: 0.into(),
+    };
+    let completion = world.command(AdminOpcode::ListNodes, &buffer);
+    assert_eq!(completion.status.get(), AdminStatus::Success.to_wire());
+    let mut map = [0; 3];
+    assert_eq!(world.here().host.ram.read(BUFFER, &mut map), Ok(()));
+    assert_eq!(map, [(1 << 1) | (1 << HERE), 1 << (9 - 8), 0]);
+}
+
+#[test]
+fn what_is_meant_for_a_function_elsewhere_does_nothing() {
+    let mut world = World::new();
+    world.start(PAGES);
+    let reset = regs::CONTROL_RESET.to_le_bytes();
+    assert!(world
+        .model
+        .write_control(1, regs::REG_CONTROL as u64, &reset));
+    world.model.kick(1, nupa_function::Kick::Plain(0, 0));
+    world.model.reset(1);
+    world.model.fail(1, regs::FAULT_EVENT_QUEUE);
+    assert!(world.here().is_ready());
+    assert_eq!(world.read(regs::REG_EPOCH), 1);
+    assert_eq!(world.here().host.complaints.get(), 0);
+    assert_eq!(world.model.run(), None);
+}
+
+#[test]
+fn doorbell_memory_comes_with_the_start_and_goes_with_the_reset() {
+    let mut world = World::new();
+    world.start(PAGES);
+    assert!(world.here().host.doorbells.is_some());
+    world.write(regs::REG_CONTROL, regs::CONTROL_RESET.into());
+    assert!(world.here().host.doorbells.is_none());
+    assert_eq!(world.read(regs::REG_DOORBELL_MEMORY), 0);
+    world.start(MEMORY as u64);
+    assert_eq!(world.read(regs::REG_FAULT), regs::FAULT_DOORBELL_MEMORY);
+    assert!(world.here().host.doorbells.is_none());
+    assert_eq!(world.here().host.complaints.get(), 1);
+}
