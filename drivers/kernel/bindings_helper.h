@@ -7,6 +7,7 @@
 #include <linux/ethtool.h>
 #include <linux/if_vlan.h>
 #include <linux/interrupt.h>
+#include <linux/io.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
 #include <linux/skbuff.h>
@@ -16,3 +17,4 @@
 
 #include "device_helpers.h"
 #include "helpers.h"
+#include "memory_helpers.h"

@@ -2,8 +2,11 @@
 /* See device_helpers.h. */
 
 #include <linux/cpumask.h>
+#include <linux/dma-map-ops.h>
+#include <linux/dma-mapping.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
+#include <linux/iommu-dma.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
 
@@ -47,4 +50,14 @@ phys_addr_t nk_coherent_phys(void *addr)
 	if (is_vmalloc_addr(addr))
 		return page_to_phys(vmalloc_to_page(addr)) + offset_in_page(addr);
 	return virt_to_phys(addr);
+}
+
+/* What dma_map_direct() asks, after which a DMA address is the physical one. A device that does no DMA has no mask. */
+int nk_dma_physical(struct device *dev)
+{
+	if (get_dma_ops(dev) || use_dma_iommu(dev) || dev->dma_range_map)
+		return -EOPNOTSUPP;
+	if (!dev->dma_mask)
+		dev->dma_mask = &dev->coherent_dma_mask;
+	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
 }

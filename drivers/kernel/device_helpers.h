@@ -7,6 +7,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
+struct device;
 struct pci_dev;
 
 unsigned long nk_spin_lock_irqsave(spinlock_t *lock);
@@ -15,5 +16,6 @@ bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
 void nk_mb(void);
 phys_addr_t nk_coherent_phys(void *addr);
+int nk_dma_physical(struct device *dev);
 
 #endif

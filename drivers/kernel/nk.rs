@@ -8,10 +8,12 @@
 pub mod auxiliary;
 pub mod bound;
 pub mod counter;
+pub mod hostmem;
 pub mod irqlock;
 pub mod net;
 pub mod pci;
 pub mod ring;
+pub mod window;
 pub mod work;
 
 mod bindings;

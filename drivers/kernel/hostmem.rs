@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The host's memory by DMA address, for a device that is software.
+//!
+//! C headers: `include/linux/mm.h`, `include/linux/dma-map-ops.h`.
+
+use crate::{bindings, raw, window::Window};
+use kernel::{
+    device::{Core, Device},
+    error::to_result,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, AtomicType, Full, Release},
+        Arc,
+    },
+};
+
+/// Memory as a device would reach it: all that the kernel's allocators give out, and a window if there is one.
+///
+/// Addresses are checked before anything is done: `EFAULT`, and no effect, where there is no such memory or it is not
+/// aligned. That memory which exists is still the one that its address was made for is up to its owner, as for a device.
+/// Any context.
+pub struct HostMemory {
+    window: Option<Arc<Window>>,
+}
+
+impl HostMemory {
+    /// Memory by the DMA addresses of `device`, which from now on are physical ones of 64 bits; those in `window` are of
+    /// the window. `EOPNOTSUPP` if an IOMMU translates addresses of this device. Sleeps.
+    ///
+    /// To be called in `probe`, before anything is mapped or allocated for DMA.
+    pub fn new(device: &Device<Core<'_>>, window: Option<Arc<Window>>) -> Result<Self> {
+        // SAFETY: `device` is valid, and no other driver code runs for it in this context.
+        to_result(unsafe { bindings::nk_dma_physical(raw::device(device)) })?;
+        Ok(Self { window })
+    }
+
+    /// Where `len` bytes at an address are, and may be read or written as `write` says.
+    #[inline]
+    fn at(&self, address: u64, len: usize, write: bool) -> Result<*mut u8> {
+        if let Some(window) = &self.window {
+            if let Some(offset) = window.offset_of(address, len) {
+                return window.at(offset, len).ok_or(EFAULT);
+            }
+        }
+        // SAFETY: No requirements.
+        let memory: *mut u8 = unsafe { bindings::nk_host_memory(address, len, write) }.cast();
+        if memory.is_null() {
+            return Err(EFAULT);
+        }
+        Ok(memory)
+    }
+
+    /// A naturally aligned word.
+    #[inline]
+    fn word<T: AtomicType>(&self, address: u64) -> Result<&Atomic<T>> {
+        if address % size_of::<T>() as u64 != 0 {
+            return Err(EFAULT);
+        }
+        let word = self.at(address, size_of::<T>(), true)?;
+        // SAFETY: `at` found memory that is mapped, and the address is aligned, as that of every mapping is to a page.
+        // Rust code has no reference to memory that devices write.
+        Ok(unsafe { Atomic::from_ptr(word.cast()) })
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub fn read(&self, address: u64, buf: &mut [u8]) -> Result {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let from = self.at(address, buf.len(), false)?;
+        // SAFETY: `at` found memory that is mapped; a race with its owner spoils the bytes, as with a device.
+        unsafe { bindings::nk_copy(buf.as_mut_ptr().cast(), from.cast(), buf.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    #[inline]
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let to = self.at(address, bytes.len(), true)?;
+        // SAFETY: As in `read`. Rust code has no reference to memory that devices write.
+        unsafe { bindings::nk_copy(to.cast(), bytes.as_ptr().cast(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from one address to another. The ranges may overlap.
+    #[inline]
+    pub fn copy(&self, from: u64, to: u64, len: usize) -> Result {
+        if len == 0 {
+            return Ok(());
+        }
+        let from = self.at(from, len, false)?;
+        let to = self.at(to, len, true)?;
+        // SAFETY: As in `write`.
+        unsafe { bindings::nk_copy(to.cast(), from.cast(), len) };
+        Ok(())
+    }
+
+    /// Loads an aligned little-endian word; what its owner stored before it can be read afterwards.
+    #[inline]
+    pub fn load_acquire(&self, address: u64) -> Result<u32> {
+        Ok(u32::from_le(self.word::<u32>(address)?.load(Acquire)))
+    }
+
+    /// Checks that `len` bytes, at least one, can be read and written.
+    pub fn check(&self, address: u64, len: usize) -> Result {
+        self.at(address, len, true).map(|_| ())
+    }
+
+    /// Stores an aligned little-endian word, after all that was stored before it.
+    #[inline]
+    pub fn store_release(&self, address: u64, value: u32) -> Result {
+        self.word::<u32>(address)?.store(value.to_le(), Release);
+        Ok(())
+    }
+
+    /// Stores `swap` in an aligned little-endian word if `compare` is there; returns what was there. A full fence.
+    #[inline]
+    pub fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64> {
+        let word = self.word::<u64>(address)?;
+        let (Ok(was) | Err(was)) = word.cmpxchg(compare.to_le(), swap.to_le(), Full);
+        Ok(u64::from_le(was))
+    }
+
+    /// Adds to an aligned little-endian word, wrapping around; returns what was there. A full fence.
+    #[inline]
+    pub fn fetch_add(&self, address: u64, value: u64) -> Result<u64> {
+        // Of words in another order the sum would have to be made by hand; see the assertion below.
+        Ok(self.word::<u64>(address)?.fetch_add(value, Full))
+    }
+
+    /// Stores an aligned little-endian word; returns what was there. A full fence.
+    #[inline]
+    pub fn swap(&self, address: u64, value: u64) -> Result<u64> {
+        let word = self.word::<u64>(address)?;
+        Ok(u64::from_le(word.xchg(value.to_le(), Full)))
+    }
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "for `fetch_add`");

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See memory_helpers.h. */
+
+#include <linux/io.h>
+#include <linux/ioport.h>
+#include <linux/libnvdimm.h>
+#include <linux/mm.h>
+#include <linux/overflow.h>
+#include <linux/sizes.h>
+#include <linux/string.h>
+#include <asm/cacheflush.h>
+
+#include "memory_helpers.h"
+
+bool nk_request_memory(phys_addr_t start, size_t len, const char *name)
+{
+	return request_mem_region(start, len, name);
+}
+
+void nk_release_memory(phys_addr_t start, size_t len)
+{
+	release_mem_region(start, len);
+}
+
+void *nk_map_memory(phys_addr_t start, size_t len)
+{
+	return memremap(start, len, MEMREMAP_WB);
+}
+
+/* Of coherent memory that others than this kernel's CPUs access. */
+void nk_store_fence(void)
+{
+	dma_wmb();
+}
+
+void nk_load_fence(void)
+{
+	dma_rmb();
+}
+
+/* Cache lines to memory, and kept. Nothing is stored before they are there. */
+void nk_write_back(void *addr, size_t len)
+{
+	arch_wb_cache_pmem(addr, len);
+	wmb();
+}
+
+/* Cache lines out of the cache; dirty ones to memory. Nothing is loaded before they are gone. */
+void nk_invalidate(void *addr, size_t len)
+{
+	for (; len > SZ_1G; addr += SZ_1G, len -= SZ_1G)
+		clflush_cache_range(addr, SZ_1G);
+	clflush_cache_range(addr, len);
+}
+
+/*
+ * Where the kernel has mapped memory of the page allocator, from which memory for DMA comes; NULL for anything else. That
+ * there is a struct page does not suffice: it may stand for a hole, which is not mapped, but such a one is reserved. So is
+ * the page of zeroes, which a process that only reads may have pinned; it is mapped read-only.
+ */
+void *nk_host_memory(phys_addr_t addr, size_t len, bool write)
+{
+	unsigned long pfn = PHYS_PFN(addr);
+	unsigned long last;
+	phys_addr_t end;
+
+	if (!len || check_add_overflow(addr, len - 1, &end))
+		return NULL;
+	for (last = PHYS_PFN(end); pfn <= last; pfn++) {
+		if (!pfn_valid(pfn))
+			return NULL;
+		if (PageReserved(pfn_to_page(pfn)) && (write || !is_zero_pfn(pfn)))
+			return NULL;
+	}
+	return phys_to_virt(addr);
+}
+
+/* The ranges may overlap where a process copies to itself; memcpy() is the faster one where they do not. */
+void nk_copy(void *to, const void *from, size_t len)
+{
+	if (to < from + len && from < to + len)
+		memmove(to, from, len);
+	else
+		memcpy(to, from, len);
+}

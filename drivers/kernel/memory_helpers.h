@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Memory that is not Rust's own, by physical address and by pointer: what nk::window and nk::hostmem are made of. */
+
+#ifndef NK_MEMORY_HELPERS_H
+#define NK_MEMORY_HELPERS_H
+
+#include <linux/types.h>
+
+bool nk_request_memory(phys_addr_t start, size_t len, const char *name);
+void nk_release_memory(phys_addr_t start, size_t len);
+void *nk_map_memory(phys_addr_t start, size_t len);
+void nk_store_fence(void);
+void nk_load_fence(void);
+void nk_write_back(void *addr, size_t len);
+void nk_invalidate(void *addr, size_t len);
+void *nk_host_memory(phys_addr_t addr, size_t len, bool write);
+void nk_copy(void *to, const void *from, size_t len);
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Physical memory that other hosts read and write too.
+//!
+//! C headers: `include/linux/io.h` (`memremap()`), `include/linux/ioport.h`.
+
+use crate::bindings;
+use core::{ops::Range, ptr::NonNull};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    str::CStr,
+    sync::atomic::{Acquire, Atomic, Full, Release},
+};
+
+/// Bytes of the words that are accessed as a whole.
+const WORD: usize = size_of::<u64>();
+
+/// What it takes for other hosts to see what this one stored, and the other way round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coherence {
+    /// Nothing but order: the caches of all hosts are kept coherent.
+    Coherent,
+    /// Cache lines are to be written back and dropped by hand; no operation is atomic across hosts.
+    WriteBack,
+}
+
+/// A range of physical memory, reserved and mapped cacheable, that other hosts change at any time.
+///
+/// All access is by copy or by words of 64 bits, and checked: what does not lie inside of the window, and words that are
+/// not aligned, are refused without effect. Any context but for [`Window::new`] and drop. For a full fence there is
+/// [`crate::pci::full_fence`].
+pub struct Window {
+    base: NonNull<u8>,
+    coherence: Coherence,
+    /// Of the memory; held until the mapping is gone.
+    region: Region,
+}
+
+// SAFETY: The mapping is the kernel's, not of a process; it is accessed by words atomically, and else by C functions that
+// copy, whose races with each other spoil the bytes that are copied and nothing else.
+unsafe impl Send for Window {}
+// SAFETY: As above.
+unsafe impl Sync for Window {}
+
+/// A range of physical addresses that nobody else may claim.
+struct Region {
+    start: u64,
+    len: usize,
+}
+
+impl Region {
+    fn new(start: u64, len: usize, name: &'static CStr) -> Result<Self> {
+        // SAFETY: The name is static. A range that is taken, even in part, is refused.
+        if !unsafe { bindings::nk_request_memory(start, len, name.as_char_ptr()) } {
+            return Err(EBUSY);
+        }
+        Ok(Self { start, len })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: The range is ours.
+        unsafe { bindings::nk_release_memory(self.start, self.len) };
+    }
+}
+
+impl Window {
+    /// Reserves and maps `len` bytes at the physical address `start`, both multiples of a page (else `EINVAL`). `name` is
+    /// what `/proc/iomem` says. `EBUSY` if the range is in use, `ENOMEM` if it cannot be mapped. Sleeps.
+    ///
+    /// The device that the memory belongs to has to be bound for as long as the window lives.
+    pub fn new(start: u64, len: usize, name: &'static CStr, coherence: Coherence) -> Result<Self> {
+        let end = start.checked_add(len as u64);
+        if len == 0 || len % PAGE_SIZE != 0 || start % PAGE_SIZE as u64 != 0 || end.is_none() {
+            return Err(EINVAL);
+        }
+        let region = Region::new(start, len, name)?;
+        // SAFETY: No requirements; the range is ours, so that it is not of the kernel's own memory.
+        let base = unsafe { bindings::nk_map_memory(start, len) };
+        Ok(Self {
+            base: NonNull::new(base.cast()).ok_or(ENOMEM)?,
+            coherence,
+            region,
+        })
+    }
+
+    /// Whether the caches of all hosts are kept coherent.
+    pub fn is_coherent(&self) -> bool {
+        self.coherence == Coherence::Coherent
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.region.len
+    }
+
+    /// Physical address of the first byte.
+    pub fn start(&self) -> u64 {
+        self.region.start
+    }
+
+    /// Offset of a physical address, if it and the `len` bytes from there lie inside.
+    #[inline]
+    pub fn offset_of(&self, address: u64, len: usize) -> Option<usize> {
+        let offset = usize::try_from(address.checked_sub(self.region.start)?).ok()?;
+        (offset.checked_add(len)? <= self.region.len).then_some(offset)
+    }
+
+    /// Pointer to `len` bytes at `offset`, if they lie inside.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        if offset.checked_add(len)? > self.region.len {
+            return None;
+        }
+        // SAFETY: `offset` is inside the mapping, or its end, as just checked.
+        Some(unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> Option<&Atomic<u64>> {
+        let word = self.at(offset, WORD)?;
+        if offset % WORD != 0 {
+            return None;
+        }
+        // SAFETY: The word lies inside and is aligned as just checked, for the mapping is to a page; it is mapped as long
+        // as `self` lives. This host accesses it otherwise only through C functions.
+        Some(unsafe { Atomic::from_ptr(word.cast()) })
+    }
+
+    /// Loads a little-endian word; what its writer stored before it can be read afterwards.
+    #[inline]
+    pub fn load_acquire(&self, offset: usize) -> Option<u64> {
+        Some(u64::from_le(self.word(offset)?.load(Acquire)))
+    }
+
+    /// Stores a little-endian word, after all that was stored before it. None, without effect, outside.
+    #[inline]
+    pub fn store_release(&self, offset: usize, value: u64) -> Option<()> {
+        self.word(offset)?.store(value.to_le(), Release);
+        Some(())
+    }
+
+    /// Stores `new` if `old` is there, and returns what was there; ordered as a full fence. Atomic among hosts where
+    /// memory is coherent and their locked instructions reach it, which those of an emulated CPU need not.
+    #[inline]
+    pub fn compare_exchange(&self, offset: usize, old: u64, new: u64) -> Option<u64> {
+        let word = self.word(offset)?;
+        let (Ok(was) | Err(was)) = word.cmpxchg(old.to_le(), new.to_le(), Full);
+        Some(u64::from_le(was))
+    }
+
+    /// Copies bytes out. None outside; the buffer is then unchanged.
+    #[inline]
+    pub fn read(&self, offset: usize, buf: &mut [u8]) -> Option<()> {
+        let from = self.at(offset, buf.len())?;
+        // SAFETY: `at` found the bytes inside of the mapping; the buffer is not in it.
+        unsafe { bindings::nk_copy(buf.as_mut_ptr().cast(), from.cast(), buf.len()) };
+        Some(())
+    }
+
+    /// Copies bytes in. None, without effect, outside.
+    #[inline]
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: As in `read`.
+        unsafe { bindings::nk_copy(to.cast(), bytes.as_ptr().cast(), bytes.len()) };
+        Some(())
+    }
+
+    /// Makes what was stored in the range visible to other hosts before anything that is stored later. None, without
+    /// effect, outside.
+    #[inline]
+    pub fn publish(&self, range: Range<usize>) -> Option<()> {
+        let first = self.at(range.start, range.len())?;
+        match self.coherence {
+            // SAFETY: No requirements.
+            Coherence::Coherent => unsafe { bindings::nk_store_fence() },
+            // SAFETY: `at` found the bytes inside of the mapping.
+            Coherence::WriteBack => unsafe { bindings::nk_write_back(first.cast(), range.len()) },
+        }
+        Some(())
+    }
+
+    /// Makes loads after it see what other hosts have published in the range. None, without effect, outside.
+    ///
+    /// Where memory is not coherent, lines of the range that this host has stored to are written back: they must be of its
+    /// own alone.
+    #[inline]
+    pub fn refresh(&self, range: Range<usize>) -> Option<()> {
+        let first = self.at(range.start, range.len())?;
+        match self.coherence {
+            // SAFETY: No requirements.
+            Coherence::Coherent => unsafe { bindings::nk_load_fence() },
+            // SAFETY: `at` found the bytes inside of the mapping.
+            Coherence::WriteBack => unsafe { bindings::nk_invalidate(first.cast(), range.len()) },
+        }
+        Some(())
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: The mapping is ours, and nobody has it any more.
+        unsafe { bindings::memunmap(self.base.as_ptr().cast()) };
+    }
+}
