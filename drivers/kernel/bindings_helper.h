@@ -8,8 +8,10 @@
 #include <linux/if_vlan.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
+#include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
+#include <linux/random.h>
 #include <linux/skbuff.h>
 #include <net/gro.h>
 #include <net/netdev_queues.h>

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See device_helpers.h. */
 
+#include <linux/bottom_half.h>
 #include <linux/cpumask.h>
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
+#include <linux/hrtimer.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/iommu-dma.h>
+#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
 
@@ -60,4 +63,35 @@ int nk_dma_physical(struct device *dev)
 	if (!dev->dma_mask)
 		dev->dma_mask = &dev->coherent_dma_mask;
 	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
+}
+
+void nk_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void nk_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+struct task_struct *nk_thread_create(int (*run)(void *data), void *data, const char *name)
+{
+	return kthread_create(run, data, "%s", name);
+}
+
+bool nk_thread_should_stop(void)
+{
+	return kthread_should_stop();
+}
+
+/* Looks at the flag after the state is set, so that a waker that sets it before it wakes the task is never missed. */
+void nk_thread_sleep(const bool *woken, u64 ns)
+{
+	ktime_t limit = ns_to_ktime(ns);
+
+	set_current_state(TASK_IDLE);
+	if (!READ_ONCE(*woken) && !kthread_should_stop())
+		schedule_hrtimeout_range(&limit, 0, HRTIMER_MODE_REL);
+	__set_current_state(TASK_RUNNING);
 }

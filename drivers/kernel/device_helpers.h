@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C inline functions and macros about devices and locks that nk calls, one out-of-line function each. */
+/* C inline functions and macros about devices, locks and threads that nk calls, one out-of-line function each. */
 
 #ifndef NK_DEVICE_HELPERS_H
 #define NK_DEVICE_HELPERS_H
@@ -9,6 +9,7 @@
 
 struct device;
 struct pci_dev;
+struct task_struct;
 
 unsigned long nk_spin_lock_irqsave(spinlock_t *lock);
 void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
@@ -17,5 +18,10 @@ void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
 void nk_mb(void);
 phys_addr_t nk_coherent_phys(void *addr);
 int nk_dma_physical(struct device *dev);
+void nk_bh_disable(void);
+void nk_bh_enable(void);
+struct task_struct *nk_thread_create(int (*run)(void *data), void *data, const char *name);
+bool nk_thread_should_stop(void);
+void nk_thread_sleep(const bool *woken, u64 ns);
 
 #endif

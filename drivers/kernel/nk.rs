@@ -6,13 +6,16 @@
 //! itself.
 
 pub mod auxiliary;
+pub mod bh;
 pub mod bound;
 pub mod counter;
 pub mod hostmem;
 pub mod irqlock;
 pub mod net;
 pub mod pci;
+pub mod random;
 pub mod ring;
+pub mod thread;
 pub mod window;
 pub mod work;
 
