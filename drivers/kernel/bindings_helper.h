@@ -17,6 +17,9 @@
 #include <net/netdev_queues.h>
 #include <net/page_pool/helpers.h>
 
+#include <../drivers/dax/bus.h>
+#include <../drivers/dax/dax-private.h>
+
 #include "device_helpers.h"
 #include "helpers.h"
 #include "memory_helpers.h"

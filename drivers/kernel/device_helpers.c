@@ -12,6 +12,9 @@
 #include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
+#include <linux/range.h>
+
+#include <../drivers/dax/dax-private.h>
 
 #include "device_helpers.h"
 
@@ -63,6 +66,16 @@ int nk_dma_physical(struct device *dev)
 	if (!dev->dma_mask)
 		dev->dma_mask = &dev->coherent_dma_mask;
 	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
+}
+
+/* As device_dax and kmem do, without dax_dev_rwsem: ranges of a bound device do not change. */
+int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len)
+{
+	if (dax->nr_range != 1)
+		return -EINVAL;
+	*start = dax->ranges[0].range.start;
+	*len = range_len(&dax->ranges[0].range);
+	return 0;
 }
 
 void nk_bh_disable(void)

@@ -7,6 +7,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
+struct dev_dax;
 struct device;
 struct pci_dev;
 struct task_struct;
@@ -18,6 +19,7 @@ void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
 void nk_mb(void);
 phys_addr_t nk_coherent_phys(void *addr);
 int nk_dma_physical(struct device *dev);
+int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len);
 void nk_bh_disable(void);
 void nk_bh_enable(void);
 struct task_struct *nk_thread_create(int (*run)(void *data), void *data, const char *name);

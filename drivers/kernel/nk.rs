@@ -9,6 +9,7 @@ pub mod auxiliary;
 pub mod bh;
 pub mod bound;
 pub mod counter;
+pub mod dax;
 pub mod hostmem;
 pub mod irqlock;
 pub mod net;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Drivers of DAX devices: memory that the kernel does not use for itself, such as a region of CXL memory.
+//!
+//! C header: `drivers/dax/bus.h`. A driver is bound by hand (`Documentation/ABI/testing/sysfs-bus-dax` of the kernel): an
+//! administrator writes the name of a device to the driver's `new_id`.
+
+use crate::bindings;
+use core::{marker::PhantomData, mem::offset_of};
+use kernel::{
+    device::{self, Core, CoreInternal},
+    driver,
+    error::{from_result, to_result},
+    ffi::c_int,
+    prelude::*,
+    types::Opaque,
+    ThisModule,
+};
+
+/// A device on the DAX bus.
+///
+/// # Invariants
+///
+/// It is a valid `struct dev_dax`.
+#[repr(transparent)]
+pub struct Device<Ctx: device::DeviceContext = device::Normal>(
+    Opaque<bindings::dev_dax>,
+    PhantomData<Ctx>,
+);
+
+// SAFETY: `Device` is a transparent wrapper of a type that does not depend on the context.
+kernel::impl_device_context_deref!(unsafe { Device });
+
+impl<Ctx: device::DeviceContext> AsRef<device::Device<Ctx>> for Device<Ctx> {
+    fn as_ref(&self) -> &device::Device<Ctx> {
+        // SAFETY: By the type's invariant. `device::Device` is a transparent wrapper of the C structure, which lives as
+        // long as what it is embedded in.
+        unsafe { &*(&raw const (*self.0.get()).dev).cast() }
+    }
+}
+
+/// Physical memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Physical address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Device<device::Bound> {
+    /// Its memory; `EINVAL` if that is not one range.
+    pub fn memory(&self) -> Result<Memory> {
+        let (mut start, mut len) = (0, 0);
+        // SAFETY: By the type's invariant; the device is bound, so its ranges do not change.
+        to_result(unsafe { bindings::nk_dax_range(self.0.get(), &mut start, &mut len) })?;
+        Ok(Memory { start, len })
+    }
+}
+
+/// A driver of DAX devices.
+pub trait Driver {
+    /// Its data of a device; dropped before the device's managed resources are released.
+    type Data<'bound>: Send + 'bound;
+
+    /// Takes a device. Process context, with the device lock held.
+    fn probe<'bound>(
+        dev: &'bound Device<Core<'_>>,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound;
+}
+
+/// What [`driver::Registration`] takes to register a [`Driver`].
+pub struct Adapter<T: Driver>(PhantomData<T>);
+
+// SAFETY: `dax_device_driver` is a C type with a `device_driver` at this offset; `probe` below sets data of this type.
+unsafe impl<T: Driver> driver::DriverLayout for Adapter<T> {
+    type DriverType = bindings::dax_device_driver;
+    type DriverData<'bound> = T::Data<'bound>;
+    const DEVICE_DRIVER_OFFSET: usize = offset_of!(Self::DriverType, drv);
+}
+
+// SAFETY: `unregister` undoes what `register` does.
+unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
+    unsafe fn register(
+        driver: &Opaque<Self::DriverType>,
+        name: &'static CStr,
+        module: &'static ThisModule,
+    ) -> Result {
+        // SAFETY: Not registered yet, so the structure is ours.
+        unsafe {
+            (*driver.get()).probe = Some(Self::probe);
+            // The two other types are for devices that a driver gets by default; no device is of this one.
+            (*driver.get()).type_ = bindings::dax_driver_type_DAXDRV_FSDEV_TYPE;
+        }
+        // SAFETY: By this function's contract the structure stays where it is until `unregister`. The name is static.
+        to_result(unsafe {
+            bindings::__dax_driver_register(
+                driver.get(),
+                module.as_ptr().cast(),
+                name.as_char_ptr(),
+            )
+        })
+    }
+
+    unsafe fn unregister(driver: &Opaque<Self::DriverType>) {
+        // SAFETY: By this function's contract it is registered.
+        unsafe { bindings::dax_driver_unregister(driver.get()) }
+    }
+}
+
+impl<T: Driver> Adapter<T> {
+    /// # Safety
+    ///
+    /// `dev` must be a valid device that is being probed.
+    unsafe extern "C" fn probe(dev: *mut bindings::dev_dax) -> c_int {
+        // SAFETY: By this function's contract; `Device` is a transparent wrapper of the C structure.
+        let dev = unsafe { &*dev.cast::<Device<CoreInternal<'_>>>() };
+        from_result(|| {
+            let data = T::probe(dev);
+            let device: &device::Device<CoreInternal<'_>> = dev.as_ref();
+            device.set_drvdata(data)?;
+            Ok(0)
+        })
+    }
+}
