@@ -223,6 +223,7 @@ impl Place {
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     reason = "tests fail by panicking"
 )]

@@ -263,7 +263,7 @@ impl Membership {
     /// a full fence.
     pub fn set_polling(&mut self, window: &impl Window, polling: bool) {
         let flag = if polling { PRESENCE_POLLING } else { 0 };
-        self.presence.flags = self.presence.flags & !PRESENCE_POLLING | flag;
+        self.presence.flags = (self.presence.flags & !PRESENCE_POLLING) | flag;
         self.show(window);
         window.fence();
     }

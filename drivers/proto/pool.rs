@@ -85,7 +85,7 @@ wire_enum! {
 /// Composes a state word.
 #[inline]
 pub const fn state_word(generation: u64, state: PoolState) -> u64 {
-    generation << STATE_GENERATION_SHIFT | state as u64
+    (generation << STATE_GENERATION_SHIFT) | state as u64
 }
 
 /// CRC-32 of IEEE 802.3 (reflected, polynomial 0xedb88320).
@@ -156,7 +156,7 @@ impl Claim {
     /// The word.
     #[inline]
     pub const fn to_wire(self) -> u64 {
-        (self.state as u64) << 56 | (self.token as u64 & 0xff_ffff) << 32 | self.epoch as u64
+        ((self.state as u64) << 56) | ((self.token as u64 & 0xff_ffff) << 32) | self.epoch as u64
     }
 
     /// Reads a word.
@@ -190,7 +190,7 @@ impl Presence {
     /// The word.
     #[inline]
     pub const fn to_wire(self) -> u64 {
-        (self.flags as u64) << 32 | self.epoch as u64
+        ((self.flags as u64) << 32) | self.epoch as u64
     }
 
     /// Reads a word.
@@ -259,7 +259,7 @@ impl LinkWord {
     /// The word.
     #[inline]
     pub const fn to_wire(self) -> u64 {
-        (self.source as u64) << 48 | (self.target as u64) << 32 | self.index as u64
+        ((self.source as u64) << 48) | ((self.target as u64) << 32) | self.index as u64
     }
 
     /// Reads a word.

@@ -1,45 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The specification (Documentation/controller.md) and the layouts in drivers/proto say the same.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     reason = "as above"
 )]
 
+#[macro_use]
+#[path = "../../proto/tests/spec/mod.rs"]
+mod spec;
+
 use nupa_proto::{admin::*, cqe::*, doorbell::Slot, eqe::*, frame::*, regs, status::*, wqe::*};
-use std::mem::offset_of;
 
 const SPEC: &str = include_str!("../../../Documentation/controller.md");
-
-/// A field of a layout: name, offset, and bytes up to the next one.
-type Field = (&'static str, usize, usize);
-
-/// Offsets and sizes of all fields, in order; names that are missing would not compile.
-macro_rules! layout {
-    ($name:ident { $($field:ident),+ $(,)? }) => {{
-        let $name { $($field: _),+ } = <$name as zerocopy::FromZeros>::new_zeroed();
-        let starts = [$((stringify!($field), offset_of!($name, $field))),+];
-        let ends = starts.iter().skip(1).map(|(_, at)| *at).chain([size_of::<$name>()]);
-        let fields = starts.iter().zip(ends).map(|((name, at), end)| (*name, *at, end - at));
-        (stringify!($name), size_of::<$name>(), fields.collect::<Vec<Field>>())
-    }};
-}
-
-/// The cells of the table that follows a line.
-fn table(intro: &str) -> Vec<Vec<&'static str>> {
-    let at = SPEC
-        .find(intro)
-        .unwrap_or_else(|| panic!("no \"{intro}\" in the specification"));
-    let lines = SPEC[at..]
-        .lines()
-        .skip_while(|line| !line.starts_with('|'))
-        .skip(2);
-    let rows = lines.take_while(|line| line.starts_with('|'));
-    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
-        .collect()
-}
 
 #[test]
 fn layouts_are_those_of_the_specification() {
@@ -329,61 +304,26 @@ fn layouts_are_those_of_the_specification() {
             cq_overflows
         }),
     ];
-    for (name, size, fields) in layouts {
-        let rows = table(&format!("\n`{name}`, {size} bytes:"));
-        let expected: Vec<[String; 3]> = fields
-            .iter()
-            .map(|(field, at, len)| [format!("0x{at:02x}"), len.to_string(), format!("`{field}`")])
-            .collect();
-        let found: Vec<[String; 3]> = rows
-            .iter()
-            .map(|row| [row[0], row[1], row[2]].map(String::from))
-            .collect();
-        assert_eq!(found, expected, "{name}");
-    }
-}
-
-/// Values and names of a table.
-fn values(intro: &str) -> Vec<(String, String)> {
-    table(intro)
-        .iter()
-        .map(|row| (row[0].into(), row[1].trim_matches('`').into()))
-        .collect()
+    spec::check_layouts(SPEC, &layouts);
 }
 
 #[test]
 fn enumerations_are_those_of_the_specification() {
-    macro_rules! check {
-        ($intro:expr, $name:ident) => {
-            let all = $name::ALL
-                .iter()
-                .map(|v| (v.to_wire().to_string(), format!("{v:?}")));
-            let hex = |(value, name): (String, String)| match value.strip_prefix("0x") {
-                None => (value, name),
-                Some(hex) => (
-                    u32::from_str_radix(hex, 16).expect("a number").to_string(),
-                    name,
-                ),
-            };
-            let found: Vec<_> = values($intro).into_iter().map(hex).collect();
-            assert_eq!(found, all.collect::<Vec<_>>());
-        };
-    }
-    check!("\n## Admin commands", AdminOpcode);
-    check!("\n| Value | Status |", AdminStatus);
-    check!("\n| Value | `QpType` |", QpType);
-    check!("\n| Value | `KeyKind` |", KeyKind);
-    check!("\n## Queue pair states", QpStateCode);
-    check!("\n`status` of a completion", WcStatus);
-    check!("\n| Value | `EventType` |", EventType);
-    check!("\n| Value | `CqeOpcode` |", CqeOpcode);
-    check!("\n| Value | `Opcode` |", Opcode);
-    check!("\n| Value | `GsoType` |", GsoType);
+    enumeration!(SPEC, "\n## Admin commands", AdminOpcode);
+    enumeration!(SPEC, "\n| Value | Status |", AdminStatus);
+    enumeration!(SPEC, "\n| Value | `QpType` |", QpType);
+    enumeration!(SPEC, "\n| Value | `KeyKind` |", KeyKind);
+    enumeration!(SPEC, "\n## Queue pair states", QpStateCode);
+    enumeration!(SPEC, "\n`status` of a completion", WcStatus);
+    enumeration!(SPEC, "\n| Value | `EventType` |", EventType);
+    enumeration!(SPEC, "\n| Value | `CqeOpcode` |", CqeOpcode);
+    enumeration!(SPEC, "\n| Value | `Opcode` |", Opcode);
+    enumeration!(SPEC, "\n| Value | `GsoType` |", GsoType);
 }
 
 #[test]
 fn registers_are_those_of_the_specification() {
-    let rows = table("\n## Registers");
+    let rows = spec::table(SPEC, "\n## Registers");
     let registers = [
         (regs::REG_MAGIC, "REG_MAGIC"),
         (regs::REG_VERSION, "REG_VERSION"),

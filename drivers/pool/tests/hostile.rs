@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A node that writes anything to whatever it may write: no panic, nothing outside its rings is read as payload, it is
+//! isolated until it comes back, and the others go on.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+#![allow(clippy::arithmetic_side_effects, clippy::panic, reason = "as above")]
+
+mod rig;
+
+use nupa_pool::{Blocked, Message, Outgoing, Violation};
+use nupa_proto::pool::{message::*, *};
+use proptest::prelude::*;
+use rig::{frame, notify, response, settle, write_request, Host, Node, World, MEDIUM};
+use std::{ops::Range, sync::Arc};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The hostile node, and the one that is to bear it.
+const HOSTILE: u16 = 1;
+const VICTIM: u16 = 0;
+const OTHER: u16 = 2;
+
+/// What the hostile node does.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes a link word: of a ring to the victim, or of one from it (then entries or bytes), with its real tags or others,
+    /// and an index a little beside the real one.
+    Link {
+        class: u8,
+        word: u8,
+        tags: Option<u32>,
+        index: i32,
+    },
+    /// Writes an entry of a ring to the victim, ahead of the one that is next: a good one, but for some bytes.
+    Entry {
+        class: u8,
+        ahead: u32,
+        good: Good,
+        edits: Vec<(usize, u8)>,
+    },
+    /// Writes to its slot.
+    Slot { at: u8, value: u64 },
+    /// Sends something as it should.
+    Send { class: u8, len: u32 },
+    /// Comes back with another epoch.
+    Renew,
+    /// Lets time pass.
+    Wait,
+}
+
+/// Fields of an entry that is right by itself.
+#[derive(Clone, Debug)]
+struct Good {
+    kind: u8,
+    payload: u32,
+    total: u32,
+    opcode: u8,
+}
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), 0u32..300, 0u32..140_000, any::<u32>()]
+}
+
+fn good() -> impl Strategy<Value = Good> {
+    (
+        0u8..7,
+        length(),
+        prop_oneof![Just(None), length().prop_map(Some)],
+        0u8..19,
+    )
+        .prop_map(|(kind, payload, total, opcode)| Good {
+            kind,
+            payload,
+            total: total.unwrap_or(payload),
+            opcode,
+        })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let tags = prop_oneof![4 => Just(None), 1 => any::<u32>().prop_map(Some)];
+    let index = prop_oneof![4 => -3i32..4, 1 => -300i32..300, 1 => any::<i32>()];
+    let edits = prop::collection::vec((0usize..128, any::<u8>()), 0..3);
+    prop_oneof![
+        4 => (0u8..3, 0u8..3, tags, index).prop_map(|(class, word, tags, index)| Step::Link {
+            class,
+            word,
+            tags,
+            index
+        }),
+        6 => (0u8..3, 0u32..3, good(), edits).prop_map(|(class, ahead, good, edits)| Step::Entry {
+            class,
+            ahead,
+            good,
+            edits
+        }),
+        1 => (0u8..32, any::<u64>()).prop_map(|(at, value)| Step::Slot { at, value }),
+        4 => (0u8..3, 14u32..9000).prop_map(|(class, len)| Step::Send { class, len }),
+        1 => Just(Step::Renew),
+        2 => Just(Step::Wait),
+    ]
+}
+
+/// Where a ring lies, worked out anew from what the superblock says.
+fn ring(world: &Arc<World>, source: u16, target: u16, class: u8) -> (Range<u64>, Superblock) {
+    let block = Superblock::read_from_bytes(&world.peek::<128>(0)).unwrap();
+    let others = block.max_nodes.get() - 1;
+    let pair = source * others + target - u16::from(target > source);
+    let number = u64::from(pair) * 3 + u64::from(class);
+    let start = block.rings.get() + number * block.ring_stride.get();
+    (start..start + block.ring_stride.get(), block)
+}
+
+struct Rig {
+    world: Arc<World>,
+    victim: Node,
+    hostile: Node,
+    other: Node,
+    /// Epoch of the hostile node that the victim has isolated.
+    isolated: Option<u32>,
+    sent: u32,
+    violations: u32,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let world = World::new(MEDIUM, 3, true, 1);
+        let mut nodes = [1, 2, 3].map(|token| Node::new(&world.host(token as usize - 1), 3, token));
+        let [a, b, c] = &mut nodes;
+        settle(&mut [a, b, c]);
+        let [victim, hostile, other] = nodes;
+        Self {
+            world,
+            victim,
+            hostile,
+            other,
+            isolated: None,
+            sent: 0,
+            violations: 0,
+        }
+    }
+
+    /// Offset and present value of a link word that the hostile node may write.
+    fn word(&self, class: u8, word: u8) -> u64 {
+        let (source, target) = match word {
+            0 => (HOSTILE, VICTIM),
+            _ => (VICTIM, HOSTILE),
+        };
+        let (ring, _) = ring(&self.world, source, target, class);
+        ring.start
+            + [RING_PRODUCER, RING_CONSUMER, RING_CONSUMER + CONSUMER_BULK][usize::from(word)]
+    }
+
+    fn load(&self, at: u64) -> LinkWord {
+        LinkWord::from_wire(u64::from_le_bytes(self.world.peek(at)))
+    }
+
+    fn act(&mut self, step: &Step) {
+        match step {
+            Step::Link {
+                class,
+                word,
+                tags,
+                index,
+            } => {
+                let at = self.word(*class, *word);
+                let mut link = self.load(at);
+                if let Some(tags) = tags {
+                    (link.source, link.target) = ((tags >> 16) as u16, *tags as u16);
+                }
+                link.index = link.index.wrapping_add(*index as u32);
+                self.world.poke(at, &link.to_wire().to_le_bytes());
+            }
+            Step::Entry {
+                class,
+                ahead,
+                good,
+                edits,
+            } => self.forge(*class, *ahead, good, edits),
+            Step::Slot { at, value } => {
+                let slot = PAGE + u64::from(HOSTILE) * SLOT_SIZE as u64;
+                self.world
+                    .poke(slot + u64::from(*at) * 8, &value.to_le_bytes());
+            }
+            Step::Send { class, len } => self.send_well(Class::ALL[usize::from(*class)], *len),
+            Step::Renew => {
+                self.hostile.links.clear();
+                if self.hostile.member.renew(&self.hostile.host) {
+                    self.hostile.member.enable(&self.hostile.host);
+                }
+            }
+            Step::Wait => self.world.pass(HEARTBEAT_US),
+        }
+    }
+
+    fn forge(&mut self, class: u8, ahead: u32, good: &Good, edits: &[(usize, u8)]) {
+        let (ring, block) = ring(&self.world, HOSTILE, VICTIM, class);
+        let producer = self.load(ring.start + RING_PRODUCER);
+        let index = producer.index.wrapping_add(ahead);
+        let mut body = write_request(good.total, 1);
+        body.opcode = good.opcode;
+        if class != 0 {
+            body = FromBytes::read_from_bytes(response(1).as_bytes()).unwrap();
+        }
+        let header = Header {
+            kind: good.kind,
+            payload_len: good.payload.into(),
+            total_len: good.total.into(),
+            index: index.into(),
+            source: producer.source.into(),
+            target: producer.target.into(),
+            ..Header::default()
+        };
+        let mut bytes = [header.as_bytes(), body.as_bytes()].concat();
+        for (at, value) in edits {
+            bytes[*at] = *value;
+        }
+        let number = u64::from(index) % (1 << block.log_entries);
+        self.world
+            .poke(ring.start + RING_ENTRIES + number * ENTRY_SIZE, &bytes);
+    }
+
+    fn send_well(&mut self, class: Class, len: u32) {
+        let host = self.hostile.host.clone();
+        let Some(link) = self.hostile.links.get_mut(&VICTIM) else {
+            return;
+        };
+        let sender = link.send.of(class);
+        let bytes = vec![1; len as usize];
+        let (request, response, frame) = (write_request(len, 1), response(1), frame(1));
+        let message = match class {
+            Class::Request => Outgoing::Request(&request),
+            Class::Response => Outgoing::Response(&response),
+            Class::Frame => Outgoing::Frame(&frame),
+        };
+        let _ = host.send(sender, &message, &bytes, len);
+        sender.publish(&host);
+    }
+
+    /// The victim takes whatever came from the hostile node, and sends it something.
+    fn bear(&mut self) {
+        let host = self.victim.host.clone();
+        self.hostile.tick();
+        let events = self.victim.tick();
+        assert!(
+            !events.evicted && !events.down.contains(OTHER) && !events.refused_by.contains(OTHER)
+        );
+        if events.up.contains(HOSTILE) {
+            let epoch = self.victim.link(HOSTILE).epoch;
+            assert_ne!(self.isolated, Some(epoch), "an isolated epoch came back");
+        }
+        let Some(link) = self.victim.links.get_mut(&HOSTILE) else {
+            return;
+        };
+        let epoch = link.epoch;
+        let mut broken = None;
+        for class in Class::ALL {
+            let (ring, _) = ring(&self.world, HOSTILE, VICTIM, class.to_wire());
+            broken = broken.or(consume(&host, link.receive.of(*class), &ring));
+            let sender = link.send.of(*class);
+            match host.send(sender, &Outgoing::Notify(&notify(1)), &[], 0) {
+                Err(Blocked::Violation(violation)) => broken = Some(violation),
+                Err(Blocked::TooLong) => panic!("it is not"),
+                Ok(()) | Err(Blocked::Full | Blocked::Down) => {}
+            }
+            sender.publish(&host);
+        }
+        if broken.is_some() {
+            self.violations += 1;
+            assert!(self.victim.member.isolate(&host, HOSTILE));
+            assert!(!self.victim.member.isolate(&host, HOSTILE));
+            self.victim.links.remove(&HOSTILE);
+            assert!(self.victim.member.open(&host, HOSTILE).is_none());
+            self.isolated = Some(epoch);
+        }
+    }
+
+    /// The others go on.
+    fn go_on(&mut self) {
+        let (here, there) = (self.victim.host.clone(), self.other.host.clone());
+        let events = self.other.tick();
+        assert!(!events.evicted && !events.down.contains(VICTIM));
+        self.sent += 1;
+        let len = 100 + self.sent * 37 % 4000;
+        let bytes = vec![self.sent as u8; len as usize];
+        let sender = &mut self.victim.link(OTHER).send.frame;
+        let body = frame(self.sent);
+        here.send(sender, &Outgoing::Frame(&body), &bytes, len)
+            .unwrap();
+        sender.publish(&here);
+        let receiver = &mut self.other.link(VICTIM).receive.frame;
+        let message = receiver.next(&there).unwrap().unwrap();
+        assert_eq!(there.payload(&message), bytes);
+        receiver.release(&there);
+        receiver.publish(&there);
+    }
+}
+
+/// Consumes all that is there, but no more than a ring holds. Returns how the peer broke the rules.
+fn consume(
+    host: &Host,
+    receiver: &mut nupa_pool::Receiver,
+    ring: &Range<u64>,
+) -> Option<Violation> {
+    for _ in 0..300 {
+        match receiver.next(host) {
+            Ok(Some(message)) => check(&message, ring),
+            Ok(None) => return None,
+            Err(violation) => return Some(violation),
+        }
+        receiver.release(host);
+        receiver.publish(host);
+    }
+    panic!("more than a ring holds");
+}
+
+fn check(message: &Message, ring: &Range<u64>) {
+    let payload = &message.payload;
+    assert!(ring.start + RING_ENTRIES <= payload.start && payload.end <= ring.end);
+    assert!(message.payload_len() <= MAX_FRAGMENT);
+    assert!(message.offset + message.payload_len() <= message.total_len);
+}
+
+proptest! {
+    #[test]
+    fn others_go_on(steps in prop::collection::vec(step(), 1..40)) {
+        let mut rig = Rig::new();
+        for step in &steps {
+            rig.act(step);
+            rig.bear();
+            rig.go_on();
+        }
+    }
+}
+
+#[test]
+fn violations_are_found_and_forgiven_with_another_epoch() {
+    let mut rig = Rig::new();
+    let jump = Step::Link {
+        class: 1,
+        word: 0,
+        tags: None,
+        index: 300,
+    };
+    rig.act(&jump);
+    rig.bear();
+    assert_eq!((rig.violations, rig.isolated), (1, Some(1)));
+    rig.world.pass(HEARTBEAT_US);
+    assert!(rig.hostile.tick().refused_by.contains(VICTIM));
+    rig.bear();
+    assert!(!rig.victim.links.contains_key(&HOSTILE));
+    rig.act(&Step::Renew);
+    settle(&mut [&mut rig.victim, &mut rig.hostile, &mut rig.other]);
+    assert_eq!(rig.victim.link(HOSTILE).epoch, 2);
+    rig.act(&Step::Send { class: 2, len: 500 });
+    let host = rig.victim.host.clone();
+    let receiver = &mut rig.victim.link(HOSTILE).receive.frame;
+    assert!(receiver.next(&host).unwrap().is_some());
+}
+
+/// Each rule by itself: an entry that is right but for one thing.
+#[test]
+fn each_rule_is_kept() {
+    let good = |class, kind, payload, total, opcode| Step::Entry {
+        class,
+        ahead: 0,
+        good: Good {
+            kind,
+            payload,
+            total,
+            opcode,
+        },
+        edits: vec![],
+    };
+    let edit = |at, value| Step::Entry {
+        class: 0,
+        ahead: 0,
+        good: Good {
+            kind: 1,
+            payload: 8,
+            total: 8,
+            opcode: 3,
+        },
+        edits: vec![(at, value)],
+    };
+    let cases = [
+        (good(0, 1, 8, 8, 3), true),
+        (good(0, 1, 0, 0, 5), true),
+        (good(0, 1, 65536, 100_000, 3), true),
+        (good(0, 2, 8, 8, 3), false),
+        (good(0, 0, 8, 8, 3), false),
+        (good(0, 4, 8, 8, 3), false),
+        (good(0, 1, 9, 8, 3), false),
+        (good(0, 1, 0, 8, 3), false),
+        (good(0, 1, MAX_FRAGMENT + 1, 100_000, 3), false),
+        (good(0, 1, 8, 1 << 31, 3), false),
+        (good(0, 1, 8, 8, 5), false),
+        (good(0, 1, 0, 0, 8), false),
+        (good(0, 1, 0, 0, 18), false),
+        (good(1, 2, 8, 8, 0), true),
+        (good(1, 5, 0, 0, 0), true),
+        (good(1, 5, 1, 1, 0), false),
+        (good(1, 1, 8, 8, 0), false),
+        (good(2, 3, 60, 60, 0), true),
+        (good(2, 3, 13, 13, 0), false),
+        (good(2, 3, 60, 61, 0), false),
+        (edit(12, 1), false),
+        (edit(16, 7), false),
+        (edit(18, 7), false),
+        (edit(33, 8), false),
+        (edit(33, 2), false),
+        (edit(33, 1), true),
+    ];
+    for (step, sound) in cases {
+        let mut rig = Rig::new();
+        rig.act(&step);
+        let Step::Entry { class, .. } = step else {
+            continue;
+        };
+        rig.act(&Step::Link {
+            class,
+            word: 0,
+            tags: None,
+            index: 1,
+        });
+        rig.bear();
+        assert_eq!(rig.violations, u32::from(!sound), "{step:?}");
+    }
+}

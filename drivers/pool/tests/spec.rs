@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The specification (Documentation/pool.md) and the layouts in drivers/proto say the same.
+
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
+#![allow(clippy::arithmetic_side_effects, reason = "as above")]
+
+#[macro_use]
+#[path = "../../proto/tests/spec/mod.rs"]
+mod spec;
+
+use nupa_proto::pool::{message::*, *};
+
+const SPEC: &str = include_str!("../../../Documentation/pool.md");
+
+#[test]
+fn layouts_are_those_of_the_specification() {
+    let layouts = [
+        layout!(Superblock {
+            magic,
+            version,
+            check,
+            size,
+            fabric_id,
+            flags,
+            max_nodes,
+            log_entries,
+            log_bulk,
+            slots,
+            rings,
+            ring_stride,
+            device_memory,
+            device_memory_stride,
+            reserved
+        }),
+        layout!(Slot {
+            claim,
+            reserved0,
+            token,
+            heartbeat,
+            presence,
+            identity,
+            capabilities,
+            reserved1
+        }),
+        layout!(Header {
+            kind,
+            reserved0,
+            payload_len,
+            total_len,
+            index,
+            source,
+            target,
+            reserved1
+        }),
+        layout!(RequestBody {
+            opcode,
+            flags,
+            reserved0,
+            sequence,
+            source_qpn,
+            target_qpn,
+            target_epoch,
+            len,
+            remote_addr,
+            remote_key,
+            imm_or_key,
+            operand,
+            reserved1
+        }),
+        layout!(ResponseBody {
+            reply,
+            status,
+            check,
+            reserved0,
+            sequence,
+            source_qpn,
+            target_qpn,
+            found,
+            reserved1
+        }),
+        layout!(FrameBody {
+            meta,
+            source_qpn,
+            flags,
+            reserved
+        }),
+        layout!(NotifyBody { qpn, reserved }),
+    ];
+    spec::check_layouts(SPEC, &layouts);
+}
+
+#[test]
+fn enumerations_are_those_of_the_specification() {
+    enumeration!(SPEC, "\n| Value | `PoolState` |", PoolState);
+    enumeration!(SPEC, "\n| Value | `ClaimState` |", ClaimState);
+    enumeration!(SPEC, "\n| Value | `Class` |", Class);
+    enumeration!(SPEC, "\n| Value | `Kind` |", Kind);
+    enumeration!(SPEC, "\n| Value | `Reply` |", Reply);
+}
+
+#[test]
+fn constants_are_those_of_the_specification() {
+    let constants = [
+        ("STATE_OFFSET", STATE_OFFSET),
+        ("RING_PRODUCER", RING_PRODUCER),
+        ("RING_CONSUMER", RING_CONSUMER),
+        ("CONSUMER_BULK", CONSUMER_BULK),
+        ("RING_ENTRIES", RING_ENTRIES),
+        ("ENTRY_SIZE", ENTRY_SIZE),
+        ("ENTRY_PAYLOAD", ENTRY_PAYLOAD),
+        ("MAX_INLINE", u64::from(MAX_INLINE)),
+        ("MAX_FRAGMENT", u64::from(MAX_FRAGMENT)),
+        ("BULK_ALIGN", u64::from(BULK_ALIGN)),
+        ("HEARTBEAT_US", HEARTBEAT_US),
+        ("DEAD_AFTER_US", DEAD_AFTER_US),
+        ("POOL_NON_COHERENT", u64::from(POOL_NON_COHERENT)),
+        ("PRESENCE_UP", u64::from(PRESENCE_UP)),
+        ("PRESENCE_POLLING", u64::from(PRESENCE_POLLING)),
+        ("REQUEST_SOLICITED", u64::from(REQUEST_SOLICITED)),
+        ("REQUEST_DATAGRAM", u64::from(REQUEST_DATAGRAM)),
+        ("REQUEST_IPV4", u64::from(REQUEST_IPV4)),
+        ("FRAME_FLOOD", u64::from(FRAME_FLOOD)),
+    ];
+    let expected: Vec<_> = constants
+        .iter()
+        .map(|(name, value)| (value.to_string(), String::from(*name)))
+        .collect();
+    let found = spec::values(SPEC, "\n## Constants");
+    assert_eq!(found, expected);
+}
