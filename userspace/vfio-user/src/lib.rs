@@ -44,3 +44,4 @@ pub use listener::{Listener, ListenerError};
 pub use proto::{irq_index, region_index};
 /// Error numbers, as they go over the wire.
 pub use rustix::io::Errno;
+pub use transport::send;

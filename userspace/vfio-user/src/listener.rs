@@ -64,8 +64,14 @@ impl Listener {
 
     /// Accepts a waiting VMM, if there is one.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
+        let stream = self.accept_stream()?;
+        Ok(stream.map(|stream| Connection::new(stream.into())))
+    }
+
+    /// Accepts a waiting client that speaks another protocol, if there is one.
+    pub fn accept_stream(&self) -> io::Result<Option<UnixStream>> {
         match self.socket.accept() {
-            Ok((stream, _)) => Ok(Some(Connection::new(stream.into()))),
+            Ok((stream, _)) => Ok(Some(stream)),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::Interrupted

@@ -57,12 +57,9 @@ pub(crate) fn receive(
     }
 }
 
-/// Sends as much of `bytes` as the socket takes, and `file` with the first of them.
-pub(crate) fn send(
-    socket: &OwnedFd,
-    bytes: &[u8],
-    file: Option<BorrowedFd<'_>>,
-) -> Result<usize, Errno> {
+/// Sends as much of a message as a UNIX stream socket takes without blocking, which may be nothing, and `file`
+/// with the first byte of it. Returns how many bytes were sent.
+pub fn send(socket: impl AsFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = file.map(|fd| [fd]);
