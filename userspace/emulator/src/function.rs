@@ -233,7 +233,7 @@ impl Device for Plugged<'_> {
 /// The error number that tells a VMM why its memory was not taken.
 fn errno_of(error: MapError) -> Errno {
     match error {
-        MapError::InvalidRange | MapError::FileTooShort => Errno::INVAL,
+        MapError::InvalidRange | MapError::FileTooShort | MapError::NotADevice => Errno::INVAL,
         MapError::Overlap => Errno::EXIST,
         MapError::TooMany => Errno::NOSPC,
         MapError::Os(errno) => errno,

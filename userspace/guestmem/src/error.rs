@@ -36,6 +36,9 @@ pub enum MapError {
     /// The table holds as many regions as it may.
     #[error("too many regions")]
     TooMany,
+    /// The file is no device, so that whoever owns it could shorten it.
+    #[error("not a device")]
+    NotADevice,
     /// The system call failed.
     #[error("system call failed: {0}")]
     Os(#[from] Errno),

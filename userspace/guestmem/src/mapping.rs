@@ -11,7 +11,7 @@ use rustix::fs::fstat;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 use crate::error::MapError;
-use crate::seal::seal_shrink;
+use crate::seal::{is_device, seal_shrink};
 
 /// A shared mapping of a sealed file, unmapped when dropped.
 ///
@@ -20,7 +20,7 @@ use crate::seal::seal_shrink;
 /// - `base .. base + len` is mapped for as long as the value lives, readable, and writable
 ///   if `writable`.
 /// - The file is sealed against shrinking and was at least as long as the mapping when
-///   sealed, so every byte of it is backed.
+///   sealed, or is a device's memory, so every byte of it is backed.
 /// - No Rust reference to a byte of it exists except shared ones to atomics.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -60,6 +60,20 @@ impl Mapping {
         if end.is_none_or(|end| end > file_len) {
             return Err(Refused::Error(MapError::FileTooShort));
         }
+        Self::map(fd, offset, len, writable).map_err(Refused::Error)
+    }
+
+    /// Maps the first `len` bytes of a device's memory for reading and writing. Its driver checks the
+    /// length.
+    pub(crate) fn of_device(fd: BorrowedFd<'_>, len: usize) -> Result<Self, MapError> {
+        if !is_device(fd)? {
+            return Err(MapError::NotADevice);
+        }
+        Self::map(fd, 0, len, true)
+    }
+
+    /// Maps a file that [`new`](Self::new) or [`of_device`](Self::of_device) found good.
+    fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, writable: bool) -> Result<Self, MapError> {
         let prot = if writable {
             ProtFlags::READ | ProtFlags::WRITE
         } else {
@@ -68,8 +82,7 @@ impl Mapping {
         // SAFETY: a null hint lets the kernel choose an unused range, so no existing memory
         // changes; nothing else in this process knows the address that comes back.
         let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) };
-        let base = NonNull::new(base.map_err(os)?.cast::<u8>());
-        let base = base.ok_or(Refused::Error(MapError::InvalidRange))?;
+        let base = NonNull::new(base?.cast::<u8>()).ok_or(MapError::InvalidRange)?;
         Ok(Self {
             base,
             len,

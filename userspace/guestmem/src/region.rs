@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Memory that the device owns and shares with its guest.
+//! Memory that is reached by offset: a device's own, shared with its guest, or that of a device of this machine.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,10 +9,9 @@ use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags
 use crate::error::{AccessError, MapError};
 use crate::mapping::{Mapping, Refused};
 
-/// A sealed memfd with its mapping: a BAR page that the guest maps, or device memory.
+/// Memory of a fixed size with its file: a BAR page that the guest maps, or device memory.
 ///
-/// Starts out zeroed. The size is fixed: the file can neither shrink nor grow. Addresses
-/// are byte offsets; errors carry the offset.
+/// Addresses are byte offsets; errors carry the offset.
 #[derive(Debug)]
 pub struct MmapRegion {
     mapping: Mapping,
@@ -20,8 +19,8 @@ pub struct MmapRegion {
 }
 
 impl MmapRegion {
-    /// Makes a region of `len` bytes, a multiple of the page size. `name` shows up in
-    /// `/proc/PID/maps`.
+    /// Makes a region of `len` bytes, a multiple of the page size: a sealed memfd, zeroed. `name` shows
+    /// up in `/proc/PID/maps`.
     pub fn new(name: &str, len: usize) -> Result<Self, MapError> {
         if len == 0 || len.checked_rem(rustix::param::page_size()) != Some(0) {
             return Err(MapError::InvalidRange);
@@ -35,6 +34,16 @@ impl MmapRegion {
                 Refused::Unsealable => MapError::InvalidRange,
                 Refused::Error(error) => error,
             })?;
+        Ok(Self { mapping, file })
+    }
+
+    /// Maps the first `len` bytes, a multiple of the page size, of the memory of a device of this machine:
+    /// a character device such as a DAX device's, or a PCI device's `resourceN` in sysfs.
+    ///
+    /// Like any user of the device, the caller has to end before the device or its driver goes: access to
+    /// its memory is a `SIGBUS` afterwards.
+    pub fn of_device(file: OwnedFd, len: usize) -> Result<Self, MapError> {
+        let mapping = Mapping::of_device(file.as_fd(), len)?;
         Ok(Self { mapping, file })
     }
 

@@ -4,7 +4,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, FileType, SealFlags};
+use rustix::io::Errno;
+
+/// What statfs(2) calls sysfs, where the memory of PCI devices is (`resourceN`).
+const SYSFS_MAGIC: i64 = 0x6265_6572;
 
 /// Seals `fd` against shrinking, unless it is so already.
 ///
@@ -16,4 +20,10 @@ pub(crate) fn seal_shrink(fd: BorrowedFd<'_>) -> bool {
         Ok(_) => fcntl_add_seals(fd, SealFlags::SHRINK).is_ok(),
         Err(_) => false,
     }
+}
+
+/// Whether `fd` is a device, whose memory no process can cut short.
+pub(crate) fn is_device(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let file_type = FileType::from_raw_mode(fstat(fd)?.st_mode);
+    Ok(file_type == FileType::CharacterDevice || fstatfs(fd)?.f_type == SYSFS_MAGIC)
 }

@@ -290,3 +290,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn only_devices_are_mapped_as_devices() {
+    let zero = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/zero")
+        .unwrap();
+    let region = MmapRegion::of_device(zero.into(), PAGE as usize).unwrap();
+    region.store_u64(8, 7).unwrap();
+    assert_eq!(region.load_u64(8), Ok(7));
+    assert_eq!(
+        region.load_u64(PAGE as usize),
+        Err(AccessError::Unmapped(PAGE))
+    );
+    let refused = MmapRegion::of_device(memfd(1), PAGE as usize);
+    assert_eq!(refused.err(), Some(MapError::NotADevice));
+}
