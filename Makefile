@@ -46,10 +46,10 @@ lint: setup ## formatting, clippy, rustdoc and shellcheck, warnings fatal
 fmt: setup ## format all Rust sources
 	@scripts/lint --fix-format
 
-vm-up: modules userspace ## start nodes 1 and 2 and leave them up
-	@vms/pcie/node1.sh & vms/pcie/node2.sh && wait $$!
+vm-up: modules userspace ## start nodes 1 and 2 and leave them up (MODE=pcie|cxl|ivshmem)
+	@vms/start 1 & vms/start 2 && wait $$!
 
-vm-down: ## stop all nodes and the switch
+vm-down: ## stop all nodes, the switch and the pool
 	@vms/stop all
 
 vm-status: ## say which nodes run and how to log in

@@ -78,12 +78,13 @@ def process_alive(pid):
 class Node:
     """One guest; `number` counts from 1 and gives its socket, addresses and log."""
 
-    def __init__(self, number, run_dir, cpus=2, peernet="none"):
+    def __init__(self, number, run_dir, cpus=2, peernet="none", fabric="pcie"):
         self.number = number
         self.name = f"node{number}"
         self.run_dir = pathlib.Path(run_dir)
         self.cpus = cpus
         self.peernet = peernet
+        self.fabric = fabric
         self.ip = f"10.77.0.{number}"
         self.ip6 = f"fd77::{number}"
         self.log = KernelLog(self.run_dir / f"{self.name}.log")
@@ -105,7 +106,7 @@ class Node:
 
     def begin_start(self):
         """Starts QEMU; `finish_start` waits for the guest."""
-        command = [str(VMS / "start"), "--fabric", "pcie", "--background", str(self.number)]
+        command = [str(VMS / "start"), "--fabric", self.fabric, "--background", str(self.number)]
         self._starter = subprocess.Popen(
             command, env=self.environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -3,6 +3,7 @@
 #
 # What the scripts for nodes share: where a node's files are, how to reach it, whether it runs.
 # To be sourced, never run.
+# shellcheck disable=SC2034 # what is set here is used there
 
 # shellcheck source=../scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/lib.sh"
@@ -11,6 +12,12 @@
 run_dir=${NUPA_RUN:-$build/run}
 if ((${#run_dir} > 80)); then
 	run_dir=${XDG_RUNTIME_DIR:-/tmp}/nupa-$UID-$(key_of "$run_dir")
+fi
+
+# The file that is the pool's memory. It has to be in memory, or writing it back to the disk would stall the nodes.
+pool_file=$run_dir/pool
+if [[ -d /dev/shm && $run_dir != /dev/shm/* ]]; then
+	pool_file=/dev/shm/nupa-pool-$UID-$(key_of "$run_dir")
 fi
 
 # check_node N: a node number, which is also the controller's place in the switch.

@@ -59,7 +59,7 @@ guest_initramfs() {
 guest_overlay() {
 	mkdir -p overlay/{etc/ssh,nupa,root/.ssh,usr/sbin}
 	install -m755 "$top/vms/guest/init" overlay/usr/sbin/init
-	install -m755 "$top"/vms/guest/nupa-{up,down} overlay/usr/sbin/
+	install -m755 "$top"/vms/guest/nupa-{up,down,pool} overlay/usr/sbin/
 	install -m644 "$top/vms/guest/motd" overlay/etc/motd
 	install -m644 "$top/vms/guest/sshd_config" overlay/etc/ssh/
 	install -m600 ssh_host_ed25519_key overlay/etc/ssh/
