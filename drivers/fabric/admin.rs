@@ -4,6 +4,7 @@
 use crate::fmt;
 use crate::{
     command::{self, Garbage},
+    hal::Function,
     memory::QueueMemory,
     registers::Registers,
 };
@@ -13,7 +14,7 @@ use kernel::{
     sync::Mutex,
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
-use nk::{bound::BoundDevice, pci::BusMaster};
+use nk::bound::BoundDevice;
 use nupa_engine::client::QueueMemory as _;
 use nupa_proto::{
     admin::{
@@ -169,13 +170,13 @@ impl AdminQueue {
 
     /// Gives the generation up: commands fail from now on, and the function reads and writes no memory any more.
     /// Returns false, and has done nothing, if that generation is over already. Waits for a command under way.
-    pub(crate) fn abort(&self, generation: u32, bus: &BusMaster) -> bool {
+    pub(crate) fn abort(&self, generation: u32, function: &dyn Function) -> bool {
         let mut inner = self.inner.lock();
         if inner.generation != generation {
             return false;
         }
         inner.broken = true;
-        bus.revoke();
+        function.revoke_dma();
         true
     }
 

@@ -5,6 +5,7 @@ use crate::{
     admin::{AdminQueue, Failure},
     command,
     doorbell::{Doorbells, OwnPages},
+    hal::Function,
     handlers::ObjectHandlers,
     lifecycle::Lifecycle,
     listeners::Listeners,
@@ -15,7 +16,7 @@ use crate::{
 };
 use kernel::{
     device, impl_has_delayed_work, impl_has_work, new_delayed_work, new_mutex, new_spinlock,
-    new_work, pci,
+    new_work,
     prelude::*,
     sync::{
         aref::ARef,
@@ -25,7 +26,7 @@ use kernel::{
     types::ForLt,
     workqueue::{self, DelayedWork, Work, WorkItem},
 };
-use nk::{auxiliary::ChildSlot, bound::BoundDevice, pci::BusMaster};
+use nk::{auxiliary::ChildSlot, bound::BoundDevice};
 use nupa_proto::{
     admin::{AdminOpcode, ById, BODY_SIZE},
     status::AdminStatus,
@@ -66,7 +67,7 @@ pub(crate) const WATCH: u64 = 2;
 pub(crate) struct Controller {
     device: ARef<device::Device>,
     bound: BoundDevice,
-    pub(crate) bus: BusMaster,
+    pub(crate) function: Arc<dyn Function>,
     pub(crate) registers: Registers,
     #[pin]
     doorbells: OwnPages,
@@ -97,6 +98,7 @@ pub(crate) struct Controller {
 
 /// What a controller is made of.
 pub(crate) struct Parts {
+    pub(crate) function: Arc<dyn Function>,
     pub(crate) registers: Registers,
     pub(crate) doorbells: Arc<Doorbells>,
     /// Those that the vectors tell.
@@ -132,18 +134,18 @@ impl WorkItem<WATCH> for Controller {
 impl Controller {
     /// A controller that is not started.
     pub(crate) fn new(
-        pdev: &pci::Device<device::Bound>,
+        device: &device::Device<device::Bound>,
         parts: Parts,
         info: PortInfo,
     ) -> Result<Arc<Self>> {
-        let rdma = ChildSlot::new(pdev.as_ref())?;
+        let rdma = ChildSlot::new(device)?;
         let peers = Peers::new()?;
-        let bound = BoundDevice::new(pdev.as_ref())?;
+        let bound = BoundDevice::new(device)?;
         Arc::pin_init(
             pin_init!(Self {
-                device: pdev.as_ref().into(),
+                device: device.into(),
                 bound,
-                bus: BusMaster::new(pdev),
+                function: parts.function,
                 registers: parts.registers,
                 doorbells <- OwnPages::new(parts.doorbells),
                 objects: parts.objects,
@@ -339,7 +341,7 @@ impl Controller {
 
     /// Keeps a function that does not behave from touching memory, and sees to it that it is reset. Sleeps.
     fn break_off(self: &Arc<Self>, generation: u32) {
-        if self.admin.abort(generation, &self.bus) {
+        if self.admin.abort(generation, &*self.function) {
             self.wake(attention::NEWS);
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Doorbell pages.
 //!
-//! The shared pages are in memory of ours if the function can do that, and else in BAR 2: memory costs neither a bus
-//! access nor, in a guest, a trap. Kicks always go to BAR 2. A page has one holder at a time ([`DoorbellPage`]): the
+//! The shared pages are in memory of ours if the function can do that, and else in its BAR 2: memory costs neither a bus
+//! access nor, in a guest, a trap. Kicks always go to the function. A page has one holder at a time ([`DoorbellPage`]): the
 //! driver, or a user context that maps it.
 
 mod page;
@@ -12,48 +12,43 @@ pub use self::page::{DoorbellPage, DoorbellSlot, Window};
 pub(crate) use self::slot::{OwnPages, Slot};
 
 use crate::{
+    hal::Function,
     identity::{check_doorbells, Unfit},
     registers::Identity,
     slots::PageMap,
 };
 use kernel::{
-    device::Bound,
-    devres::Devres,
-    io::Io,
-    new_mutex, pci,
+    device::{Bound, Device},
+    new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
 };
 use nk::{bound::BoundDevice, ring::RingMemory};
 use nupa_proto::{
-    doorbell::{device_memory_offset, PAGE_SIZE, PAIR_SIZE},
-    regs::{BAR_DOORBELL, CAP_HOST_DOORBELLS},
+    doorbell::{device_memory_offset, PAGE_SIZE},
+    regs::CAP_HOST_DOORBELLS,
 };
 
-/// The doorbell BAR.
+/// The doorbell pages of a function.
 #[pin_data]
 pub(crate) struct Doorbells {
-    bar: Devres<pci::Bar<'static>>,
-    /// Physical address of the BAR.
-    phys: u64,
+    function: Arc<dyn Function>,
     /// The shared pages, if they are not in the BAR.
     memory: Option<RingMemory>,
-    /// The function's own memory, behind the pages in the BAR.
+    /// The function's own memory.
     device_memory: Option<Window>,
     #[pin]
     pages: Mutex<PageMap>,
 }
 
 impl Doorbells {
-    /// Maps the BAR of a function that says this of itself; the inner error says that it has no pages. May sleep.
+    /// Those of a function that says this of itself; the inner error says that it has none. May sleep.
     pub(crate) fn new(
-        pdev: &pci::Device<Bound>,
+        device: &Device<Bound>,
+        function: Arc<dyn Function>,
         identity: &Identity,
     ) -> Result<Result<Arc<Self>, Unfit>> {
-        let bar = pdev.iomap_region(u32::from(BAR_DOORBELL), c"nupa_fabric")?;
-        let phys = pdev.resource_start(u32::from(BAR_DOORBELL))?;
-        let bytes = bar.maxsize();
-        let room = u32::try_from(bytes.checked_div(PAIR_SIZE).unwrap_or(0)).unwrap_or(u32::MAX);
+        let room = function.doorbell_room();
         if let Err(unfit) = check_doorbells(identity.doorbell_pages, room) {
             return Ok(Err(unfit));
         }
@@ -64,16 +59,17 @@ impl Doorbells {
                 let bytes = usize::try_from(identity.doorbell_pages)?
                     .checked_mul(PAGE_SIZE)
                     .ok_or(EINVAL)?;
-                Some(RingMemory::new(&BoundDevice::new(pdev.as_ref())?, bytes)?)
+                Some(RingMemory::new(&BoundDevice::new(device)?, bytes)?)
             }
         };
-        let bar = bar.into_devres()?;
-        let device_memory = device_memory(identity, phys, bytes);
+        let offset = device_memory_offset(identity.doorbell_pages);
         let doorbells = pin_init!(Self {
-            bar,
-            phys,
             memory,
-            device_memory,
+            device_memory: match identity.device_memory {
+                0 => None,
+                len => function.window(offset, len),
+            },
+            function,
             pages <- new_mutex!(PageMap::new(identity.doorbell_pages)),
         });
         Arc::pin_init(doorbells, GFP_KERNEL).map(Ok)
@@ -88,32 +84,4 @@ impl Doorbells {
     pub(crate) fn device_memory(&self) -> Option<Window> {
         self.device_memory
     }
-
-    fn write32(&self, offset: usize, value: u32) {
-        // After unbinding there is nobody to be told, and offsets of slots are inside of the BAR.
-        let _ = self
-            .bar
-            .try_access()
-            .map(|bar| bar.try_write32(value, offset));
-    }
-
-    fn write64(&self, offset: usize, value: u64) {
-        // As above.
-        let _ = self
-            .bar
-            .try_access()
-            .map(|bar| bar.try_write64(value, offset));
-    }
-}
-
-/// Where the function's memory is in a BAR of `bytes` bytes at `phys`; none if it has none, or says what cannot be.
-fn device_memory(identity: &Identity, phys: u64, bytes: usize) -> Option<Window> {
-    let offset = u64::try_from(device_memory_offset(identity.doorbell_pages)).ok()?;
-    let len = identity.device_memory;
-    let end = offset.checked_add(len)?;
-    (len != 0 && end <= u64::try_from(bytes).ok()?).then_some(Window {
-        phys: phys.checked_add(offset)?,
-        len,
-        memory: false,
-    })
 }

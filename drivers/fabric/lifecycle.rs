@@ -91,7 +91,7 @@ impl Controller {
             // Left over from somebody who had no time to stop it.
             self.registers.reset()?;
         }
-        self.bus.allow();
+        self.function.allow_dma();
         self.admin
             .start(
                 self.bound(),
@@ -125,7 +125,7 @@ impl Controller {
     fn stop(&self, reachable: bool) {
         let ring = self.admin.stop();
         if !reachable || self.registers.reset().is_err() {
-            self.bus.revoke();
+            self.function.revoke_dma();
         }
         drop(ring);
         for vector in self.vectors() {

@@ -12,10 +12,11 @@ mod command;
 mod controller;
 mod debug;
 mod doorbell;
-mod driver;
 mod event;
+mod hal;
 mod handlers;
 mod identity;
+mod instance;
 mod lifecycle;
 mod listeners;
 mod memory;
@@ -37,7 +38,7 @@ pub use self::{
     },
 };
 
-use self::driver::Driver;
+use self::hal::Driver;
 use kernel::fmt;
 
 kernel::module_driver! {

@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Control registers, BAR 0.
+//! Control registers.
 
-use crate::identity::{check_node, check_version, Unfit};
-use kernel::{
-    device::Bound,
-    devres::Devres,
-    io::{poll::read_poll_timeout, Io},
-    pci,
-    prelude::*,
-    time::Delta,
+use crate::{
+    hal::Function,
+    identity::{check_node, check_version, Unfit},
 };
-use nupa_proto::regs::{self, BAR_CONTROL, CONTROL_SIZE};
+use kernel::{io::poll::read_poll_timeout, prelude::*, sync::Arc, time::Delta};
+use nupa_proto::regs;
 
 /// Longest wait for the function to start or to stop.
 const TRANSITION_TIMEOUT: Delta = Delta::from_secs(5);
 /// Pause between two looks at the status meanwhile.
 const TRANSITION_POLL: Delta = Delta::from_micros(200);
 
-/// The control registers. All functions return `ENODEV` once the driver is unbound; none sleeps unless it says so.
-pub(crate) struct Registers {
-    bar: Devres<pci::Bar<'static, CONTROL_SIZE>>,
-}
+/// The control registers. All functions return `ENODEV` once the driver is unbound, and may sleep.
+pub(crate) struct Registers(Arc<dyn Function>);
 
 /// What the registers say about a function that is fit for this driver.
 #[derive(Clone, Copy, Debug)]
@@ -58,49 +52,23 @@ impl Status {
 }
 
 impl Registers {
-    /// Maps the registers.
-    pub(crate) fn new(pdev: &pci::Device<Bound>) -> Result<Self> {
-        let bar =
-            pdev.iomap_region_sized::<CONTROL_SIZE>(u32::from(BAR_CONTROL), c"nupa_fabric")?;
-        Ok(Self {
-            bar: bar.into_devres()?,
-        })
-    }
-
-    fn read32(&self, offset: usize) -> Result<u32> {
-        self.bar.try_access().ok_or(ENODEV)?.try_read32(offset)
-    }
-
-    fn read64(&self, offset: usize) -> Result<u64> {
-        self.bar.try_access().ok_or(ENODEV)?.try_read64(offset)
-    }
-
-    fn write32(&self, offset: usize, value: u32) -> Result {
-        self.bar
-            .try_access()
-            .ok_or(ENODEV)?
-            .try_write32(value, offset)
-    }
-
-    fn write64(&self, offset: usize, value: u64) -> Result {
-        self.bar
-            .try_access()
-            .ok_or(ENODEV)?
-            .try_write64(value, offset)
+    /// Those of this function.
+    pub(crate) fn new(function: Arc<dyn Function>) -> Self {
+        Self(function)
     }
 
     /// Reads who the function is; the inner error says why it is of no use.
     pub(crate) fn identify(&self) -> Result<Result<Identity, Unfit>> {
         if let Err(unfit) = check_version(
-            self.read32(regs::REG_MAGIC)?,
-            self.read32(regs::REG_VERSION)?,
+            self.0.read32(regs::REG_MAGIC)?,
+            self.0.read32(regs::REG_VERSION)?,
         ) {
             return Ok(Err(unfit));
         }
-        let guid = self.read64(regs::REG_NODE_GUID)?;
-        let caps = self.read64(regs::REG_CAPS)?;
-        let id = self.read32(regs::REG_NODE_ID)?;
-        let nodes = check_node(id, self.read32(regs::REG_MAX_NODES)?, guid, caps);
+        let guid = self.0.read64(regs::REG_NODE_GUID)?;
+        let caps = self.0.read64(regs::REG_CAPS)?;
+        let id = self.0.read32(regs::REG_NODE_ID)?;
+        let nodes = check_node(id, self.0.read32(regs::REG_MAX_NODES)?, guid, caps);
         let (node, max_nodes) = match nodes {
             Ok(nodes) => nodes,
             Err(unfit) => return Ok(Err(unfit)),
@@ -110,16 +78,16 @@ impl Registers {
             max_nodes,
             guid,
             caps,
-            fabric_id: self.read64(regs::REG_FABRIC_ID)?,
-            link_speed_mbps: self.read32(regs::REG_LINK_SPEED)?,
-            doorbell_pages: self.read32(regs::REG_DOORBELL_PAGES)?,
-            device_memory: self.read64(regs::REG_DEVICE_MEMORY)?,
+            fabric_id: self.0.read64(regs::REG_FABRIC_ID)?,
+            link_speed_mbps: self.0.read32(regs::REG_LINK_SPEED)?,
+            doorbell_pages: self.0.read32(regs::REG_DOORBELL_PAGES)?,
+            device_memory: self.0.read64(regs::REG_DEVICE_MEMORY)?,
         }))
     }
 
     /// State of the function; `ENODEV` also if it was removed by surprise (reads are all ones).
     pub(crate) fn status(&self) -> Result<Status> {
-        match self.read32(regs::REG_STATUS)? {
+        match self.0.read32(regs::REG_STATUS)? {
             u32::MAX => Err(ENODEV),
             status => Ok(Status(status)),
         }
@@ -127,15 +95,15 @@ impl Registers {
 
     /// Goes up with each reset of the function.
     pub(crate) fn epoch(&self) -> Result<u32> {
-        self.read32(regs::REG_EPOCH)
+        self.0.read32(regs::REG_EPOCH)
     }
 
     /// Why the function stopped, `FAULT_*`.
     pub(crate) fn fault(&self) -> Result<u32> {
-        self.read32(regs::REG_FAULT)
+        self.0.read32(regs::REG_FAULT)
     }
 
-    /// Starts the function on new admin rings. Sleeps; `ETIMEDOUT` if it does not get ready, `EIO` if it refuses.
+    /// Starts the function on new admin rings. `ETIMEDOUT` if it does not get ready, `EIO` if it refuses.
     /// `doorbells` is the address of doorbell pages in memory, if that is where they are.
     pub(crate) fn start(
         &self,
@@ -145,12 +113,12 @@ impl Registers {
         doorbells: Option<u64>,
     ) -> Result {
         if let Some(address) = doorbells {
-            self.write64(regs::REG_DOORBELL_MEMORY, address)?;
+            self.0.write64(regs::REG_DOORBELL_MEMORY, address)?;
         }
-        self.write64(regs::REG_ADMIN_SQ, admin_sq)?;
-        self.write64(regs::REG_ADMIN_CQ, admin_cq)?;
-        self.write32(regs::REG_ADMIN_SIZE, log_entries)?;
-        self.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE)?;
+        self.0.write64(regs::REG_ADMIN_SQ, admin_sq)?;
+        self.0.write64(regs::REG_ADMIN_CQ, admin_cq)?;
+        self.0.write32(regs::REG_ADMIN_SIZE, log_entries)?;
+        self.0.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE)?;
         let status = self.wait(|status| status.ready() || status.fatal())?;
         if status.fatal() {
             return Err(EIO);
@@ -158,9 +126,9 @@ impl Registers {
         Ok(())
     }
 
-    /// Resets the function: it forgets every object and touches no memory any more. Sleeps; `ETIMEDOUT` if it goes on.
+    /// Resets the function: it forgets every object and touches no memory any more. `ETIMEDOUT` if it goes on.
     pub(crate) fn reset(&self) -> Result {
-        self.write32(regs::REG_CONTROL, regs::CONTROL_RESET)?;
+        self.0.write32(regs::REG_CONTROL, regs::CONTROL_RESET)?;
         self.wait(|status| !status.ready()).map(|_| ())
     }
 
@@ -175,6 +143,6 @@ impl Registers {
 
     /// Tells the function of new admin commands.
     pub(crate) fn ring_admin(&self, producer: u32) -> Result {
-        self.write32(regs::REG_ADMIN_DOORBELL, producer)
+        self.0.write32(regs::REG_ADMIN_DOORBELL, producer)
     }
 }

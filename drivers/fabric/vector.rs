@@ -10,10 +10,7 @@ use crate::{
     port::CqHandler,
 };
 use kernel::{prelude::*, sync::Arc};
-use nk::{
-    irqlock::{new_spinlock_irq, SpinLockIrq},
-    pci::irq::Handler,
-};
+use nk::irqlock::{new_spinlock_irq, SpinLockIrq};
 use nupa_engine::client::EventRing;
 use nupa_proto::{
     admin::{AdminOpcode, CreateEq, Created},
@@ -211,14 +208,15 @@ impl Vector {
     }
 }
 
-/// Hard interrupt handler of a vector.
+/// What runs when the function raises a vector.
 pub(crate) struct VectorInterrupt {
     pub(crate) vector: Arc<Vector>,
     pub(crate) controller: Arc<Controller>,
 }
 
-impl Handler for VectorInterrupt {
-    fn handle(&self) {
+impl VectorInterrupt {
+    /// Any context, not more than once at a time.
+    pub(crate) fn run(&self) {
         if self.vector.run() {
             self.controller.wake(attention::NEWS);
         }

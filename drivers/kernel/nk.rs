@@ -6,6 +6,7 @@
 //! itself.
 
 pub mod auxiliary;
+pub mod barrier;
 pub mod bh;
 pub mod bound;
 pub mod counter;

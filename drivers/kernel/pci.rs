@@ -34,13 +34,6 @@ pub fn enable(dev: &pci::Device<Core<'_>>) -> Result {
     unsafe { dev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }
 }
 
-/// Orders all accesses to memory and device registers before it before all those after it (`mb()`). Any context.
-#[inline]
-pub fn full_fence() {
-    // SAFETY: No requirements.
-    unsafe { bindings::nk_mb() }
-}
-
 /// The right to say whether a device may read and write memory.
 pub struct BusMaster {
     dev: ARef<pci::Device>,

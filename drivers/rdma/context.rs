@@ -7,7 +7,7 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk_rdma::{Context, Device, Udata, Window};
+use nk_rdma::{error::unsupported, Context, Device, Udata, Window};
 use nupa_fabric::{DoorbellPage, DoorbellSlot, Port};
 use nupa_proto::{doorbell::SLOT_NONE, uabi};
 
@@ -119,9 +119,10 @@ impl MappedPage {
                 Mapping::doorbells(&page),
             )
         };
-        let shared_offset = offer(page.shared())?;
-        let trapped_offset =
-            offer(page.trapped()).inspect_err(|_| context.withdraw(shared_offset))?;
+        let windows = page.shared().zip(page.trapped());
+        let (shared, trapped) = windows.ok_or_else(unsupported)?;
+        let shared_offset = offer(shared)?;
+        let trapped_offset = offer(trapped).inspect_err(|_| context.withdraw(shared_offset))?;
         Ok(Self {
             page,
             shared_offset,

@@ -58,9 +58,10 @@ impl Taken {
         }
         let start = slot_offset(self.number, 0);
         for offset in (start..start.wrapping_add(PAGE_SIZE)).step_by(8) {
-            self.doorbells.write64(offset, 0);
+            self.doorbells.function.store64(offset, 0);
         }
-        marks.for_each(|mark| self.doorbells.write32(start.wrapping_add(mark), SLOT_LIVE));
+        let function = &self.doorbells.function;
+        marks.for_each(|mark| function.store32(start.wrapping_add(mark), SLOT_LIVE));
     }
 }
 
@@ -96,30 +97,28 @@ impl DoorbellPage {
     }
 
     /// The shared page, to be mapped for reading and writing. Any context.
-    pub fn shared(&self) -> Window {
+    pub fn shared(&self) -> Option<Window> {
         let memory = self.doorbells().memory.as_ref();
         let offset = host_slot_offset(self.number(), 0);
         match memory.and_then(|memory| memory.page_phys(offset)) {
-            Some(phys) => Window {
+            Some(phys) => Some(Window {
                 phys,
                 len: PAGE_SIZE as u64,
                 memory: true,
-            },
-            None => self.bar_window(slot_offset(self.number(), 0)),
+            }),
+            None => self.page_at(slot_offset(self.number(), 0)),
         }
     }
 
-    /// The trapped page, to be mapped for writing. Any context.
-    pub fn trapped(&self) -> Window {
-        self.bar_window(kick_offset(self.number(), 0))
+    /// The trapped page, to be mapped for writing, if the function has one. Any context.
+    pub fn trapped(&self) -> Option<Window> {
+        self.page_at(kick_offset(self.number(), 0))
     }
 
-    fn bar_window(&self, offset: usize) -> Window {
-        Window {
-            phys: self.doorbells().phys.wrapping_add(offset as u64),
-            len: PAGE_SIZE as u64,
-            memory: false,
-        }
+    /// A page of the function's.
+    fn page_at(&self, offset: usize) -> Option<Window> {
+        let function = &self.doorbells().function;
+        function.window(offset, PAGE_SIZE as u64)
     }
 
     /// Takes a free slot, one without a push slot if possible. May sleep.

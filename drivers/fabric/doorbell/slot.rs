@@ -3,17 +3,14 @@
 
 use super::{page::DoorbellSlot, DoorbellPage, Doorbells};
 use kernel::{
-    io::Io,
     new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk::pci::full_fence;
+use nk::barrier::full_fence;
 use nupa_engine::{client, hal::SlotWord};
 use nupa_proto::{
-    doorbell::{
-        host_push_offset, host_slot_offset, kick_offset, push_offset, slot_offset, PUSH_SLOTS,
-    },
+    doorbell::{host_push_offset, host_slot_offset, push_offset, slot_offset, PUSH_SLOTS},
     wqe::BLOCK_SIZE,
 };
 
@@ -117,12 +114,7 @@ impl client::Doorbell for Slot {
             return memory.load_acquire(self.memory_offset(word));
         }
         let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
-        let value = self
-            .doorbells
-            .bar
-            .try_access()
-            .map(|bar| bar.try_read32(offset));
-        value.and_then(Result::ok).unwrap_or(0)
+        self.doorbells.function.load32(offset)
     }
 
     #[inline]
@@ -130,10 +122,8 @@ impl client::Doorbell for Slot {
         if let Some(memory) = &self.doorbells.memory {
             return memory.store_release(self.memory_offset(word), value);
         }
-        self.doorbells.write32(
-            slot_offset(self.page, self.number).wrapping_add(word.offset()),
-            value,
-        );
+        let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
+        self.doorbells.function.store32(offset, value);
     }
 
     #[inline]
@@ -143,15 +133,15 @@ impl client::Doorbell for Slot {
 
     #[inline]
     fn kick(&self, index: u32) {
-        self.doorbells
-            .write32(kick_offset(self.page, self.number), index);
+        let function = &self.doorbells.function;
+        function.kick(self.page, self.number, index, false);
     }
 
     fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
         if self.number >= PUSH_SLOTS {
             return false;
         }
-        let kick = kick_offset(self.page, self.number).wrapping_add(4);
+        let function = &self.doorbells.function;
         if let Some(memory) = &self.doorbells.memory {
             memory.write(host_push_offset(self.page, self.number), block);
             full_fence();
@@ -162,10 +152,10 @@ impl client::Doorbell for Slot {
                     .iter()
                     .rev()
                     .fold(0, |unit, &byte| unit << 8 | u64::from(byte));
-                self.doorbells.write64(offset, unit);
+                function.store64(offset, unit);
             }
         }
-        self.doorbells.write32(kick, index);
+        function.kick(self.page, self.number, index, true);
         true
     }
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The function as a PCI device: the fabric controller itself.
+
+mod driver;
+
+pub(crate) use self::driver::Driver;
+
+use super::Function;
+use crate::doorbell::Window;
+use kernel::{device::Bound, devres::Devres, io::Io, pci, prelude::*};
+use nk::pci::BusMaster;
+use nupa_proto::{
+    doorbell::{kick_offset, PAIR_SIZE},
+    regs::{BAR_CONTROL, BAR_DOORBELL, CONTROL_SIZE},
+};
+
+/// A function with BARs.
+struct PciFunction {
+    control: Devres<pci::Bar<'static, CONTROL_SIZE>>,
+    doorbells: Devres<pci::Bar<'static>>,
+    /// Physical address of the doorbell BAR.
+    phys: u64,
+    /// Bytes of the doorbell BAR.
+    bytes: usize,
+    bus: BusMaster,
+}
+
+impl PciFunction {
+    /// Maps the BARs of a function that is enabled. May sleep.
+    fn new(pdev: &pci::Device<Bound>) -> Result<Self> {
+        let control =
+            pdev.iomap_region_sized::<CONTROL_SIZE>(u32::from(BAR_CONTROL), c"nupa_fabric")?;
+        let doorbells = pdev.iomap_region(u32::from(BAR_DOORBELL), c"nupa_fabric")?;
+        Ok(Self {
+            bytes: doorbells.maxsize(),
+            control: control.into_devres()?,
+            doorbells: doorbells.into_devres()?,
+            phys: pdev.resource_start(u32::from(BAR_DOORBELL))?,
+            bus: BusMaster::new(pdev),
+        })
+    }
+}
+
+impl Function for PciFunction {
+    fn read32(&self, register: usize) -> Result<u32> {
+        let bar = self.control.try_access().ok_or(ENODEV)?;
+        bar.try_read32(register)
+    }
+
+    fn read64(&self, register: usize) -> Result<u64> {
+        let bar = self.control.try_access().ok_or(ENODEV)?;
+        bar.try_read64(register)
+    }
+
+    fn write32(&self, register: usize, value: u32) -> Result {
+        let bar = self.control.try_access().ok_or(ENODEV)?;
+        bar.try_write32(value, register)
+    }
+
+    fn write64(&self, register: usize, value: u64) -> Result {
+        let bar = self.control.try_access().ok_or(ENODEV)?;
+        bar.try_write64(value, register)
+    }
+
+    fn allow_dma(&self) {
+        self.bus.allow();
+    }
+
+    fn revoke_dma(&self) {
+        self.bus.revoke();
+    }
+
+    fn doorbell_room(&self) -> u32 {
+        let pairs = self.bytes.checked_div(PAIR_SIZE).unwrap_or(0);
+        u32::try_from(pairs).unwrap_or(u32::MAX)
+    }
+
+    fn load32(&self, offset: usize) -> u32 {
+        let bar = self.doorbells.try_access();
+        let value = bar.map(|bar| bar.try_read32(offset));
+        value.and_then(Result::ok).unwrap_or(0)
+    }
+
+    fn store32(&self, offset: usize, value: u32) {
+        // After unbinding there is nobody to be told, and offsets of slots are inside of the BAR.
+        let bar = self.doorbells.try_access();
+        let _ = bar.map(|bar| bar.try_write32(value, offset));
+    }
+
+    fn store64(&self, offset: usize, value: u64) {
+        // As above.
+        let bar = self.doorbells.try_access();
+        let _ = bar.map(|bar| bar.try_write64(value, offset));
+    }
+
+    fn kick(&self, page: u32, slot: u16, index: u32, push: bool) {
+        let register = if push { size_of::<u32>() } else { 0 };
+        self.store32(kick_offset(page, slot).wrapping_add(register), index);
+    }
+
+    fn window(&self, offset: usize, len: u64) -> Option<Window> {
+        let offset = u64::try_from(offset).ok()?;
+        let end = offset.checked_add(len)?;
+        (end <= u64::try_from(self.bytes).ok()?).then_some(Window {
+            phys: self.phys.checked_add(offset)?,
+            len,
+            memory: false,
+        })
+    }
+}
