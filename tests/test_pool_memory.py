@@ -95,9 +95,8 @@ def test_the_pool_outlives_a_node_that_dies(pool):
     pool.check(one, 3 * PIECE, 8)
 
 
+@pytest.mark.parametrize("pool", ["cxl"], indirect=True, scope="module")
 def test_a_dax_device_goes_from_driver_to_driver(pool):
-    if pool.nodes[0].fabric != "cxl":
-        pytest.skip("only CXL memory is a DAX device")
     node = pool.nodes[1]
     driver = "/sys/bus/dax/devices/dax0.0/driver"
     for name in ("device_dax", "none", "none", "device_dax", "device_dax"):
@@ -138,9 +137,8 @@ class Peer:
         return [own.index(file) for file in ready]
 
 
+@pytest.mark.parametrize("pool", ["ivshmem"], indirect=True, scope="module")
 def test_doorbells_interrupt_the_device_and_vector_they_name(pool):
-    if pool.nodes[0].fabric != "ivshmem":
-        pytest.skip("CXL memory has no doorbells")
     peer = Peer(pool.run_dir)
     numbers = []
     for node in pool.nodes:

@@ -31,10 +31,16 @@ def memory(path):
 
 
 def registers(path):
-    """The 256 bytes of registers, which lie somewhere in a page."""
+    """The 256 bytes of registers, which lie somewhere in a page. Python's own mmap maps no more than a file's size."""
     start = int((path.parent / "resource").read_text().split()[0], 0) % mmap.PAGESIZE
     descriptor = os.open(path, os.O_RDWR | os.O_SYNC)
-    return (ctypes.c_uint32 * 64).from_buffer(mmap.mmap(descriptor, mmap.PAGESIZE), start)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    page = libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED,
+                     descriptor, ctypes.c_long(0))
+    if page == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    return (ctypes.c_uint32 * 64).from_address(page + start)
 
 
 def place(pool, offset):
