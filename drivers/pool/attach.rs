@@ -103,7 +103,7 @@ impl Pool {
         self.fabric_id
     }
 
-    /// Where a node's share of device memory lies.
+    /// Where the device memory that a node offers to programs lies. Empty if there is none.
     pub fn device_memory(&self, node: u16) -> Range<u64> {
         self.geometry.device_memory(node)
     }

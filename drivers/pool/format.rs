@@ -73,26 +73,17 @@ impl<'a, W: Window, T: Time> Formatter<'a, W, T> {
 
     /// Clears what must not be mistaken for something: node slots, and both lines of each ring.
     fn clear(&self, geometry: &Geometry) {
-        self.zero(geometry.slots());
+        zero(self.window, geometry.slots());
         for source in 0..geometry.max_nodes() {
             for target in (0..geometry.max_nodes()).filter(|target| *target != source) {
                 for class in Class::ALL {
                     let place = geometry.ring(source, target, *class);
                     for line in [place.producer(), place.consumer()] {
-                        self.zero(line..line.saturating_add(LINE));
+                        zero(self.window, line..line.saturating_add(LINE));
                     }
                 }
             }
         }
-    }
-
-    fn zero(&self, range: Range<u64>) {
-        let zeroes = [0; LINE as usize];
-        for line in range.clone().step_by(LINE as usize) {
-            self.window.write(line, &zeroes);
-        }
-        let len = range.end.saturating_sub(range.start);
-        self.window.publish(range.start, len);
     }
 
     fn describe(&self, geometry: &Geometry) {
@@ -111,4 +102,14 @@ impl<'a, W: Window, T: Time> Formatter<'a, W, T> {
         self.window.write(0, block.as_bytes());
         self.window.publish(0, size_of::<Superblock>() as u64);
     }
+}
+
+/// Zeroes lines, and lets others see that.
+pub(crate) fn zero(window: &impl Window, range: Range<u64>) {
+    let zeroes = [0; LINE as usize];
+    for line in range.clone().step_by(LINE as usize) {
+        window.write(line, &zeroes);
+    }
+    let len = range.end.saturating_sub(range.start);
+    window.publish(range.start, len);
 }

@@ -3,9 +3,9 @@
 
 use core::ops::Range;
 use nupa_proto::pool::{
-    message::ENTRY_SIZE, Class, Superblock, CLASSES, CONSUMER_BULK, MAX_LOG_BULK, MAX_LOG_ENTRIES,
-    MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, RING_CONSUMER, RING_ENTRIES, RING_PRODUCER,
-    SLOT_SIZE,
+    message::ENTRY_SIZE, Class, Superblock, CLASSES, CONSUMER_BULK, DIRECTORY_SIZE, MAX_LOG_BULK,
+    MAX_LOG_ENTRIES, MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, PRODUCER_WANT, RING_CONSUMER,
+    RING_ENTRIES, RING_PRODUCER, SLOT_SIZE,
 };
 
 /// log2 of the entries of a ring in pools that are formatted here.
@@ -127,8 +127,28 @@ impl Geometry {
         1 << self.log_bulk
     }
 
-    /// Where a node's share of device memory lies.
+    /// Where the device memory that a node offers to programs lies: its share behind the directory. Empty if there is none.
     pub fn device_memory(&self, node: u16) -> Range<u64> {
+        let share = self.share(node);
+        match self.directory(node) {
+            Some(directory) => directory.end..share.end,
+            None => share.start..share.start,
+        }
+    }
+
+    /// Where a node's directory lies, if its share of device memory is large enough for one.
+    pub fn directory(&self, node: u16) -> Option<Range<u64>> {
+        let share = self.share(node);
+        let end = share.start.checked_add(DIRECTORY_SIZE)?;
+        let room = share.end.checked_sub(end)?;
+        (room >= DIRECTORY_SIZE).then_some(share.start..end)
+    }
+
+    /// Where a node's share of device memory lies. Empty for a node that cannot be.
+    fn share(&self, node: u16) -> Range<u64> {
+        if node >= self.max_nodes {
+            return self.size..self.size;
+        }
         let before = self.device_memory_stride.saturating_mul(u64::from(node));
         let start = self.device_memory.saturating_add(before).min(self.size);
         let end = start.saturating_add(self.device_memory_stride);
@@ -189,6 +209,12 @@ impl Place {
     #[inline]
     pub(crate) fn producer(&self) -> u64 {
         self.base.wrapping_add(RING_PRODUCER)
+    }
+
+    /// Offset of the producer's want word.
+    #[inline]
+    pub(crate) fn producer_want(&self) -> u64 {
+        self.producer().wrapping_add(PRODUCER_WANT)
     }
 
     /// Offset of the consumer's link word.
@@ -268,12 +294,28 @@ mod tests {
         let end = last.bulk(last.bulk_len() - 1) + 1;
         assert!(last.entry(u32::MAX) + ENTRY_SIZE == last.bulk(0));
         assert!(end <= geometry.device_memory(0).start);
-        assert_eq!(
-            geometry.device_memory(0).end,
-            geometry.device_memory(1).start
-        );
+        for node in 0..4 {
+            let (share, memory) = (geometry.share(node), geometry.device_memory(node));
+            assert_eq!(geometry.directory(node), Some(share.start..memory.start));
+            assert_eq!(memory.start, share.start + DIRECTORY_SIZE);
+            assert_eq!(memory.end, share.end);
+            assert_eq!(share.end, geometry.share(node + 1).start.min(share.end));
+        }
         assert!(geometry.device_memory(3).end <= 64 * MIB);
-        assert!(geometry.device_memory(4).is_empty() || geometry.device_memory(4).end <= 64 * MIB);
+        assert!(geometry.device_memory(4).is_empty());
+        assert_eq!(geometry.directory(4), None);
+    }
+
+    #[test]
+    fn a_small_share_has_no_directory_and_offers_nothing() {
+        let rings = Geometry::new(1 << 30, 2, 8, MIN_LOG_BULK)
+            .unwrap()
+            .device_memory;
+        for (share, room) in [(0, false), (0x1f000, false), (0x20000, true)] {
+            let geometry = Geometry::new(rings + 2 * share, 2, 8, MIN_LOG_BULK).unwrap();
+            assert_eq!(geometry.directory(1).is_some(), room);
+            assert_eq!(geometry.device_memory(1).is_empty(), !room);
+        }
     }
 
     #[test]

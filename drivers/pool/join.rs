@@ -13,6 +13,8 @@ pub struct JoinOptions {
     pub token: u64,
     /// Stays the same over restarts of the host; a slot that had it before is taken again. 0: nothing to say.
     pub identity: u64,
+    /// How others wake it when it sleeps; 0: they cannot. See [`Slot::bell`].
+    pub bell: u64,
     /// Node id that it wants, if it can be had.
     pub prefer: Option<u16>,
     /// `CAP_*` of [`nupa_proto::regs`] that its engine serves.
@@ -27,6 +29,7 @@ impl JoinOptions {
         Self {
             token,
             identity: 0,
+            bell: 0,
             prefer: None,
             capabilities: 0,
             dead_after_us: DEAD_AFTER_US,
@@ -38,6 +41,16 @@ impl JoinOptions {
 const ATTEMPTS: u32 = 100;
 /// Steps in which heartbeats are watched.
 const STEP_US: u64 = 20_000;
+
+/// A slot that was taken, for a [`Membership`], which is a hundred times as large: so its host decides where that is made.
+#[derive(Clone, Copy, Debug)]
+pub struct TakenSlot {
+    pub(crate) pool: Pool,
+    pub(crate) node: u16,
+    pub(crate) claim: Claim,
+    pub(crate) options: JoinOptions,
+    pub(crate) taken_us: u64,
+}
 
 /// A slot as it was found.
 #[derive(Clone, Copy, Debug)]
@@ -73,23 +86,44 @@ impl Found {
 impl Pool {
     /// Takes a node slot: the one that the node wants or had before, else one that nobody had, else any that is free, else one
     /// whose node is dead. Sleeps until it is certain that the slot is its own.
+    pub fn take_slot(
+        &self,
+        window: &impl Window,
+        time: &impl Time,
+        options: &JoinOptions,
+    ) -> Result<TakenSlot, Refusal> {
+        for _ in 0..ATTEMPTS {
+            let (node, found) = self.pick(window, time, options)?;
+            if let Some(claim) = self.claim(window, time, node, &found, options.token) {
+                return Ok(TakenSlot {
+                    pool: *self,
+                    node,
+                    claim,
+                    options: *options,
+                    taken_us: time.now_us(),
+                });
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// Takes a node slot as [`Pool::take_slot`] does, and begins to watch the others.
     pub fn join(
         &self,
         window: &impl Window,
         time: &impl Time,
         options: &JoinOptions,
     ) -> Result<Membership, Refusal> {
-        for _ in 0..ATTEMPTS {
-            let (node, found) = self.pick(window, time, options)?;
-            if let Some(claim) = self.claim(window, time, node, &found, options.token) {
-                let now = time.now_us();
-                return Ok(Membership::new(*self, window, node, claim, options, now));
-            }
-        }
-        Err(Refusal::Busy)
+        let slot = self.take_slot(window, time, options)?;
+        let mut membership = Membership::new(&slot);
+        membership.enter(window, options);
+        Ok(membership)
     }
 
     /// Picks a slot, which is watched for as long as a node may be silent if it is not free.
+    ///
+    /// By itself because of the space that it takes on the stack.
+    #[inline(never)]
     fn pick(
         &self,
         window: &impl Window,

@@ -3,6 +3,7 @@
 
 use crate::{
     geometry::{Geometry, Place},
+    grants::Grants,
     receiver::Receiver,
     sender::Sender,
     Window,
@@ -53,6 +54,8 @@ pub struct Link {
     pub send: PerClass<Sender>,
     /// Rings from the other node.
     pub receive: PerClass<Receiver>,
+    /// Where both say what the other may write directly, if there is such.
+    pub grants: Option<Grants>,
 }
 
 /// Where the rings between this node and another lie.
@@ -87,6 +90,7 @@ impl Ends {
                 response: Receiver::new(self.receive.response, Class::Response, word(peer, own)),
                 frame: Receiver::new(self.receive.frame, Class::Frame, word(peer, own)),
             },
+            grants: None,
         }
     }
 
@@ -112,6 +116,7 @@ impl Ends {
     fn store(&self, window: &impl Window, producer: LinkWord, consumer: LinkWord) {
         let len = CONSUMER_BULK.wrapping_mul(2);
         for place in self.send.iter() {
+            window.store(place.producer_want(), LinkWord::default().to_wire());
             window.store(place.producer(), producer.to_wire());
             window.publish(place.producer(), len);
         }

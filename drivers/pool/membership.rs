@@ -3,7 +3,9 @@
 
 use crate::{
     attach::Pool,
-    join::{next_epoch, JoinOptions},
+    format::zero,
+    grants::{self, Grants},
+    join::{next_epoch, JoinOptions, TakenSlot},
     link::{self, Ends, Link},
     peer::{Change, Peer, Standing},
     Window,
@@ -59,6 +61,8 @@ pub struct PeerInfo {
     pub identity: u64,
     /// `CAP_*` of [`nupa_proto::regs`] that its engine serves.
     pub capabilities: u64,
+    /// How to wake it when it sleeps; 0 if it cannot be woken.
+    pub bell: u64,
 }
 
 /// A node's place in the fabric.
@@ -77,31 +81,34 @@ pub struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn new(
-        pool: Pool,
-        window: &impl Window,
-        node: u16,
-        claim: Claim,
-        options: &JoinOptions,
-        now_us: u64,
-    ) -> Self {
-        let mut member = Self {
-            pool,
-            node,
-            claim,
+    /// What holds a slot that was taken, for [`Membership::enter`]. Always inlined, so that it is made where it goes and not on
+    /// the stack.
+    #[inline(always)]
+    pub fn new(slot: &TakenSlot) -> Self {
+        Self {
+            pool: slot.pool,
+            node: slot.node,
+            claim: slot.claim,
             presence: Presence {
                 flags: PRESENCE_POLLING,
-                epoch: claim.epoch,
+                epoch: slot.claim.epoch,
             },
             heartbeat: 0,
-            dead_after_us: options.dead_after_us.max(HEARTBEAT_US.saturating_mul(2)),
-            looked_us: now_us,
+            dead_after_us: slot
+                .options
+                .dead_after_us
+                .max(HEARTBEAT_US.saturating_mul(2)),
+            looked_us: slot.taken_us,
             evicted: false,
             peers: [Peer::UNKNOWN; MAX_NODES as usize],
-        };
+        }
+    }
+
+    /// Writes to the slot what others have to know. Comes first, and once.
+    pub fn enter(&mut self, window: &impl Window, options: &JoinOptions) {
         let heartbeat = core::mem::offset_of!(Slot, heartbeat);
-        window.refresh(member.owner(), LINE);
-        member.heartbeat = window.load(member.field(heartbeat)).wrapping_add(1);
+        window.refresh(self.owner(), LINE);
+        self.heartbeat = window.load(self.field(heartbeat)).wrapping_add(1);
         for (offset, value) in [
             (core::mem::offset_of!(Slot, token), options.token),
             (core::mem::offset_of!(Slot, identity), options.identity),
@@ -109,14 +116,17 @@ impl Membership {
                 core::mem::offset_of!(Slot, capabilities),
                 options.capabilities,
             ),
+            (core::mem::offset_of!(Slot, bell), options.bell),
         ] {
-            window.store(member.field(offset), value);
+            window.store(self.field(offset), value);
         }
-        for peer in member.others() {
-            member.ends(peer).clear(window);
+        for peer in self.others() {
+            self.ends(peer).clear(window);
         }
-        member.show(window);
-        member
+        if let Some(directory) = self.pool.geometry().directory(self.node) {
+            zero(window, directory);
+        }
+        self.show(window);
     }
 
     /// This node.
@@ -132,6 +142,12 @@ impl Membership {
     /// The pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Whether the slot is still this node's, and the pool the one that it joined, looking at both.
+    pub(crate) fn is_valid(&self, window: &impl Window) -> bool {
+        let ours = || self.pool.read_claim(window, self.node) == self.claim.to_wire();
+        !self.evicted && self.pool.is_there(window) && ours()
     }
 
     /// Takes part from now on: the others see this node come up.
@@ -150,6 +166,7 @@ impl Membership {
         if self.evicted || !self.replace(window, claim) {
             return false;
         }
+        self.clear_grants(window);
         self.presence = Presence {
             flags: self.presence.flags & !PRESENCE_UP,
             epoch: claim.epoch,
@@ -159,15 +176,20 @@ impl Membership {
         true
     }
 
-    /// Leaves for good; the slot is free.
-    pub fn leave(mut self, window: &impl Window) {
+    /// Leaves for good; the slot is free, and this membership void.
+    pub fn leave(&mut self, window: &impl Window) {
+        if self.evicted {
+            return;
+        }
         self.presence.flags = 0;
         self.show(window);
+        self.clear_grants(window);
         let free = Claim {
             state: ClaimState::Free,
             ..self.claim
         };
         self.replace(window, free);
+        self.evicted = true;
     }
 
     /// Shows that the node lives and looks at the others, each [`HEARTBEAT_US`]; to be called at least as often. `now_us`
@@ -227,7 +249,13 @@ impl Membership {
         }
         peer.opened = true;
         let epoch = peer.epoch;
-        Some(self.ends(node).open(window, self.claim.epoch, epoch))
+        let geometry = self.pool.geometry();
+        // Before the peer can find this node's side of the link.
+        grants::clear(window, geometry, self.node, node);
+        Some(Link {
+            grants: Grants::new(window, geometry, self.node, node),
+            ..self.ends(node).open(window, self.claim.epoch, epoch)
+        })
     }
 
     /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not
@@ -256,6 +284,7 @@ impl Membership {
             epoch: peer.epoch,
             identity: field(core::mem::offset_of!(Slot, identity)),
             capabilities: field(core::mem::offset_of!(Slot, capabilities)),
+            bell: field(core::mem::offset_of!(Slot, bell)),
         })
     }
 
@@ -302,7 +331,15 @@ impl Membership {
         done
     }
 
+    /// Lets nobody write to this node's memory any more.
+    fn clear_grants(&self, window: &impl Window) {
+        for peer in self.others() {
+            grants::clear(window, self.pool.geometry(), self.node, peer);
+        }
+    }
+
     fn refuse(&self, window: &impl Window, node: u16) {
+        grants::clear(window, self.pool.geometry(), self.node, node);
         if let Some(peer) = self.peers.get(usize::from(node)) {
             self.ends(node).refuse(window, peer.epoch);
         }

@@ -3,11 +3,13 @@
 
 use core::ops::Range;
 use nupa_proto::{
+    admin::MAX_VLAN_ID,
     frame::{MAX_FRAME, MIN_FRAME},
     pool::{
         message::{
             FrameBody, Header, Kind, NotifyBody, Reply, RequestBody, ResponseBody, BODY_SIZE,
             FRAME_FLOOD, MAX_FRAGMENT, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED,
+            REQUEST_START, REQUEST_VLAN,
         },
         Class,
     },
@@ -51,6 +53,13 @@ pub enum Violation {
     },
     /// An operation, status or flag that is not known.
     Value(u8),
+    /// Leave to write to what is not the peer's to give.
+    Grant {
+        /// Offset in the pool.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
 }
 
 /// What an entry is about. Enumerations are checked; numbers of queue pairs, keys and addresses are as the peer gave them.
@@ -66,6 +75,8 @@ pub enum Body {
     Data,
     /// Somebody may try again.
     Notify(NotifyBody),
+    /// The message in the entry before ends here, unfinished.
+    Abort,
 }
 
 /// An entry that was checked.
@@ -109,6 +120,8 @@ pub enum Outgoing<'a> {
     Data,
     /// Somebody may try again.
     Notify(&'a NotifyBody),
+    /// The message in the entry before ends here, unfinished.
+    Abort,
 }
 
 impl<'a> Outgoing<'a> {
@@ -120,6 +133,7 @@ impl<'a> Outgoing<'a> {
             Self::Frame(_) => Kind::Frame,
             Self::Data => Kind::Data,
             Self::Notify(_) => Kind::Notify,
+            Self::Abort => Kind::Abort,
         }
     }
 
@@ -129,7 +143,7 @@ impl<'a> Outgoing<'a> {
             Self::Request(body) => body.as_bytes(),
             Self::Response(body) => body.as_bytes(),
             Self::Frame(body) => body.as_bytes(),
-            Self::Data => &[],
+            Self::Data | Self::Abort => &[],
             Self::Notify(body) => body.as_bytes(),
         }
     }
@@ -148,14 +162,19 @@ pub(crate) fn check(
     let (payload, total) = (header.payload_len.get(), header.total_len.get());
     let length = Violation::Length { payload, total };
     // A message goes on until all of it is there, and each of its entries takes it further.
-    let more = kind == Kind::Data;
-    let bounds = if more { left } else { total };
-    let empty = payload == 0 && total != 0;
+    let more = matches!(kind, Kind::Data | Kind::Abort);
+    let bounds = match kind {
+        Kind::Data => left,
+        Kind::Abort => 0,
+        _ => total,
+    };
+    let empty = payload == 0 && total != 0 && kind != Kind::Abort;
     if payload > bounds || payload > MAX_FRAGMENT || empty || more != (left != 0) {
         return Err(length);
     }
     let body = match (class, kind) {
         (Class::Request | Class::Response, Kind::Data) => return Ok(Body::Data),
+        (Class::Request | Class::Response, Kind::Abort) => return Ok(Body::Abort),
         (Class::Request, Kind::Request) => request(transmute!(*bytes))?,
         (Class::Response, Kind::Response) => response(transmute!(*bytes))?,
         (Class::Response, Kind::Notify) => Body::Notify(transmute!(*bytes)),
@@ -166,7 +185,7 @@ pub(crate) fn check(
         Body::Request(_, request) => total == request.payload_len(),
         Body::Response(..) => total <= MAX_MESSAGE,
         Body::Frame(_) => payload == total && (MIN_FRAME..=MAX_FRAME).contains(&total),
-        Body::Data | Body::Notify(_) => total == 0,
+        Body::Data | Body::Notify(_) | Body::Abort => total == 0,
     };
     if fits {
         Ok(body)
@@ -194,10 +213,11 @@ fn request(body: RequestBody) -> Result<Body, Violation> {
         }
     };
     let flags = match datagram {
-        true => REQUEST_SOLICITED | REQUEST_DATAGRAM | REQUEST_IPV4,
-        false => REQUEST_SOLICITED,
+        true => REQUEST_SOLICITED | REQUEST_DATAGRAM | REQUEST_IPV4 | REQUEST_VLAN,
+        false => REQUEST_SOLICITED | REQUEST_START,
     };
-    if body.flags & !flags != 0 {
+    let in_vlan = body.flags & REQUEST_VLAN != 0;
+    if body.flags & !flags != 0 || in_vlan && body.vlan_id.get() > MAX_VLAN_ID {
         return Err(Violation::Value(body.flags));
     }
     let (len, longest) = (

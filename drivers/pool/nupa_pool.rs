@@ -5,6 +5,7 @@
 //! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
 //! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
 //! messages. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
+//! Device memory that programs of several nodes use is [`Sharing`]'s.
 //!
 //! Everything that lies in the pool can be changed by others at any time. It is copied once, checked, then used; what a
 //! peer must not have written is a [`Violation`], after which [`Membership::isolate`] has no more to do with that peer until
@@ -20,6 +21,7 @@
 mod attach;
 mod format;
 mod geometry;
+mod grants;
 mod join;
 mod link;
 mod membership;
@@ -28,17 +30,20 @@ mod peer;
 mod receiver;
 mod refusal;
 mod sender;
+mod sharing;
 mod window;
 
 pub use self::{
     attach::{Options, Pool},
     geometry::Geometry,
-    join::JoinOptions,
+    grants::{Grant, Grants},
+    join::{JoinOptions, TakenSlot},
     link::{Link, PerClass},
     membership::{Events, Membership, NodeSet, PeerInfo},
     message::{Body, Message, Outgoing, Violation},
     receiver::Receiver,
     refusal::Refusal,
     sender::{Blocked, Reservation, Sender, Stale},
+    sharing::{Import, Sharing, Unshared},
     window::{Time, Window},
 };

@@ -3,7 +3,7 @@
 
 use crate::{
     geometry::Place,
-    message::{check, Message, Violation},
+    message::{check, Body, Message, Violation},
     Window,
 };
 use nupa_proto::pool::{
@@ -34,6 +34,8 @@ pub struct Receiver {
     total: u32,
     /// Bytes of the entry at hand, once it was looked at.
     at_hand: Option<(u32, u32)>,
+    /// The peer waits for what was freed.
+    wanted: bool,
 }
 
 impl Receiver {
@@ -50,6 +52,7 @@ impl Receiver {
             offset: 0,
             total: 0,
             at_hand: None,
+            wanted: false,
         }
     }
 
@@ -74,7 +77,11 @@ impl Receiver {
         }
         let start = bulk_start(self.bulk, len, self.place.log_bulk());
         self.bulk_end = start.wrapping_add(bulk_size(len));
-        self.at_hand = Some((len, total));
+        self.at_hand = match body {
+            // Nothing of it is left.
+            Body::Abort => Some((0, self.offset)),
+            _ => Some((len, total)),
+        };
         let payload = match len <= MAX_INLINE {
             true => entry.wrapping_add(ENTRY_PAYLOAD),
             false => {
@@ -119,6 +126,7 @@ impl Receiver {
         if self.published.index == self.index {
             return false;
         }
+        let before = self.published;
         (self.published.index, self.bulk_published) = (self.index, self.bulk);
         let bulk = LinkWord {
             index: self.bulk,
@@ -127,7 +135,18 @@ impl Receiver {
         window.store(self.place.consumer_bulk(), bulk.to_wire());
         window.store(self.place.consumer(), self.published.to_wire());
         window.publish(self.place.consumer(), CONSUMER_BULK.wrapping_mul(2));
+        // Either this host sees what the peer wants, or the peer what was freed.
+        window.fence();
+        let at = self.place.producer_want();
+        window.refresh(at, size_of::<u64>() as u64);
+        self.wanted |= LinkWord::from_wire(window.load(at)) == before;
         true
+    }
+
+    /// Whether the peer waits for what it was told to be free since the last time this was asked: it is to be woken.
+    #[inline]
+    pub fn take_wanted(&mut self) -> bool {
+        core::mem::take(&mut self.wanted)
     }
 
     /// Looks for new entries; false if there are none.

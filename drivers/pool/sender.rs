@@ -9,7 +9,7 @@ use crate::{
 use core::ops::Range;
 use nupa_proto::pool::{
     message::{bulk_size, bulk_start, Header, ENTRY_PAYLOAD, MAX_FRAGMENT, MAX_INLINE},
-    LinkWord, CONSUMER_BULK,
+    LinkWord, CONSUMER_BULK, PRODUCER_WANT,
 };
 use zerocopy::{
     little_endian::{U16, U32},
@@ -59,6 +59,8 @@ pub struct Sender {
     bulk_consumed: u32,
     /// The peer has made its side of the link.
     ready: bool,
+    /// Index of the peer's that it was told to leave too little room.
+    wanted: Option<u32>,
 }
 
 impl Sender {
@@ -71,6 +73,7 @@ impl Sender {
             consumed: 0,
             bulk_consumed: 0,
             ready: false,
+            wanted: None,
         }
     }
 
@@ -85,7 +88,7 @@ impl Sender {
         let bulk_end = start.wrapping_add(bulk_size(len));
         if !(self.ready && self.has_room(bulk_end)) {
             self.look(window)?;
-            if !self.has_room(bulk_end) {
+            if !self.has_room(bulk_end) && !self.waits(window, bulk_end)? {
                 return Err(Blocked::Full);
             }
         }
@@ -155,6 +158,25 @@ impl Sender {
     pub fn is_drained(&mut self, window: &impl Window) -> Result<bool, Blocked> {
         self.look(window)?;
         Ok(self.consumed == self.published.index)
+    }
+
+    /// Asks the peer to wake this host when it frees something, and looks whether it just did. Returns whether there is room.
+    #[cold]
+    fn waits(&mut self, window: &impl Window, bulk_end: u32) -> Result<bool, Blocked> {
+        if self.wanted == Some(self.consumed) {
+            return Ok(false);
+        }
+        self.wanted = Some(self.consumed);
+        let want = LinkWord {
+            index: self.consumed,
+            ..self.published
+        };
+        window.store(self.place.producer_want(), want.to_wire());
+        let line = PRODUCER_WANT.wrapping_add(size_of::<u64>() as u64);
+        window.publish(self.place.producer(), line);
+        window.fence();
+        self.look(window)?;
+        Ok(self.has_room(bulk_end))
     }
 
     /// Free entries, as last seen.

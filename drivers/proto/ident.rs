@@ -9,6 +9,8 @@ pub struct UnknownValue(pub u32);
 pub const PCI_VENDOR_ID: u16 = 0x1af4;
 /// PCI device ID of the fabric controller.
 pub const PCI_DEVICE_ID: u16 = 0x10f0;
+/// PCI device ID, of the same vendor, of memory that virtual machines share (QEMU's ivshmem).
+pub const PCI_IVSHMEM_ID: u16 = 0x1110;
 /// PCI class code: network controller, other.
 pub const PCI_CLASS: u32 = 0x02_80_00;
 /// PCI revision ID of a controller that follows this specification.

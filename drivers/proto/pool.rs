@@ -9,11 +9,12 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub mod message;
+pub mod sharing;
 
 /// Value of [`Superblock::magic`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NUPAPOOL");
 /// Value of [`Superblock::version`]: major in the upper half, minor in the lower. Another one is refused.
-pub const VERSION: u32 = 0x0001_0000;
+pub const VERSION: u32 = 0x0001_0001;
 /// Bytes of a cache line: the unit that nodes with caches of their own write back and invalidate.
 pub const LINE: u64 = 64;
 /// Alignment of all parts of a pool.
@@ -117,11 +118,19 @@ pub struct Slot {
     pub identity: U64,
     /// `CAP_*` of [`crate::regs`] that its engine serves.
     pub capabilities: U64,
+    /// Says how to wake it when it sleeps, see [`BELL_IVSHMEM`]; 0 if it cannot be woken.
+    pub bell: U64,
     /// Zero.
-    pub reserved1: [u8; 152],
+    pub reserved1: [u8; 144],
 }
 assert_size!(Slot, SLOT_SIZE);
 const _: () = assert!(core::mem::offset_of!(Slot, token) as u64 == LINE);
+
+/// In the highest 16 bits of [`Slot::bell`]: the lowest 16 bits are its number among the devices of an ivshmem server, whose vector
+/// 0 wakes it.
+pub const BELL_IVSHMEM: u64 = 1;
+/// Where those bits begin.
+pub const BELL_KIND_SHIFT: u32 = 48;
 
 /// Microseconds from one heartbeat to the next.
 pub const HEARTBEAT_US: u64 = 100_000;
@@ -217,8 +226,10 @@ wire_enum! {
 
 /// Rings from one node to another.
 pub const CLASSES: usize = 3;
-/// Offset in a ring of the producer's line: its link word.
+/// Offset in a ring of the producer's line: its link word, then its want word.
 pub const RING_PRODUCER: u64 = 0;
+/// Offset in the producer's line of the want word: a [`LinkWord`] whose index is the consumer's that left too little room.
+pub const PRODUCER_WANT: u64 = 8;
 /// Offset in a ring of the consumer's line: its link word, then its bulk word.
 pub const RING_CONSUMER: u64 = 0x80;
 /// Offset in the consumer's line of the bulk word: a [`LinkWord`] whose index counts bytes of the payload area.
@@ -233,6 +244,22 @@ pub const MAX_LOG_BULK: u8 = 30;
 pub const MIN_LOG_ENTRIES: u8 = 2;
 /// Largest log2 of a ring's entries.
 pub const MAX_LOG_ENTRIES: u8 = 16;
+
+/// Bytes of the directory that each node's share of device memory begins with; programs get what is behind it. Only its owner
+/// writes it. A share of less than twice as much is of no use: it has no directory, and programs get nothing.
+pub const DIRECTORY_SIZE: u64 = 0x10000;
+/// Offset in a directory of its owner's busy words: one for each other node, a line each. It is the serial of the grant of that node
+/// that the owner writes with just now, or 0.
+pub const GRANT_BUSY: u64 = 0;
+/// Offset in a directory of its owner's grants: [`GRANT_SLOTS`] words for each other node. Each is the serial of a grant that holds,
+/// or 0.
+pub const GRANT_TABLE: u64 = 0x1000;
+/// Grants that a node may have of another at a time.
+pub const GRANT_SLOTS: u16 = 16;
+/// Most bytes that are written while a busy word stands.
+pub const GRANT_STEP: u32 = 0x10000;
+/// Microseconds for which a busy word of a grant that was taken back may stand before its writer is isolated.
+pub const GRANT_PATIENCE_US: u64 = 1_000_000;
 
 /// Tag of an epoch in link words; never [`TAG_NONE`].
 #[inline]

@@ -102,6 +102,8 @@ pub const FAULT_ADMIN_INDEX: u32 = 2;
 pub const FAULT_EVENT_QUEUE: u32 = 3;
 /// [`REG_DOORBELL_MEMORY`] is not aligned, or not all of it can be read and written.
 pub const FAULT_DOORBELL_MEMORY: u32 = 4;
+/// Of a function that is software: its place in the shared memory pool is lost, or others have taken it for dead.
+pub const FAULT_POOL: u32 = 5;
 
 /// RC queue pairs.
 pub const CAP_RC: u64 = 1 << 0;

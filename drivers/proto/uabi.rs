@@ -17,7 +17,13 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `uverbs_abi_ver` of the device; the provider accepts this one only.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
+
+/// [`ContextResponse::flags`]: there are no trapped pages. Kicks are uverbs commands to post, of no requests:
+/// `IB_USER_VERBS_CMD_POST_SEND`, `POST_RECV` or `POST_SRQ_RECV`, after whichever queue is kicked. As ever they are only
+/// needed where the event index asks for them. A command to poll, `IB_USER_VERBS_CMD_POLL_CQ`, never finds a completion, which
+/// the process polls by itself, but lends its time to the engine.
+pub const CONTEXT_KICK_BY_COMMAND: u8 = 1 << 0;
 
 /// What [`crate::doorbell::Slot::driver`] is in the doorbell pages of a process that has its device. When the device is
 /// taken away, however that comes about, the kernel destroys the queues, then puts pages of zeroes in place of the
@@ -39,14 +45,26 @@ pub struct ContextResponse {
     pub max_log_rq: u8,
     /// log2 of the most entries of a completion queue.
     pub max_log_cq: u8,
+    /// `CONTEXT_*`.
+    pub flags: u8,
     /// Zero.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 assert_size!(ContextResponse, 16);
 
 /// Attribute of the uverbs method `UVERBS_METHOD_DM_ALLOC`, the driver's own (`UVERBS_ID_DRIVER_NS`), which the kernel
 /// writes: 64-bit offset for `mmap()` of the allocation, which takes whole pages.
 pub const ALLOC_DM_MMAP_OFFSET: u16 = 1 << 12;
+/// Attribute of the same method, which may be missing: a [`crate::pool::sharing::DmHandle`]. The process gets no memory of its
+/// own then but what is exported under it, which must be as long as it asks for.
+pub const ALLOC_DM_IMPORT: u16 = ALLOC_DM_MMAP_OFFSET + 1;
+
+/// Method of `UVERBS_OBJECT_DM`, the driver's own: lets others import an allocation, for as long as it exists.
+pub const METHOD_DM_EXPORT: u16 = 1 << 12;
+/// Attribute of [`METHOD_DM_EXPORT`]: the allocation.
+pub const EXPORT_DM: u16 = 1 << 12;
+/// Attribute of [`METHOD_DM_EXPORT`], which the kernel writes: a [`crate::pool::sharing::DmHandle`].
+pub const EXPORT_DM_HANDLE: u16 = EXPORT_DM + 1;
 
 /// Doorbell slots of a queue, and where their page pair is mapped.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -54,7 +72,7 @@ pub const ALLOC_DM_MMAP_OFFSET: u16 = 1 << 12;
 pub struct Doorbell {
     /// Offset for `mmap()` of the shared page (read, write); pairs of a context differ in it, so it names the pair.
     pub shared_offset: U64,
-    /// Offset for `mmap()` of the trapped page (write).
+    /// Offset for `mmap()` of the trapped page (write); 0 with [`CONTEXT_KICK_BY_COMMAND`], where there is none.
     pub trapped_offset: U64,
     /// Slot of the completion queue, shared receive queue or send queue.
     pub slot: U16,

@@ -12,7 +12,10 @@
 mod rig;
 
 use nupa_pool::{Blocked, Message, Outgoing, Violation};
-use nupa_proto::pool::{message::*, *};
+use nupa_proto::{
+    pool::{message::*, *},
+    wqe::Opcode,
+};
 use proptest::prelude::*;
 use rig::{frame, notify, response, settle, write_request, Host, Node, World, MEDIUM};
 use std::{ops::Range, sync::Arc};
@@ -385,7 +388,23 @@ fn each_rule_is_kept() {
         },
         edits: vec![(at, value)],
     };
+    let datagram = |edits: &[(usize, u8)]| Step::Entry {
+        class: 0,
+        ahead: 0,
+        good: Good {
+            kind: 1,
+            payload: 8,
+            total: 8,
+            opcode: Opcode::Send.to_wire(),
+        },
+        edits: edits.to_vec(),
+    };
     let cases = [
+        (datagram(&[(33, 2)]), true),
+        (datagram(&[(33, 2 | 16), (34, 0xff), (35, 0xf)]), true),
+        (datagram(&[(33, 2 | 16), (35, 0x10)]), false),
+        (datagram(&[(33, 16)]), false),
+        (datagram(&[(33, 2 | 8)]), false),
         (good(0, 1, 8, 8, 3), true),
         (good(0, 1, 0, 0, 5), true),
         (good(0, 1, 65536, 100_000, 3), true),
@@ -409,7 +428,8 @@ fn each_rule_is_kept() {
         (edit(12, 1), false),
         (edit(16, 7), false),
         (edit(18, 7), false),
-        (edit(33, 8), false),
+        (edit(33, 8), true),
+        (edit(33, 32), false),
         (edit(33, 2), false),
         (edit(33, 1), true),
     ];

@@ -102,7 +102,7 @@ fn hosts_that_join_at_once_get_different_slots() {
 
 #[test]
 fn who_leaves_is_gone_at_once_and_its_slot_is_free() {
-    let (world, pool, [mut a, b, mut c]) = trio(1);
+    let (world, pool, [mut a, mut b, mut c]) = trio(1);
     let host = b.host.clone();
     b.member.leave(&host);
     world.pass(HEARTBEAT_US);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Handing over an entry, and waking who sleeps, under every ordering that the memory model allows (loom).
+//! Handing over an entry, waking who sleeps, and sharing memory, under every ordering that the memory model allows (loom).
 //!
 //! The words that order things are loom's atomics, and so is one word of the entry, which is accessed relaxed; all else is
 //! set up before the hosts run against each other.
@@ -12,9 +12,14 @@
 #![allow(clippy::arithmetic_side_effects, clippy::panic, reason = "as above")]
 
 use loom::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
-use nupa_pool::{Body, JoinOptions, Link, Membership, Options, Outgoing, Pool, Time, Window};
+use nupa_pool::{
+    Body, JoinOptions, Link, Membership, Options, Outgoing, Pool, Sharing, Time, Window,
+};
 use nupa_proto::pool::{
-    message::FrameBody, Slot, Superblock, HEARTBEAT_US, PAGE, RING_ENTRIES, SLOT_SIZE,
+    message::FrameBody,
+    sharing::{EXPORT_TABLE, HOLD_TABLE},
+    Slot, Superblock, CONSUMER_BULK, HEARTBEAT_US, PAGE, PRODUCER_WANT, RING_CONSUMER,
+    RING_ENTRIES, SLOT_SIZE,
 };
 use std::{
     cell::Cell,
@@ -24,8 +29,8 @@ use std::{
 };
 use zerocopy::{FromBytes, FromZeros};
 
-/// Bytes of the smallest pool for two nodes.
-const SIZE: usize = 3 << 20;
+/// Bytes of the smallest pool for two nodes, with some device memory.
+const SIZE: usize = (3 << 20) + (1 << 20);
 /// Words of a thread's stack.
 const STACK: usize = 0x8000;
 
@@ -129,39 +134,60 @@ fn cold(bytes: Vec<u8>) -> Memory {
     }
 }
 
-/// Two nodes that are linked, and the words that are hot between them.
-fn linked(bytes: &[u8], pool: &Pool) -> (Memory, [Membership; 2], [Link; 2]) {
-    let memory = cold(bytes.to_vec());
+/// Two nodes that see each other.
+fn joined(memory: &Memory, pool: &Pool) -> [Membership; 2] {
     let time = Steps(Cell::new(0));
     let mut nodes = [1, 2].map(|token| {
-        let mut node = pool.join(&memory, &time, &JoinOptions::new(token)).unwrap();
-        node.enable(&memory);
+        let mut node = pool.join(memory, &time, &JoinOptions::new(token)).unwrap();
+        node.enable(memory);
         node
     });
     for _ in 0..3 {
         time.sleep_us(HEARTBEAT_US);
         for node in &mut nodes {
-            node.tick(&memory, time.now_us());
+            node.tick(memory, time.now_us());
         }
     }
-    let [a, b] = &mut nodes;
-    let mut links = [a.open(&memory, 1).unwrap(), b.open(&memory, 0).unwrap()];
-    // It has seen that the other side is there.
-    assert!(links[0].send.frame.reserve(&memory, 0).is_ok());
-    let block = Superblock::read_from_bytes(&bytes[..size_of::<Superblock>()]).unwrap();
-    // The third ring is that of frames from node 0 to node 1.
-    let ring = block.rings.get() + 2 * block.ring_stride.get();
-    let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
-    let hot = [ring, ring + RING_ENTRIES, presence].map(|at| (at, AtomicU64::new(memory.load(at))));
-    let memory = Memory {
-        hot: hot.into_iter().collect(),
+    nodes
+}
+
+/// Makes words hot.
+fn heat(memory: Memory, words: &[u64]) -> Memory {
+    let hot = |at: &u64| (*at, AtomicU64::new(memory.load(*at)));
+    Memory {
+        hot: words.iter().map(hot).collect(),
         ..memory
-    };
+    }
+}
+
+/// Two nodes that are linked.
+fn opened(memory: &Memory, pool: &Pool) -> ([Membership; 2], [Link; 2]) {
+    let mut nodes = joined(memory, pool);
+    let [a, b] = &mut nodes;
+    let mut links = [a.open(memory, 1).unwrap(), b.open(memory, 0).unwrap()];
+    // It has seen that the other side is there.
+    assert!(links[0].send.frame.reserve(memory, 0).is_ok());
+    (nodes, links)
+}
+
+/// Where the ring of frames from node 0 to node 1 is, the third one.
+fn frames(bytes: &[u8]) -> u64 {
+    let block = Superblock::read_from_bytes(&bytes[..size_of::<Superblock>()]).unwrap();
+    block.rings.get() + 2 * block.ring_stride.get()
+}
+
+/// Two nodes that are linked, and the words that are hot between them.
+fn linked(bytes: &[u8], pool: &Pool) -> (Memory, [Membership; 2], [Link; 2]) {
+    let memory = cold(bytes.to_vec());
+    let (nodes, links) = opened(&memory, pool);
+    let ring = frames(bytes);
+    let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
+    let memory = heat(memory, &[ring, ring + RING_ENTRIES, presence]);
     (memory, nodes, links)
 }
 
-#[test]
-fn an_entry_is_seen_whole_and_nobody_sleeps_through_it() {
+/// Runs `body` with a pool that is formatted, its bytes and its description, in all orders.
+fn model(body: fn(&[u8], &Pool)) {
     let memory = cold(vec![0; SIZE]);
     let options = Options {
         format: true,
@@ -174,8 +200,46 @@ fn an_entry_is_seen_whole_and_nobody_sleeps_through_it() {
     model.preemption_bound = Some(3);
     model.check(move || {
         let bytes = bytes.clone();
-        spawn(move || hand_over(&bytes, &pool)).join().unwrap();
+        spawn(move || body(&bytes, &pool)).join().unwrap();
     });
+}
+
+#[test]
+fn an_entry_is_seen_whole_and_nobody_sleeps_through_it() {
+    model(hand_over);
+}
+
+#[test]
+fn nobody_sleeps_through_room_that_he_waits_for() {
+    model(make_room);
+}
+
+#[test]
+fn memory_is_not_free_and_imported() {
+    model(share);
+}
+
+/// Node 0 frees memory that node 1 imports.
+fn share(bytes: &[u8], pool: &Pool) {
+    let memory = cold(bytes.to_vec());
+    let [owner, user] = joined(&memory, pool);
+    let mut exports = Sharing::new();
+    let place = (pool.device_memory(0).start, PAGE);
+    let handle = exports.export(&memory, &owner, place, 7).unwrap();
+    let table = |node, table| pool.geometry().directory(node).unwrap().start + table;
+    // The first lines: the secret of the one, the length of the other.
+    let memory = heat(memory, &[table(0, EXPORT_TABLE), table(1, HOLD_TABLE)]);
+    let memory = Arc::new(memory);
+    let there = memory.clone();
+    let importing = spawn(move || {
+        let imported = Sharing::new().import(&*there, &user, &handle);
+        imported.is_ok()
+    });
+    exports.withdraw(&*memory, &owner, handle.index.get());
+    let mut held = false;
+    pool.held(&*memory, 0, |_| held = true);
+    let imported = importing.join().unwrap();
+    assert!(held || !imported, "it is free, and in use");
 }
 
 fn spawn<T: Send + 'static>(
@@ -183,6 +247,32 @@ fn spawn<T: Send + 'static>(
 ) -> loom::thread::JoinHandle<T> {
     let builder = loom::thread::Builder::new().stack_size(STACK);
     builder.spawn(body).unwrap()
+}
+
+/// Node 1 frees what node 0 has no room for.
+fn make_room(bytes: &[u8], pool: &Pool) {
+    const LEN: u32 = 60_000;
+    let memory = cold(bytes.to_vec());
+    let (_, [mut out, mut back]) = opened(&memory, pool);
+    let ring = &mut out.send.frame;
+    let frame = FrameBody::new_zeroed();
+    for _ in 0..4 {
+        let place = ring.reserve(&memory, LEN).unwrap();
+        let message = Outgoing::Frame(&frame);
+        ring.commit(&memory, place, &message, LEN).unwrap();
+    }
+    ring.publish(&memory);
+    assert!(back.receive.frame.next(&memory).unwrap().is_some());
+    back.receive.frame.release(&memory);
+    let at = frames(bytes);
+    let words = [PRODUCER_WANT, RING_CONSUMER, RING_CONSUMER + CONSUMER_BULK];
+    let memory = Arc::new(heat(memory, &words.map(|word| at + word)));
+    let there = memory.clone();
+    let waiting = spawn(move || out.send.frame.reserve(&*there, LEN).is_err());
+    back.receive.frame.publish(&*memory);
+    let woken = back.receive.frame.take_wanted();
+    let waits = waiting.join().unwrap();
+    assert!(woken || !waits, "it waits, and nobody wakes it");
 }
 
 fn hand_over(bytes: &[u8], pool: &Pool) {

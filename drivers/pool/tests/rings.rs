@@ -95,6 +95,37 @@ fn a_long_message_comes_in_fragments() {
 }
 
 #[test]
+fn a_message_that_ends_early_leaves_room_for_the_next() {
+    let (_, mut a, mut b) = pair(true, 1);
+    let (here, there) = (a.host.clone(), b.host.clone());
+    let sender = &mut a.link(1).send.request;
+    let receiver = &mut b.link(0).receive.request;
+    let (long, short) = (write_request(200_000, 1), write_request(5, 2));
+    let part = [7; 65536];
+    let long = Outgoing::Request(&long);
+    here.send(sender, &long, &part, 200_000).unwrap();
+    here.send(sender, &Outgoing::Data, &part, 200_000).unwrap();
+    here.send(sender, &Outgoing::Abort, &[], 200_000).unwrap();
+    let next = Outgoing::Request(&short);
+    here.send(sender, &next, b"short", 5).unwrap();
+    sender.publish(&here);
+    let mut seen = Vec::new();
+    while let Some(message) = receiver.next(&there).unwrap() {
+        seen.push((message.offset, message.payload_len(), message.is_last()));
+        let aborted = message.body == Body::Abort;
+        assert_eq!(aborted, seen.len() == 3);
+        receiver.release(&there);
+    }
+    let expected = [
+        (0, 65536, false),
+        (65536, 65536, false),
+        (131_072, 0, false),
+        (0, 5, true),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
 fn a_full_ring_takes_nothing_until_there_are_credits() {
     let (_, mut a, mut b) = pair(true, 1);
     let (here, there) = (a.host.clone(), b.host.clone());
@@ -135,6 +166,37 @@ fn a_full_ring_takes_nothing_until_there_are_credits() {
         sender.reserve(&here, MAX_FRAGMENT + 1).unwrap_err(),
         Blocked::TooLong
     );
+}
+
+#[test]
+fn who_waits_for_room_is_woken_and_nobody_else() {
+    let (_, mut a, mut b) = pair(true, 1);
+    let (here, there) = (a.host.clone(), b.host.clone());
+    let sender = &mut a.link(1).send.frame;
+    let receiver = &mut b.link(0).receive.frame;
+    let (body, data) = (frame(1), [1; 60_000]);
+    let frame = Outgoing::Frame(&body);
+    let mut take = |wanted: bool| {
+        receiver.next(&there).unwrap().unwrap();
+        receiver.release(&there);
+        assert!(receiver.publish(&there));
+        assert_eq!(receiver.take_wanted(), wanted);
+        assert!(!receiver.take_wanted());
+    };
+    here.send(sender, &frame, &data, 60_000).unwrap();
+    sender.publish(&here);
+    take(false);
+    while here.send(sender, &frame, &data, 60_000).is_ok() {
+        sender.publish(&here);
+    }
+    take(true);
+    // It has not looked again.
+    take(false);
+    while here.send(sender, &frame, &data, 60_000).is_ok() {}
+    sender.publish(&here);
+    // Once more in vain does not count twice.
+    assert_eq!(sender.reserve(&here, 60_000).unwrap_err(), Blocked::Full);
+    take(true);
 }
 
 #[test]

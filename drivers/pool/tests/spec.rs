@@ -8,7 +8,7 @@
 #[path = "../../proto/tests/spec/mod.rs"]
 mod spec;
 
-use nupa_proto::pool::{message::*, *};
+use nupa_proto::pool::{message::*, sharing::*, *};
 
 const SPEC: &str = include_str!("../../../Documentation/pool.md");
 
@@ -40,6 +40,7 @@ fn layouts_are_those_of_the_specification() {
             presence,
             identity,
             capabilities,
+            bell,
             reserved1
         }),
         layout!(Header {
@@ -55,7 +56,7 @@ fn layouts_are_those_of_the_specification() {
         layout!(RequestBody {
             opcode,
             flags,
-            reserved0,
+            vlan_id,
             sequence,
             source_qpn,
             target_qpn,
@@ -76,6 +77,12 @@ fn layouts_are_those_of_the_specification() {
             source_qpn,
             target_qpn,
             found,
+            grant_serial,
+            grant_offset,
+            grant_addr,
+            grant_len,
+            grant_key,
+            grant_slot,
             reserved1
         }),
         layout!(FrameBody {
@@ -85,6 +92,26 @@ fn layouts_are_those_of_the_specification() {
             reserved
         }),
         layout!(NotifyBody { qpn, reserved }),
+        layout!(Export {
+            secret,
+            offset,
+            len,
+            epoch,
+            reserved
+        }),
+        layout!(Hold {
+            len,
+            offset,
+            reserved
+        }),
+        layout!(DmHandle {
+            secret,
+            fabric_id,
+            len,
+            epoch,
+            node,
+            index
+        }),
     ];
     spec::check_layouts(SPEC, &layouts);
 }
@@ -103,12 +130,23 @@ fn constants_are_those_of_the_specification() {
     let constants = [
         ("STATE_OFFSET", STATE_OFFSET),
         ("RING_PRODUCER", RING_PRODUCER),
+        ("PRODUCER_WANT", PRODUCER_WANT),
         ("RING_CONSUMER", RING_CONSUMER),
         ("CONSUMER_BULK", CONSUMER_BULK),
         ("RING_ENTRIES", RING_ENTRIES),
         ("ENTRY_SIZE", ENTRY_SIZE),
         ("ENTRY_PAYLOAD", ENTRY_PAYLOAD),
         ("MAX_INLINE", u64::from(MAX_INLINE)),
+        ("DIRECTORY_SIZE", DIRECTORY_SIZE),
+        ("GRANT_BUSY", GRANT_BUSY),
+        ("GRANT_TABLE", GRANT_TABLE),
+        ("GRANT_SLOTS", u64::from(GRANT_SLOTS)),
+        ("GRANT_STEP", u64::from(GRANT_STEP)),
+        ("GRANT_PATIENCE_US", GRANT_PATIENCE_US),
+        ("EXPORT_TABLE", EXPORT_TABLE),
+        ("EXPORTS", u64::from(EXPORTS)),
+        ("HOLD_TABLE", HOLD_TABLE),
+        ("HOLDS", u64::from(HOLDS)),
         ("MAX_FRAGMENT", u64::from(MAX_FRAGMENT)),
         ("BULK_ALIGN", u64::from(BULK_ALIGN)),
         ("HEARTBEAT_US", HEARTBEAT_US),
@@ -116,10 +154,15 @@ fn constants_are_those_of_the_specification() {
         ("POOL_NON_COHERENT", u64::from(POOL_NON_COHERENT)),
         ("PRESENCE_UP", u64::from(PRESENCE_UP)),
         ("PRESENCE_POLLING", u64::from(PRESENCE_POLLING)),
+        ("BELL_IVSHMEM", BELL_IVSHMEM),
+        ("BELL_KIND_SHIFT", u64::from(BELL_KIND_SHIFT)),
         ("REQUEST_SOLICITED", u64::from(REQUEST_SOLICITED)),
         ("REQUEST_DATAGRAM", u64::from(REQUEST_DATAGRAM)),
         ("REQUEST_IPV4", u64::from(REQUEST_IPV4)),
+        ("REQUEST_START", u64::from(REQUEST_START)),
+        ("REQUEST_VLAN", u64::from(REQUEST_VLAN)),
         ("FRAME_FLOOD", u64::from(FRAME_FLOOD)),
+        ("NOTIFY_ALL", u64::from(NOTIFY_ALL)),
     ];
     let expected: Vec<_> = constants
         .iter()

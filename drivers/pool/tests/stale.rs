@@ -129,7 +129,7 @@ fn check_number(message: &Message, number: u32) {
         Body::Response(_, _, body) => body.sequence.get(),
         Body::Frame(body) => body.source_qpn.get(),
         Body::Data => return,
-        Body::Notify(_) => panic!("nobody sent that"),
+        Body::Notify(_) | Body::Abort => panic!("nobody sent that"),
     };
     assert_eq!(found, number);
 }

@@ -56,11 +56,13 @@ pub struct PortCounters {
     pub flushed: U64,
     /// Completion queues that overflowed.
     pub cq_overflows: U64,
+    /// WRITEs that this node has carried out by itself, in memory of the target that both share; they count as sent, too.
+    pub tx_direct_writes: U64,
 }
-assert_size!(PortCounters, 192);
+assert_size!(PortCounters, 200);
 
 /// Names of [`PortCounters`]' fields, in order; used by every tool that shows them.
-pub const PORT_COUNTER_NAMES: [&str; 24] = [
+pub const PORT_COUNTER_NAMES: [&str; 25] = [
     "tx_frames",
     "tx_bytes",
     "rx_frames",
@@ -85,4 +87,5 @@ pub const PORT_COUNTER_NAMES: [&str; 24] = [
     "tx_retry_exceeded",
     "flushed",
     "cq_overflows",
+    "tx_direct_writes",
 ];

@@ -61,6 +61,8 @@ wire_enum! {
         Data = 4,
         /// Whoever was refused for want of something may try again ([`NotifyBody`]).
         Notify = 5,
+        /// The message in the entries before ends here, unfinished: it does not count.
+        Abort = 6,
     }
 }
 
@@ -119,6 +121,10 @@ pub const REQUEST_SOLICITED: u8 = 1 << 0;
 pub const REQUEST_DATAGRAM: u8 = 1 << 1;
 /// The network header of a datagram is that of IPv4.
 pub const REQUEST_IPV4: u8 = 1 << 2;
+/// Of a connected queue pair: whatever came from it before, its requests are in order again from this one on.
+pub const REQUEST_START: u8 = 1 << 3;
+/// The datagram is sent in the VLAN of [`RequestBody::vlan_id`].
+pub const REQUEST_VLAN: u8 = 1 << 4;
 
 /// Bytes of [`RequestBody::operand`].
 pub const OPERAND_SIZE: usize = 48;
@@ -133,9 +139,9 @@ pub struct RequestBody {
     pub opcode: u8,
     /// `REQUEST_*`.
     pub flags: u8,
-    /// Zero.
-    pub reserved0: U16,
-    /// Given back in the response.
+    /// With [`REQUEST_VLAN`] at most [`crate::admin::MAX_VLAN_ID`]; else zero.
+    pub vlan_id: U16,
+    /// Given back in the response. Goes up by one with each request of a queue pair but for datagrams.
     pub sequence: U32,
     /// Queue pair that it comes from.
     pub source_qpn: U32,
@@ -180,6 +186,8 @@ wire_enum! {
         NoBuffer = 1,
         /// The target's queue pair is not connected yet. A [`Kind::Notify`] follows as well.
         NotReady = 2,
+        /// One before it was refused, or the target was reset since: it is sent anew, with [`REQUEST_START`].
+        OutOfSequence = 3,
     }
 }
 
@@ -205,8 +213,20 @@ pub struct ResponseBody {
     pub target_qpn: U32,
     /// What an atomic operation found.
     pub found: U64,
+    /// Of a WRITE: serial of a grant, with which the like of it may be written directly. 0: there is none, and what follows is 0.
+    pub grant_serial: U64,
+    /// Offset in the pool of the memory that is granted: all of the region that was written to.
+    pub grant_offset: U64,
+    /// Address of its first byte in the region.
+    pub grant_addr: U64,
+    /// Bytes of it.
+    pub grant_len: U64,
+    /// Key of the region.
+    pub grant_key: U32,
+    /// Number of the grant among those for this peer.
+    pub grant_slot: U16,
     /// Zero.
-    pub reserved1: [u8; 72],
+    pub reserved1: [u8; 34],
 }
 assert_size!(ResponseBody, BODY_SIZE);
 
@@ -229,6 +249,9 @@ pub struct FrameBody {
     pub reserved: [u8; 75],
 }
 assert_size!(FrameBody, BODY_SIZE);
+
+/// Value of [`NotifyBody::qpn`] that stands for all queue pairs of the sender.
+pub const NOTIFY_ALL: u32 = u32::MAX;
 
 /// A queue pair of the sender has receive buffers again, or has changed its state.
 #[derive(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A pool in memory, and hosts that map it: with coherent caches, or with caches that nothing but write-back and invalidation
-//! moves, and eviction and prefetching when it is least expected.
+//! A pool in memory, and hosts that map it: with coherent caches, or with caches of their own.
 //!
 //! Hosts may be run as threads, of which one runs at a time; who goes on is drawn at each access to the pool, from a seed.
 //! Time is virtual: it goes on by itself, and jumps when all hosts sleep.
@@ -16,6 +15,11 @@
     reason = "as above; each test uses some"
 )]
 
+mod caches;
+
+pub use caches::Random;
+
+use caches::Memory;
 use nupa_pool::{
     Blocked, Body, JoinOptions, Link, Membership, Message, Options, Outgoing, Pool, Reservation,
     Sender, Time, Window,
@@ -30,25 +34,8 @@ use std::{
 };
 use zerocopy::FromZeros;
 
-const LINE: usize = 64;
 /// Microseconds that an access takes.
 const ACCESS_US: u64 = 1;
-
-/// Random numbers (splitmix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Thread {
@@ -57,16 +44,8 @@ enum Thread {
     Done,
 }
 
-struct Line {
-    bytes: [u8; LINE],
-    dirty: bool,
-}
-
 struct State {
-    memory: Vec<u8>,
-    /// One for each host, if they are not coherent.
-    caches: Vec<BTreeMap<usize, Line>>,
-    coherent: bool,
+    memory: Memory,
     random: Random,
     now: u64,
     threads: Vec<Thread>,
@@ -98,98 +77,6 @@ impl State {
             self.now = first;
         }
     }
-
-    fn cached(&mut self, host: usize, at: usize) -> &mut Line {
-        let memory = &self.memory;
-        self.caches[host].entry(at).or_insert_with(|| Line {
-            bytes: memory[at..at + LINE].try_into().unwrap(),
-            dirty: false,
-        })
-    }
-
-    fn write_back(&mut self, host: usize, at: usize) {
-        if let Some(line) = self.caches[host].get_mut(&at).filter(|line| line.dirty) {
-            line.dirty = false;
-            self.memory[at..at + LINE].copy_from_slice(&line.bytes);
-        }
-    }
-
-    fn evict(&mut self, host: usize, at: usize) {
-        self.write_back(host, at);
-        self.caches[host].remove(&at);
-    }
-
-    /// What caches do by themselves.
-    fn stir(&mut self, host: usize, at: usize) {
-        match self.random.below(16) {
-            0 => {
-                let count = self.caches[host].len() as u64;
-                let pick = self.random.below(count.max(1)) as usize;
-                if let Some(at) = self.caches[host].keys().nth(pick).copied() {
-                    self.evict(host, at);
-                }
-            }
-            1 | 2 => {
-                let ahead = at + LINE * self.random.below(6) as usize;
-                if ahead + LINE <= self.memory.len() {
-                    self.cached(host, ahead);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Calls `access` for each piece of a range that lies in one line.
-    fn each(
-        &mut self,
-        host: usize,
-        offset: u64,
-        len: usize,
-        mut access: impl FnMut(&mut [u8], &mut bool, std::ops::Range<usize>),
-    ) {
-        let (mut at, end) = (offset as usize, offset as usize + len);
-        if end > self.memory.len() {
-            return;
-        }
-        while at < end {
-            let (line, start) = (at / LINE * LINE, at % LINE);
-            let count = (LINE - start).min(end - at);
-            let done = at - offset as usize;
-            if self.coherent {
-                let bytes = &mut self.memory[at..at + count];
-                access(bytes, &mut false, done..done + count);
-            } else {
-                self.stir(host, line);
-                let line = self.cached(host, line);
-                let bytes = &mut line.bytes[start..start + count];
-                access(bytes, &mut line.dirty, done..done + count);
-            }
-            at += count;
-        }
-    }
-
-    fn read(&mut self, host: usize, offset: u64, buf: &mut [u8]) {
-        self.each(host, offset, buf.len(), |bytes, _, range| {
-            buf[range].copy_from_slice(bytes);
-        });
-    }
-
-    fn write(&mut self, host: usize, offset: u64, data: &[u8]) {
-        self.each(host, offset, data.len(), |bytes, dirty, range| {
-            bytes.copy_from_slice(&data[range]);
-            *dirty = true;
-        });
-    }
-
-    fn lines(&mut self, offset: u64, len: u64, mut each: impl FnMut(&mut Self, usize)) {
-        if self.coherent {
-            return;
-        }
-        let first = offset as usize / LINE * LINE;
-        for line in (first..(offset + len) as usize).step_by(LINE) {
-            each(self, line);
-        }
-    }
 }
 
 /// What a host does.
@@ -205,9 +92,7 @@ impl World {
     /// A pool of zeroes with `hosts` hosts.
     pub fn new(size: usize, hosts: usize, coherent: bool, seed: u64) -> Arc<Self> {
         let state = State {
-            memory: vec![0; size],
-            caches: (0..hosts).map(|_| BTreeMap::new()).collect(),
-            coherent,
+            memory: Memory::new(size, if coherent { 0 } else { hosts }, seed),
             random: Random(seed),
             now: 0,
             threads: Vec::new(),
@@ -256,13 +141,13 @@ impl World {
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.lock();
         let at = offset as usize;
-        state.memory[at..at + bytes.len()].copy_from_slice(bytes);
+        state.memory.bytes()[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Looks at bytes of the pool.
     pub fn peek<const N: usize>(&self, offset: u64) -> [u8; N] {
         let at = offset as usize;
-        self.lock().memory[at..at + N].try_into().unwrap()
+        self.lock().memory.bytes()[at..at + N].try_into().unwrap()
     }
 
     /// Lets time pass.
@@ -353,23 +238,25 @@ impl Host {
 
 impl Window for Host {
     fn len(&self) -> u64 {
-        self.world.lock().memory.len() as u64
+        self.world.lock().memory.size() as u64
     }
 
     fn is_coherent(&self) -> bool {
-        self.world.lock().coherent
+        self.world.lock().memory.is_coherent()
     }
 
     fn load(&self, offset: u64) -> u64 {
         let mut bytes = [0; 8];
         assert_eq!(offset % 8, 0);
-        self.turn().read(self.number, offset, &mut bytes);
+        self.turn().memory.read(self.number, offset, &mut bytes);
         u64::from_le_bytes(bytes)
     }
 
     fn store(&self, offset: u64, value: u64) {
         assert_eq!(offset % 8, 0);
-        self.turn().write(self.number, offset, &value.to_le_bytes());
+        self.turn()
+            .memory
+            .write(self.number, offset, &value.to_le_bytes());
     }
 
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
@@ -383,32 +270,28 @@ impl Window for Host {
         }
         let mut state = self.turn();
         let mut bytes = [0; 8];
-        state.read(self.number, offset, &mut bytes);
+        state.memory.read(self.number, offset, &mut bytes);
         let same = u64::from_le_bytes(bytes) == current;
         if same {
-            state.write(self.number, offset, &new.to_le_bytes());
+            state.memory.write(self.number, offset, &new.to_le_bytes());
         }
         same
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) {
-        self.turn().read(self.number, offset, buf);
+        self.turn().memory.read(self.number, offset, buf);
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
-        self.turn().write(self.number, offset, bytes);
+        self.turn().memory.write(self.number, offset, bytes);
     }
 
     fn publish(&self, offset: u64, len: u64) {
-        let number = self.number;
-        self.turn()
-            .lines(offset, len, |state, line| state.write_back(number, line));
+        self.turn().memory.publish(self.number, offset, len);
     }
 
     fn refresh(&self, offset: u64, len: u64) {
-        let number = self.number;
-        self.turn()
-            .lines(offset, len, |state, line| state.evict(number, line));
+        self.turn().memory.refresh(self.number, offset, len);
     }
 
     fn fence(&self) {}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Leave to write to each other's device memory directly, as it stands in the two nodes' directories.
+
+use crate::{format::zero, geometry::Geometry, Window};
+use core::ops::Range;
+use nupa_proto::pool::{message::ResponseBody, GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE};
+
+/// Bytes of a word.
+const WORD: u64 = size_of::<u64>() as u64;
+/// Bytes of the grants for one node.
+const ROW: u64 = WORD * GRANT_SLOTS as u64;
+const _: () = assert!(ROW % LINE == 0);
+
+/// A grant, as a response tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Number of its word.
+    pub slot: u16,
+    /// What the word says while it holds; not 0.
+    pub serial: u64,
+    /// Offset in the pool of what is granted.
+    pub offset: u64,
+    /// Address of its first byte in the region.
+    pub addr: u64,
+    /// Bytes of it.
+    pub len: u64,
+    /// Key of the region.
+    pub key: u32,
+}
+
+impl Grant {
+    /// The grant in a response, if there is one. What it says is the peer's.
+    pub fn read(body: &ResponseBody) -> Option<Self> {
+        let serial = body.grant_serial.get();
+        (serial != 0).then_some(Self {
+            slot: body.grant_slot.get(),
+            serial,
+            offset: body.grant_offset.get(),
+            addr: body.grant_addr.get(),
+            len: body.grant_len.get(),
+            key: body.grant_key.get(),
+        })
+    }
+
+    /// Puts it into a response.
+    pub fn write(&self, body: &mut ResponseBody) {
+        body.grant_slot.set(self.slot);
+        body.grant_serial.set(self.serial);
+        body.grant_offset.set(self.offset);
+        body.grant_addr.set(self.addr);
+        body.grant_len.set(self.len);
+        body.grant_key.set(self.key);
+    }
+
+    /// Where in the pool `len` bytes at `addr` of the region are, if they lie inside.
+    pub fn locate(&self, addr: u64, len: u32) -> Option<u64> {
+        let at = addr.checked_sub(self.addr)?;
+        let fits = u64::from(len) <= self.len.checked_sub(at)?;
+        self.offset.checked_add(at).filter(|_| fits)
+    }
+}
+
+/// Where this node and another say what they grant each other, and what they write.
+#[derive(Clone, Debug)]
+pub struct Grants {
+    /// This node's words for the other.
+    given: u64,
+    /// The other's for this node.
+    taken: u64,
+    /// This node's busy word.
+    busy: u64,
+    /// The other's.
+    peer_busy: u64,
+    /// What the other offers.
+    peer_memory: Range<u64>,
+    /// What this node offers.
+    memory: Range<u64>,
+}
+
+impl Grants {
+    /// None if a node has no directory, or the pool is not coherent.
+    pub(crate) fn new(
+        window: &impl Window,
+        geometry: &Geometry,
+        own: u16,
+        peer: u16,
+    ) -> Option<Self> {
+        if !window.is_coherent() {
+            return None;
+        }
+        let (here, there) = (geometry.directory(own)?, geometry.directory(peer)?);
+        Some(Self {
+            given: row(&here, peer),
+            taken: row(&there, own),
+            busy: busy(&here, peer),
+            peer_busy: busy(&there, own),
+            peer_memory: geometry.device_memory(peer),
+            memory: geometry.device_memory(own),
+        })
+    }
+
+    /// What this node offers as device memory.
+    pub fn memory(&self) -> Range<u64> {
+        self.memory.clone()
+    }
+
+    /// Says which grant a word stands for; 0: none.
+    pub fn give(&self, window: &impl Window, slot: u16, serial: u64) {
+        if slot < GRANT_SLOTS {
+            window.store(self.given.wrapping_add(word(slot)), serial);
+        }
+    }
+
+    /// Serial of the grant that the other node writes with; 0: it does not.
+    pub fn in_use(&self, window: &impl Window) -> u64 {
+        window.load(self.peer_busy)
+    }
+
+    /// Whether a peer may have said this.
+    pub fn is_sound(&self, grant: &Grant) -> bool {
+        let memory = &self.peer_memory;
+        let end = grant.offset.checked_add(grant.len);
+        grant.slot < GRANT_SLOTS
+            && grant.len != 0
+            && grant.addr.checked_add(grant.len).is_some()
+            && memory.start <= grant.offset
+            && end.is_some_and(|end| end <= memory.end)
+    }
+
+    /// Says that this node writes with a sound grant from now on; false if that does not hold any more. Then [`Grants::end`] need not
+    /// be called.
+    pub fn begin(&self, window: &impl Window, grant: &Grant) -> bool {
+        window.store(self.busy, grant.serial);
+        // The owner takes the serial away before it looks at the busy word, so one of the two sees the other.
+        window.fence();
+        let holds = window.load(self.taken.wrapping_add(word(grant.slot))) == grant.serial;
+        if !holds {
+            window.store(self.busy, 0);
+        }
+        holds
+    }
+
+    /// Says that this node has written all that it wanted to with a grant.
+    pub fn end(&self, window: &impl Window) {
+        // What was written may have gone past the caches.
+        window.fence();
+        window.store(self.busy, 0);
+    }
+}
+
+/// Offset of a grant's word in its row.
+fn word(slot: u16) -> u64 {
+    WORD.wrapping_mul(u64::from(slot))
+}
+
+/// Offset in the pool of a node's words for another.
+fn row(directory: &Range<u64>, other: u16) -> u64 {
+    let before = ROW.wrapping_mul(u64::from(other));
+    directory
+        .start
+        .wrapping_add(GRANT_TABLE)
+        .wrapping_add(before)
+}
+
+/// Offset in the pool of a node's busy word for another.
+fn busy(directory: &Range<u64>, other: u16) -> u64 {
+    let before = LINE.wrapping_mul(u64::from(other));
+    directory
+        .start
+        .wrapping_add(GRANT_BUSY)
+        .wrapping_add(before)
+}
+
+/// Takes back all that a node has granted another, and says that it does not write there.
+pub(crate) fn clear(window: &impl Window, geometry: &Geometry, own: u16, peer: u16) {
+    if let Some(directory) = geometry.directory(own) {
+        let (row, busy) = (row(&directory, peer), busy(&directory, peer));
+        zero(window, row..row.wrapping_add(ROW));
+        zero(window, busy..busy.wrapping_add(LINE));
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    reason = "tests fail by panicking"
+)]
+mod tests {
+    use super::*;
+    use nupa_proto::pool::{DIRECTORY_SIZE, MAX_NODES};
+
+    /// A directory's parts, as they lie in the pool.
+    fn parts(own: u16, peer: u16) -> [(u64, u64); 2] {
+        let geometry = Geometry::choose(1 << 36, MAX_NODES).unwrap();
+        let directory = geometry.directory(own).unwrap();
+        [
+            (busy(&directory, peer) - directory.start, LINE),
+            (row(&directory, peer) - directory.start, ROW),
+        ]
+    }
+
+    #[test]
+    fn a_directory_has_room_for_every_node() {
+        let last = parts(3, MAX_NODES - 1);
+        assert_eq!(last[0].0 + last[0].1, GRANT_TABLE);
+        // The second half is not for grants.
+        assert!(last[1].0 + last[1].1 <= DIRECTORY_SIZE / 2);
+        for ((first, len), (second, _)) in parts(0, 0).into_iter().zip(parts(0, 1)) {
+            assert_eq!(first + len, second);
+        }
+    }
+
+    #[test]
+    fn ranges_outside_of_a_grant_are_not_found() {
+        let grant = Grant {
+            slot: 0,
+            serial: 1,
+            offset: 0x9000,
+            addr: 0x100,
+            len: 0x200,
+            key: 5,
+        };
+        assert_eq!(grant.locate(0x100, 0x200), Some(0x9000));
+        assert_eq!(grant.locate(0x2ff, 1), Some(0x91ff));
+        for (addr, len) in [(0x100, 0x201), (0xff, 1), (0x300, 1), (u64::MAX, 2)] {
+            assert_eq!(grant.locate(addr, len), None);
+        }
+        let mut body: ResponseBody = zerocopy::FromZeros::new_zeroed();
+        assert_eq!(Grant::read(&body), None);
+        grant.write(&mut body);
+        assert_eq!(Grant::read(&body), Some(grant));
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Device memory that programs of several nodes use.
+//!
+//! Whose memory it is and who uses it decide by the same pattern, with a full fence on both sides: who wants to use it writes
+//! its hold, then looks whether the export still stands; who gives it up clears the export, then looks for holds before
+//! anybody gets the memory anew. One of the two sees the other.
+
+use crate::{Membership, Pool, Window};
+use core::{mem::offset_of, ops::Range};
+use nupa_proto::pool::{
+    sharing::{DmHandle, Export, Hold, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
+    Claim, ClaimState, LINE, PAGE,
+};
+
+/// Why memory is not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unshared {
+    /// What is asked for cannot be: a range that is not the node's own, a handle of another fabric.
+    Invalid,
+    /// Nothing is exported under this handle: it never was, or the memory was freed since.
+    Unknown,
+    /// The node that the memory belongs to has left, died, or was reset since.
+    Stale,
+    /// The node's table is full, or its share of the pool has no room for one.
+    Full,
+    /// The node itself is no longer one of the fabric.
+    Void,
+}
+
+/// Lines of a table that are in use.
+#[derive(Debug, Default)]
+struct Lines([u64; 4]);
+
+const _: () = assert!(EXPORTS as u32 == 4 * u64::BITS && HOLDS == EXPORTS);
+
+impl Lines {
+    /// Takes a line that is free.
+    fn take(&mut self) -> Option<u16> {
+        let mut start = 0u16;
+        for word in &mut self.0 {
+            let free = word.trailing_ones();
+            if free < u64::BITS {
+                *word |= 1u64.wrapping_shl(free);
+                return Some(start.wrapping_add(free as u16));
+            }
+            start = start.wrapping_add(u64::BITS as u16);
+        }
+        None
+    }
+
+    /// Gives a line back. False if it was free.
+    fn give(&mut self, line: u16) -> bool {
+        let Some(word) = self
+            .0
+            .get_mut(usize::from(line >> u64::BITS.trailing_zeros()))
+        else {
+            return false;
+        };
+        let bit = 1u64.wrapping_shl(u32::from(line));
+        let taken = *word & bit != 0;
+        *word &= !bit;
+        taken
+    }
+}
+
+/// Memory of another program, perhaps of another node, that this node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// Number of the hold; it goes back with [`Sharing::release`].
+    pub line: u16,
+    /// Where the memory begins, from the pool's start.
+    pub offset: u64,
+    /// Its bytes, as they were exported. The hold is on whole pages.
+    pub len: u64,
+}
+
+/// A node's tables. One for each [`Membership`]; which lines are in use is known here, whatever others write there.
+#[derive(Debug, Default)]
+pub struct Sharing {
+    exports: Lines,
+    holds: Lines,
+}
+
+/// A field of a line.
+macro_rules! field {
+    ($line:expr, $layout:ident.$name:ident) => {
+        $line.wrapping_add(offset_of!($layout, $name) as u64)
+    };
+}
+
+impl Sharing {
+    /// Nothing is shared.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets others use `len` bytes of the node's device memory at `offset` in the pool, which is at the start of a page.
+    /// `secret` is random. Until [`Sharing::withdraw`] with the handle's index.
+    pub fn export(
+        &mut self,
+        window: &impl Window,
+        member: &Membership,
+        (offset, len): (u64, u64),
+        secret: u64,
+    ) -> Result<DmHandle, Unshared> {
+        let (pool, node) = (member.pool(), member.node());
+        if !member.is_valid(window) {
+            return Err(Unshared::Void);
+        }
+        pages(pool, node, offset, len).ok_or(Unshared::Invalid)?;
+        let table = table(pool, node, EXPORT_TABLE).ok_or(Unshared::Full)?;
+        let index = self.exports.take().ok_or(Unshared::Full)?;
+        let handle = DmHandle {
+            // 0 stands for nothing.
+            secret: secret.max(1).into(),
+            fabric_id: pool.fabric_id().into(),
+            len: len.into(),
+            epoch: member.epoch().into(),
+            node: node.into(),
+            index: index.into(),
+        };
+        let line = line(table, index);
+        window.store(field!(line, Export.offset), offset);
+        window.store(field!(line, Export.len), len);
+        window.store(field!(line, Export.epoch), u64::from(member.epoch()));
+        window.store(field!(line, Export.secret), handle.secret.get());
+        window.publish(line, LINE);
+        Ok(handle)
+    }
+
+    /// Takes an export back. Memory of it that nobody holds then is nobody's from now on; see [`Pool::held`].
+    pub fn withdraw(&mut self, window: &impl Window, member: &Membership, index: u16) {
+        if !self.exports.give(index) || !member.is_valid(window) {
+            return;
+        }
+        if let Some(table) = table(member.pool(), member.node(), EXPORT_TABLE) {
+            let line = line(table, index);
+            window.store(field!(line, Export.secret), 0);
+            window.publish(line, LINE);
+            window.fence();
+        }
+    }
+
+    /// Takes a hold on what is exported. It is nobody else's until [`Sharing::release`], whatever becomes of its owner.
+    pub fn import(
+        &mut self,
+        window: &impl Window,
+        member: &Membership,
+        handle: &DmHandle,
+    ) -> Result<Import, Unshared> {
+        let (pool, node) = (member.pool(), handle.node.get());
+        if !member.is_valid(window) {
+            return Err(Unshared::Void);
+        }
+        if handle.fabric_id.get() != pool.fabric_id() || node >= pool.geometry().max_nodes() {
+            return Err(Unshared::Invalid);
+        }
+        let current = || {
+            let own = node == member.node();
+            let peer = || member.peer(window, node).map(|peer| peer.epoch);
+            own.then(|| member.epoch()).or_else(peer) == Some(handle.epoch.get())
+        };
+        if !current() {
+            return Err(Unshared::Stale);
+        }
+        let exports = table(pool, node, EXPORT_TABLE).ok_or(Unshared::Unknown)?;
+        let (offset, len) = exported(window, exports, handle).ok_or(Unshared::Unknown)?;
+        // What another node has written there may be anything; nothing but its own memory is its to give.
+        let held = pages(pool, node, offset, len).ok_or(Unshared::Invalid)?;
+        let table = table(pool, member.node(), HOLD_TABLE).ok_or(Unshared::Full)?;
+        let index = self.holds.take().ok_or(Unshared::Full)?;
+        let line = line(table, index);
+        window.store(field!(line, Hold.offset), held.start);
+        let held_len = held.end.saturating_sub(held.start);
+        window.store(field!(line, Hold.len), held_len);
+        window.publish(line, LINE);
+        window.fence();
+        // It stood from before the hold until after it: a secret is there once, and not again after it was cleared.
+        if exported(window, exports, handle) == Some((offset, len)) {
+            return Ok(Import {
+                line: index,
+                offset,
+                len,
+            });
+        }
+        self.release(window, member, index);
+        Err(match current() {
+            true => Unshared::Unknown,
+            false => Unshared::Stale,
+        })
+    }
+
+    /// Gives a hold back: no program of this node uses the memory any more.
+    pub fn release(&mut self, window: &impl Window, member: &Membership, index: u16) {
+        if !self.holds.give(index) || !member.is_valid(window) {
+            return;
+        }
+        if let Some(table) = table(member.pool(), member.node(), HOLD_TABLE) {
+            let line = line(table, index);
+            // What was loaded and stored through the hold comes before.
+            window.fence();
+            window.store(field!(line, Hold.len), 0);
+            window.publish(line, LINE);
+        }
+    }
+}
+
+impl Pool {
+    /// Tells what of a node's device memory is in use by way of holds: each range, from the pool's start, within what the
+    /// node offers. Any of it may be told more than once, and that of a peer that writes nonsense is memory out of use.
+    /// Begins with a full fence: what was withdrawn before and is not told here is nobody's.
+    pub fn held(&self, window: &impl Window, node: u16, mut found: impl FnMut(Range<u64>)) {
+        window.fence();
+        let memory = self.device_memory(node);
+        for holder in 0..self.geometry().max_nodes() {
+            let Some(table) = table(self, holder, HOLD_TABLE) else {
+                continue;
+            };
+            let claim = Claim::from_wire(self.read_claim(window, holder));
+            // That of a node that died is one until somebody else has its slot: it may have been asleep only.
+            if !claim.is_ok_and(|claim| claim.state != ClaimState::Free) {
+                continue;
+            }
+            window.refresh(table, LINE.saturating_mul(u64::from(HOLDS)));
+            for index in 0..HOLDS {
+                let line = line(table, index);
+                let len = window.load(field!(line, Hold.len));
+                if len == 0 {
+                    continue;
+                }
+                let start = window.load(field!(line, Hold.offset));
+                let end = start.saturating_add(len).min(memory.end);
+                let start = start.max(memory.start);
+                if start < end {
+                    found(start..end);
+                }
+            }
+        }
+    }
+}
+
+/// Where a table of a node begins, if the node has a directory.
+fn table(pool: &Pool, node: u16, table: u64) -> Option<u64> {
+    let directory = pool.geometry().directory(node)?;
+    Some(directory.start.wrapping_add(table))
+}
+
+/// Where a line of a table is.
+fn line(table: u64, index: u16) -> u64 {
+    table.wrapping_add(u64::from(index).wrapping_mul(LINE))
+}
+
+/// Whole pages that a range of a node's device memory has part in, if it is one.
+fn pages(pool: &Pool, node: u16, offset: u64, len: u64) -> Option<Range<u64>> {
+    let memory = pool.device_memory(node);
+    let end = offset.checked_add(len)?.checked_next_multiple_of(PAGE)?;
+    let sound = len != 0 && offset % PAGE == 0 && offset >= memory.start && end <= memory.end;
+    sound.then_some(offset..end)
+}
+
+/// What stands in a node's table for a handle: where the memory begins, and its bytes.
+fn exported(window: &impl Window, table: u64, handle: &DmHandle) -> Option<(u64, u64)> {
+    let index = handle.index.get();
+    if index >= EXPORTS || handle.secret.get() == 0 {
+        return None;
+    }
+    let line = line(table, index);
+    window.refresh(line, LINE);
+    let secret = window.load(field!(line, Export.secret));
+    let epoch = window.load(field!(line, Export.epoch));
+    let same = secret == handle.secret.get() && epoch == u64::from(handle.epoch.get());
+    let offset = window.load(field!(line, Export.offset));
+    let len = window.load(field!(line, Export.len));
+    (same && len == handle.len.get()).then_some((offset, len))
+}
