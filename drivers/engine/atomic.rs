@@ -5,10 +5,11 @@
 
 use crate::{
     check::{Check, Refusal},
-    descriptor::Descriptor,
+    descriptor::check_flush,
     engine::Engine,
     fabric::Fabric,
     hal::{Atomic, Memory, Platform},
+    initiator::malformed,
     node::Node,
     request::{Outcome, Request},
     span::scatter,
@@ -20,11 +21,42 @@ use nupa_proto::{
         ACCESS_FLUSH_GLOBAL, ACCESS_FLUSH_PERSISTENT, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_WRITE,
     },
     status::WcStatus,
-    wqe::{FlushSegment, Opcode, FLUSH_GLOBAL, FLUSH_PERSISTENT, FLUSH_REGION},
+    wqe::{AtomicSegment, FlushSegment, Opcode, FLUSH_GLOBAL, FLUSH_PERSISTENT, FLUSH_REGION},
 };
+use zerocopy::FromBytes;
 
 /// Bytes that an atomic operation is about.
 pub(crate) const ATOMIC_SIZE: u32 = 8;
+
+/// What an atomic operation, an atomic write or a flush does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operand {
+    Word(Atomic),
+    Flush(FlushSegment),
+}
+
+impl Operand {
+    /// Checks the segment that says so.
+    pub(crate) fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, Refusal> {
+        let short = malformed(Check::Blocks);
+        if opcode == Opcode::Flush {
+            let (segment, _) = FlushSegment::read_from_prefix(bytes).map_err(|_| short)?;
+            check_flush(&segment)?;
+            return Ok(Self::Flush(segment));
+        }
+        let (segment, _) = AtomicSegment::ref_from_prefix(bytes).map_err(|_| short)?;
+        let (operand, compare) = (segment.operand.get(), segment.compare.get());
+        Ok(Self::Word(match opcode {
+            Opcode::CompareSwap => Atomic::CompareSwap {
+                compare,
+                swap: operand,
+            },
+            Opcode::FetchAdd => Atomic::FetchAdd(operand),
+            Opcode::AtomicWrite => Atomic::Store(operand),
+            _ => return Err(malformed(Check::Opcode)),
+        }))
+    }
+}
 
 impl Engine {
     /// Carries out the request at hand: an atomic operation, an atomic write or a flush.
@@ -32,38 +64,47 @@ impl Engine {
     pub(crate) fn execute_atomic<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         let target = self.request.target.node;
         let Some((node, platform)) = fabric.node_mut(target) else {
-            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+            return self.send_request(fabric, target);
         };
-        match node.serve_atomic(platform, &self.request, &self.descriptor) {
-            Ok(Some(old)) => self.hand_back(fabric, old),
+        let request = &self.request;
+        let operand = Operand::read(request.opcode, self.descriptor.operand(request.opcode));
+        let operand = match operand {
+            Ok(operand) => operand,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        match node.serve_atomic(platform, request, &operand) {
+            Ok(Some(old)) => match self.put_word(fabric, old) {
+                Ok(()) => Outcome::Done,
+                Err(refusal) => Outcome::Refused(refusal),
+            },
             Ok(None) => Outcome::Done,
             Err(declined) => declined.outcome(target),
         }
     }
 
     /// Puts what an atomic operation found into the initiator's memory.
-    fn hand_back<F: Fabric>(&self, fabric: &F, old: u64) -> Outcome {
+    pub(crate) fn put_word<F: Fabric>(&self, fabric: &F, old: u64) -> Result<(), Refusal> {
         let here = self.sender(fabric);
         match here.map(|here| scatter(&old.to_le_bytes(), &here)) {
-            Some(Ok(())) => Outcome::Done,
-            _ => Outcome::Refused(Refusal::new(WcStatus::LocalProtection, Check::LocalMemory)),
+            Some(Ok(())) => Ok(()),
+            _ => Err(Refusal::new(WcStatus::LocalProtection, Check::LocalMemory)),
         }
     }
 }
 
 impl<S: Storage> Node<S> {
     /// Carries an operation out here. Returns what an atomic one found.
-    fn serve_atomic(
+    pub(crate) fn serve_atomic(
         &mut self,
         platform: &impl Platform,
         request: &Request,
-        descriptor: &Descriptor,
+        operand: &Operand,
     ) -> Result<Option<u64>, Declined> {
         self.check_peer(platform, request)?;
         let qpn = request.target.qpn;
-        let served = match request.opcode {
-            Opcode::Flush => self.flush_memory(request, descriptor).map(|()| None),
-            _ => self.change_word(platform, request, descriptor),
+        let served = match operand {
+            Operand::Flush(segment) => self.flush_memory(request, segment).map(|()| None),
+            Operand::Word(operation) => self.change_word(platform, request, *operation),
         };
         match served {
             Ok(found) => {
@@ -93,7 +134,7 @@ impl<S: Storage> Node<S> {
         &self,
         platform: &impl Platform,
         request: &Request,
-        descriptor: &Descriptor,
+        operation: Atomic,
     ) -> Result<Option<u64>, Refusal> {
         let qpn = request.target.qpn;
         self.check_rd_atomic(qpn)?;
@@ -114,15 +155,13 @@ impl<S: Storage> Node<S> {
         if !is_aligned(addr) {
             return Err(misaligned);
         }
-        let operation = descriptor.atomic(request.opcode)?;
         let done = platform.memory().atomic(addr, operation);
         let old = done.map_err(|_| unreachable)?;
         Ok((!matches!(operation, Atomic::Store(_))).then_some(old))
     }
 
     /// Checks a flush. Memory is coherent and as persistent as it ever gets, so a fence is all there is to do.
-    fn flush_memory(&self, request: &Request, descriptor: &Descriptor) -> Result<(), Refusal> {
-        let segment = descriptor.flush()?;
+    fn flush_memory(&self, request: &Request, segment: &FlushSegment) -> Result<(), Refusal> {
         let qpn = request.target.qpn;
         self.check_rd_atomic(qpn)?;
         let missing = Refusal::new(WcStatus::RetryExceeded, Check::Peer);

@@ -65,6 +65,46 @@ pub enum Check {
     Flushed = 64,
 }
 
+impl Check {
+    const ALL: &[Self] = &[
+        Self::Blocks,
+        Self::Opcode,
+        Self::Flags,
+        Self::DataCount,
+        Self::Reserved,
+        Self::DescriptorMemory,
+        Self::Doorbell,
+        Self::ReadLimit,
+        Self::Gid,
+        Self::LocalKey,
+        Self::LocalRange,
+        Self::LocalRight,
+        Self::Length,
+        Self::LocalMemory,
+        Self::PageList,
+        Self::KeyState,
+        Self::RemoteKey,
+        Self::RemoteRange,
+        Self::RemoteRight,
+        Self::RemoteMemory,
+        Self::Alignment,
+        Self::Node,
+        Self::Peer,
+        Self::PeerState,
+        Self::NoBuffer,
+        Self::BufferLength,
+        Self::BufferDescriptor,
+        Self::Flushed,
+    ];
+
+    /// The check that a peer names; [`Check::Peer`] if it names none.
+    pub(crate) fn from_wire(value: u8) -> Self {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|check| *check as u8 == value)
+            .unwrap_or(Self::Peer)
+    }
+}
+
 /// A request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {

@@ -17,25 +17,26 @@ use nupa_proto::{
     admin::{QpType, QP_FLAG_SIGNAL_ALL},
     frame::{MAX_FRAME, MIN_FRAME},
     status::WcStatus,
-    wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE, WQE_SIGNALED, WQE_SOLICITED},
+    wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED},
 };
 
 /// Bit of a queue key that descriptors cannot give.
 const CONTROLLED_QKEY: u32 = 1 << 31;
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
-    /// Turns the descriptor at the head into a request.
+    /// Turns the descriptor at block `at` into a request.
     #[inline(always)]
     pub(crate) fn compose<S: Storage<Pages = P>>(
         &self,
         platform: &impl Platform,
         regions: &Regions<S>,
+        at: u32,
         pushed: Option<u32>,
         descriptor: &mut Descriptor,
         request: &mut Request,
     ) -> Result<(), Refusal> {
         request.local.clear();
-        let header = match self.read_descriptor(platform, descriptor, pushed) {
+        let header = match self.read_descriptor(platform, at, descriptor, pushed) {
             Ok(header) => header,
             Err(refusal) => {
                 // Where the next descriptor begins is unknown, so this one stands for all that are posted.
@@ -47,9 +48,10 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         request.opcode = header.opcode;
         request.wr_id = header.wr_id;
         request.imm = header.imm_or_key;
-        request.behind = self.send.index.wrapping_add(u32::from(header.blocks));
+        request.behind = at.wrapping_add(u32::from(header.blocks));
         request.signaled = header.has(WQE_SIGNALED) || self.flags & QP_FLAG_SIGNAL_ALL != 0;
         request.solicited = header.has(WQE_SOLICITED);
+        request.fenced = header.has(WQE_FENCE);
         request.inline = header.is_inline();
         request.data_offset = header.data_offset;
         request.datagram = self.kind == QpType::Ud;

@@ -55,4 +55,5 @@ counters! {
     tx_retry_exceeded,
     flushed,
     cq_overflows,
+    tx_direct_writes,
 }

@@ -131,9 +131,8 @@ impl<S: Storage> Node<S> {
         Ok(key)
     }
 
-    /// Replaces pages, domain or rights of a region that no window is bound to. With other pages its key gets another
-    /// variant, so that nobody uses the old one by mistake. Returns its key.
-    pub fn modify_mr(
+    /// As [`Engine::modify_mr`](crate::Engine::modify_mr), as far as it concerns this node only.
+    pub(crate) fn change_mr(
         &mut self,
         platform: &impl Platform,
         body: &ModifyMr,
@@ -177,8 +176,8 @@ impl<S: Storage> Node<S> {
         Ok(key)
     }
 
-    /// Deregisters memory, or frees a key, whatever variant of it is bound. A region that windows are bound to stays.
-    pub fn destroy_mr(&mut self, key: u32) -> Result<(), AdminStatus> {
+    /// As [`Engine::destroy_mr`](crate::Engine::destroy_mr), as far as it concerns this node only.
+    pub(crate) fn remove_mr(&mut self, key: u32) -> Result<(), AdminStatus> {
         let region = self.regions.get(key_index(key)).filter(|region| {
             region.key == key || (region.kind != Kind::Memory && same_key_slot(region.key, key))
         });

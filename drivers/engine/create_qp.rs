@@ -2,6 +2,7 @@
 //! Creation and destruction of queue pairs.
 
 use crate::{
+    flight::Flight,
     hal::Platform,
     held::Held,
     list::Links,
@@ -86,6 +87,8 @@ impl<S: Storage> Node<S> {
             index: 0,
             posted: 0,
             wait: Wait::No,
+            flight: Flight::default(),
+            direct: 0,
             rnr_deadline: None,
             peer_deadline: None,
         })
@@ -119,6 +122,9 @@ impl<S: Storage> Node<S> {
             srqn,
             cqn,
             stalled: false,
+            kept: None,
+            expected: None,
+            refused: None,
         })
     }
 
@@ -194,6 +200,7 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::Busy);
         }
         self.unpark(qpn);
+        self.release_entry(qpn);
         self.unbind_windows(qpn);
         let Some(pair) = self.pairs.remove(qpn) else {
             return Ok(());

@@ -31,6 +31,7 @@ impl<S: Storage> Node<S> {
             holder: KeyHolder::new(pd, flags),
             users: 0,
             limit: 0,
+            kept: 0,
             dead: false,
             held: Held::default(),
         };

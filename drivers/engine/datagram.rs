@@ -34,12 +34,15 @@ impl Engine {
         };
         let up = |id| fabric.node(id).is_some_and(|(node, _)| node.is_up());
         let (source, target) = (self.request.source.node, self.request.target.node);
-        if !up(source) || !up(target) {
+        if !up(source) {
             return Outcome::Done;
         }
         let Some((node, platform)) = fabric.node_mut(target) else {
-            return Outcome::Done;
+            return self.send_datagram(fabric, target, &grh);
         };
+        if !node.is_up() {
+            return Outcome::Done;
+        }
         match node.accept_datagram(platform, &self.request, &mut self.landing) {
             Some(landing) => self.land_datagram(fabric, &grh, &landing),
             None => Outcome::Done,
@@ -56,7 +59,7 @@ impl Engine {
     }
 
     /// Moves an accepted datagram and reports it.
-    fn land_datagram<F: Fabric>(
+    pub(crate) fn land_datagram<F: Fabric>(
         &mut self,
         fabric: &mut F,
         grh: &Grh,
@@ -88,13 +91,13 @@ impl Engine {
         let there = self.receiver(fabric, target).ok_or(Fault::Target)?;
         scatter(&grh.bytes, &there)?;
         self.landing.skip(GRH_SIZE);
-        self.move_data(fabric, target)
+        self.move_data(fabric, target, self.request.len)
     }
 }
 
 impl<S: Storage> Node<S> {
     /// Prepares a receive entry for a datagram, if it is to be had.
-    fn accept_datagram(
+    pub(crate) fn accept_datagram(
         &mut self,
         platform: &impl Platform,
         request: &Request,

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Send descriptors: from bytes to checked values.
 
-use crate::{
-    check::{Check, Refusal},
-    hal::Atomic,
-};
+use crate::check::{Check, Refusal};
 use nupa_proto::{
     admin::QpType,
     frame::FrameMeta,
@@ -82,6 +79,19 @@ const fn data_offset(kind: QpType, opcode: Opcode) -> usize {
 
 const fn malformed(check: Check) -> Refusal {
     Refusal::new(WcStatus::LocalQpOperation, check)
+}
+
+/// Checks the operation segment of a flush.
+pub(crate) fn check_flush(segment: &FlushSegment) -> Result<(), Refusal> {
+    let kinds = FLUSH_GLOBAL | FLUSH_PERSISTENT;
+    let valid = segment.reserved == [0; 6]
+        && segment.kind & !kinds == 0
+        && segment.kind != 0
+        && matches!(segment.level, FLUSH_RANGE | FLUSH_REGION);
+    match valid {
+        true => Ok(()),
+        false => Err(malformed(Check::Reserved)),
+    }
 }
 
 impl Descriptor {
@@ -193,29 +203,17 @@ impl Descriptor {
     /// The operation segment of a flush.
     pub(crate) fn flush(&self) -> Result<&FlushSegment, Refusal> {
         let segment: &FlushSegment = self.at(OP_OFFSET)?;
-        let kinds = FLUSH_GLOBAL | FLUSH_PERSISTENT;
-        if segment.reserved != [0; 6]
-            || segment.kind & !kinds != 0
-            || segment.kind == 0
-            || !matches!(segment.level, FLUSH_RANGE | FLUSH_REGION)
-        {
-            return Err(malformed(Check::Reserved));
-        }
+        check_flush(segment)?;
         Ok(segment)
     }
 
-    /// What an atomic operation or atomic write does.
-    pub(crate) fn atomic(&self, opcode: Opcode) -> Result<Atomic, Refusal> {
-        let segment: &AtomicSegment = self.at(SECOND_OFFSET)?;
-        let (operand, compare) = (segment.operand.get(), segment.compare.get());
-        Ok(match opcode {
-            Opcode::CompareSwap => Atomic::CompareSwap {
-                compare,
-                swap: operand,
-            },
-            Opcode::FetchAdd => Atomic::FetchAdd(operand),
-            _ => Atomic::Store(operand),
-        })
+    /// From the segment on that says what an atomic operation, an atomic write or a flush does.
+    pub(crate) fn operand(&self, opcode: Opcode) -> &[u8] {
+        let start = match opcode {
+            Opcode::Flush => OP_OFFSET,
+            _ => SECOND_OFFSET,
+        };
+        self.bytes.get(start..).unwrap_or_default()
     }
 
     /// The offload state of a frame.

@@ -134,6 +134,7 @@ impl Engine {
                 Fetched::Request => self.execute(fabric),
                 Fetched::Refused(refusal) => Outcome::Refused(refusal),
                 Fetched::Idle => return,
+                Fetched::Later => Outcome::Later,
                 Fetched::Flush => {
                     node.flush(platform, qpn, &mut self.descriptor);
                     return self.wake(fabric, id, qpn);
@@ -175,10 +176,33 @@ impl Engine {
                 Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
             Outcome::NotReady { node, qpn } => {
-                if self.waits_for_peer(fabric, Wait::Peer { node, qpn }) {
+                let again = u64::MAX;
+                if self.waits_for_peer(fabric, Wait::Peer { node, qpn, again }) {
                     return false;
                 }
                 Err(Refusal::new(WcStatus::RetryExceeded, Check::PeerState))
+            }
+            Outcome::Full { node } => {
+                if self.waits_for_room(fabric, node) {
+                    return false;
+                }
+                match self.request.datagram {
+                    // It is lost on the way.
+                    true => Ok(()),
+                    false => Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer)),
+                }
+            }
+            Outcome::Sent => return self.sent_off(fabric),
+            Outcome::Later => {
+                self.comes_later(fabric);
+                return false;
+            }
+            Outcome::Turn => {
+                let source = self.request.source;
+                if let Some((node, _)) = fabric.node_mut(source.node) {
+                    node.schedule(source.qpn);
+                }
+                return false;
             }
         };
         let request = &self.request;
@@ -208,7 +232,7 @@ impl Engine {
     fn execute_message<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
         let target = self.request.target.node;
         let Some((node, platform)) = fabric.node_mut(target) else {
-            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+            return self.send_request(fabric, target);
         };
         match node.accept(platform, &self.request, &mut self.landing) {
             Ok(landing) => self.land(fabric, target, &landing),
@@ -276,7 +300,7 @@ impl Engine {
         patience: Patience,
     ) -> Outcome {
         let Some((node, platform)) = fabric.node_mut(target) else {
-            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+            return self.send_frame(fabric, target, patience);
         };
         let Self {
             request, landing, ..
@@ -293,7 +317,7 @@ impl Engine {
         &'a self,
         fabric: &'a F,
     ) -> Option<Side<'a, F::Storage, <F::Platform as Platform>::Memory>> {
-        let (node, platform) = fabric.node(self.request.source.node)?;
+        let (node, platform) = fabric.node(self.request.home)?;
         let (regions, spans) = (&node.regions, &self.request.local);
         let memory = platform.memory();
         Some(Side {
@@ -305,8 +329,13 @@ impl Engine {
 
     /// Moves the data of an accepted request and reports it at the target.
     #[inline(always)]
-    fn land<F: Fabric>(&mut self, fabric: &mut F, target: u16, landing: &Landing) -> Outcome {
-        let moved = self.move_data(fabric, target);
+    pub(crate) fn land<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        target: u16,
+        landing: &Landing,
+    ) -> Outcome {
+        let moved = self.move_data(fabric, target, self.request.len);
         let Some((node, platform)) = fabric.node_mut(target) else {
             return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
         };
@@ -341,7 +370,7 @@ impl Engine {
 
     /// Inline data of the request at hand.
     #[inline]
-    fn inline_data(&self) -> &[u8] {
+    pub(crate) fn inline_data(&self) -> &[u8] {
         let Request {
             data_offset, len, ..
         } = self.request;
@@ -350,10 +379,14 @@ impl Engine {
 
     /// The one copy.
     #[inline(always)]
-    pub(crate) fn move_data<F: Fabric>(&self, fabric: &F, target: u16) -> Result<(), Fault> {
+    pub(crate) fn move_data<F: Fabric>(
+        &self,
+        fabric: &F,
+        target: u16,
+        len: u32,
+    ) -> Result<(), Fault> {
         let here = self.sender(fabric).ok_or(Fault::Source)?;
         let there = self.receiver(fabric, target).ok_or(Fault::Target)?;
-        let len = self.request.len;
         match self.request.opcode {
             Opcode::Read => transfer(&there, &here, len),
             _ if self.request.inline => scatter(self.inline_data(), &there),

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which frames a node takes, and which queue pair gets them.
 
-use crate::hal::Memory;
+use crate::{
+    hal::Memory,
+    storage::{NoMemory, Storage, Table},
+};
 use nupa_proto::{
     admin::{SetRss, SetRxFilter, RX_ALL_MULTICAST, RX_BROADCAST, RX_PROMISC},
     status::AdminStatus,
@@ -12,24 +15,39 @@ pub(crate) const MAX_ADDRESSES: usize = 128;
 /// Entries of a spreading table at most.
 pub(crate) const RSS_ENTRIES: usize = 128;
 
-/// Receive filter of a node's raw port.
-#[derive(Debug)]
-pub(crate) struct RxFilter {
-    addresses: [[u8; 6]; MAX_ADDRESSES],
+/// Receive filter of a node's raw port. A new one takes nothing.
+pub(crate) struct RxFilter<S: Storage> {
+    addresses: S::Table<[u8; 6]>,
     count: usize,
     flags: u32,
 }
 
-impl RxFilter {
-    /// Takes nothing.
-    pub(crate) const fn new() -> Self {
+impl<S: Storage> Default for RxFilter<S> {
+    fn default() -> Self {
         Self {
-            addresses: [[0; 6]; MAX_ADDRESSES],
+            addresses: S::Table::default(),
             count: 0,
             flags: 0,
         }
     }
+}
 
+/// Takes values over into a table, which becomes as long as they are many. In case of an error it keeps its own.
+fn store<T: Copy, const N: usize>(
+    table: &mut impl Table<T>,
+    values: &[T; N],
+) -> Result<(), AdminStatus> {
+    if table.slots().len() < N {
+        let grown = table.grow(N);
+        grown.map_err(|NoMemory| AdminStatus::NoResources)?;
+    }
+    for (slot, value) in table.slots_mut().iter_mut().zip(values) {
+        *slot = Some(*value);
+    }
+    Ok(())
+}
+
+impl<S: Storage> RxFilter<S> {
     /// Takes a new filter over; in case of an error the old one stays.
     pub(crate) fn set(
         &mut self,
@@ -47,12 +65,9 @@ impl RxFilter {
             memory
                 .read(command.addresses.get(), bytes)
                 .map_err(|_| AdminStatus::BadAddress)?;
+            store(&mut self.addresses, &addresses)?;
         }
-        *self = Self {
-            addresses,
-            count,
-            flags,
-        };
+        (self.count, self.flags) = (count, flags);
         Ok(())
     }
 
@@ -64,31 +79,27 @@ impl RxFilter {
             [first, ..] if first & 1 != 0 => RX_ALL_MULTICAST,
             _ => RX_PROMISC,
         };
-        self.flags & by_flag != 0
-            || self
-                .addresses
-                .iter()
-                .take(self.count)
-                .any(|own| own == address)
+        let mut own = self.addresses.slots().iter().take(self.count).flatten();
+        self.flags & by_flag != 0 || own.any(|own| own == address)
     }
 }
 
-/// Table that spreads frames over raw queue pairs.
-#[derive(Debug)]
-pub(crate) struct Spread {
-    table: [u32; RSS_ENTRIES],
+/// Table that spreads frames over raw queue pairs. A new one receives nothing.
+pub(crate) struct Spread<S: Storage> {
+    table: S::Table<u32>,
     count: u32,
 }
 
-impl Spread {
-    /// Receives nothing.
-    pub(crate) const fn new() -> Self {
+impl<S: Storage> Default for Spread<S> {
+    fn default() -> Self {
         Self {
-            table: [0; RSS_ENTRIES],
+            table: S::Table::default(),
             count: 0,
         }
     }
+}
 
+impl<S: Storage> Spread<S> {
     /// Takes a new table over, each entry of which `valid` agrees to; in case of an error the old one stays.
     pub(crate) fn set(
         &mut self,
@@ -112,7 +123,8 @@ impl Spread {
         if !table.iter().take(count as usize).all(|qpn| valid(*qpn)) {
             return Err(AdminStatus::NoSuchObject);
         }
-        *self = Self { table, count };
+        store(&mut self.table, &table)?;
+        self.count = count;
         Ok(())
     }
 
@@ -120,14 +132,12 @@ impl Spread {
     #[inline]
     pub(crate) fn pick(&self, hash: u32) -> Option<u32> {
         let entry = hash.checked_rem(self.count)?;
-        self.table.get(entry as usize).copied()
+        *self.table.slots().get(entry as usize)?
     }
 
     /// Whether the queue pair is in the table.
     pub(crate) fn contains(&self, qpn: u32) -> bool {
-        self.table
-            .iter()
-            .take(self.count as usize)
-            .any(|entry| *entry == qpn)
+        let used = self.table.slots().iter().take(self.count as usize);
+        used.flatten().any(|entry| *entry == qpn)
     }
 }

@@ -28,6 +28,9 @@ impl<S: Storage> Node<S> {
         while let Some(entry) = self.flush_receive(platform, qpn) {
             self.complete_flushed(platform, qpn, entry);
         }
+        if let Some(entry) = self.flush_kept(platform, qpn) {
+            self.complete_flushed(platform, qpn, entry);
+        }
     }
 
     fn complete_flushed(&mut self, platform: &impl Platform, qpn: u32, entry: Cqe) {
@@ -56,13 +59,14 @@ impl<S: Storage> Node<S> {
         if !fails || pair.send.ring.is_none() {
             return None;
         }
+        pair.ground();
         // An index that is out of bounds says nothing about what is posted.
         let more = pair.has_work(platform)?
             || (pair.publish(platform, false) && pair.has_work(platform)?);
         if !more {
             return None;
         }
-        let header = pair.read_descriptor(platform, descriptor, None);
+        let header = pair.read_descriptor(platform, pair.send.index, descriptor, None);
         let blocks = header.map(|header| u32::from(header.blocks));
         pair.send.index = match blocks {
             Ok(blocks) => pair.send.index.wrapping_add(blocks),
@@ -88,8 +92,23 @@ impl<S: Storage> Node<S> {
         if !more {
             return None;
         }
-        let wr_id = queue.discard(platform.memory());
+        let wr_id = queue.wr_id(platform.memory(), queue.index);
+        queue.index = queue.index.wrapping_add(1);
         let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, queue.index);
+        entry.buffers = U16::new(1);
+        Some(entry)
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Takes the entry of a shared receive queue that is kept for a queue pair in the error state.
+    fn flush_kept(&mut self, platform: &impl Platform, qpn: u32) -> Option<Cqe> {
+        let pair = self.pairs.get(qpn)?;
+        let kept = pair.recv.kept.filter(|_| pair.state == QpStateCode::Err)?;
+        let srq = self.shared.get(pair.recv.srqn?)?;
+        let wr_id = srq.queue.wr_id(platform.memory(), kept);
+        let behind = self.take_shared(qpn, 1);
+        let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, behind);
         entry.buffers = U16::new(1);
         Some(entry)
     }

@@ -108,6 +108,14 @@ pub trait Clock {
     /// Microseconds since some start; never goes back.
     fn now_us(&self) -> u64;
 
+    /// Waits about so long, without sleeping.
+    fn pause_us(&self, us: u64) {
+        let start = self.now_us();
+        while self.now_us().saturating_sub(start) < us {
+            core::hint::spin_loop();
+        }
+    }
+
     /// A random number that peers cannot guess (tags of memory keys).
     fn random(&self) -> u32;
 }

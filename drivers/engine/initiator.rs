@@ -34,6 +34,8 @@ pub(crate) enum Fetched {
     Doorbell,
     /// The queue pair is in the error state.
     Flush,
+    /// A request that requests under way to another host come before.
+    Later,
 }
 
 pub(crate) const fn malformed(check: Check) -> Refusal {
@@ -65,16 +67,17 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         platform.load(self.page, self.send.slot, SlotWord::Index) != seen
     }
 
-    /// Copies block `n` of the descriptor at the head out of the ring.
+    /// Copies block `n` of the descriptor that begins at block `first` out of the ring.
     #[inline(always)]
     fn read_block(
         &self,
         memory: &impl Memory,
         descriptor: &mut Descriptor,
+        first: u32,
         n: u8,
     ) -> Result<(), Refusal> {
         let failed = Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
-        let index = self.send.index.wrapping_add(u32::from(n));
+        let index = first.wrapping_add(u32::from(n));
         let addr = self
             .send
             .ring
@@ -85,30 +88,31 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         memory.read(addr, block).map_err(|_| failed)
     }
 
-    /// Copies the whole descriptor at the head out and checks its control segment. The first block may come from the
+    /// Copies the whole descriptor at block `first` out and checks its control segment. The first block may come from the
     /// push slot.
     #[inline(always)]
     pub(crate) fn read_descriptor(
         &self,
         platform: &impl Platform,
+        first: u32,
         descriptor: &mut Descriptor,
         pushed: Option<u32>,
     ) -> Result<Header, Refusal> {
         let memory = platform.memory();
-        let next = self.send.index.wrapping_add(1);
+        let next = first.wrapping_add(1);
         let in_slot = pushed == Some(next)
             && descriptor
                 .block_mut(0)
                 .is_some_and(|block| platform.push_block(self.page, self.send.slot, block));
         if !in_slot {
-            self.read_block(memory, descriptor, 0)?;
+            self.read_block(memory, descriptor, first, 0)?;
         }
         let header = descriptor.header(self.kind)?;
-        if u32::from(header.blocks) > self.send.posted.wrapping_sub(self.send.index) {
+        if u32::from(header.blocks) > self.send.posted.wrapping_sub(first) {
             return Err(malformed(Check::Blocks));
         }
         for n in 1..header.blocks {
-            self.read_block(memory, descriptor, n)?;
+            self.read_block(memory, descriptor, first, n)?;
         }
         Ok(header)
     }
@@ -159,6 +163,8 @@ impl<S: Storage> Node<S> {
         match pair.state {
             _ if pair.send.ring.is_none() => return Fetched::Idle,
             QpStateCode::Rts => {}
+            // What has begun is brought to its end.
+            QpStateCode::Sqd if pair.send.flight.sent.is_some() => {}
             QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
             _ => return Fetched::Idle,
         }
@@ -167,9 +173,14 @@ impl<S: Storage> Node<S> {
             Some(false) => return Fetched::Nothing,
             None => return Fetched::Doorbell,
         }
-        request.source = source;
-        let composed = pair.compose::<S>(platform, regions, pushed, descriptor, request);
-        match composed.and_then(|()| request.check(up)) {
+        (request.source, request.home) = (source, source.node);
+        let at = pair.send.index;
+        let composed = pair.compose::<S>(platform, regions, at, pushed, descriptor, request);
+        let checked = composed.and_then(|()| request.check(up));
+        if pair.send.flight.count != 0 && pair.comes_later(request, checked) {
+            return Fetched::Later;
+        }
+        match checked {
             Ok(()) => Fetched::Request,
             Err(refusal) => Fetched::Refused(refusal),
         }
@@ -188,7 +199,10 @@ impl<S: Storage> Node<S> {
         let Some(pair) = self.pairs.get_mut(qpn) else {
             return false;
         };
-        pair.send.index = request.behind;
+        match pair.send.flight.count {
+            0 => pair.send.index = request.behind,
+            _ => pair.send.flight.answered(request.behind, request.opcode),
+        }
         (pair.send.rnr_deadline, pair.send.peer_deadline) = (None, None);
         let (cqn, kind) = (pair.send.cqn, pair.kind);
         self.count_send(request, result);

@@ -36,17 +36,17 @@ impl List {
     }
 
     /// The object behind `number`.
-    pub(crate) fn next<T: Linked, L: Table<T>>(
-        objects: &Objects<T, L>,
+    pub(crate) fn next<T: Linked, L: Table<T>, M: Table<u64>>(
+        objects: &Objects<T, L, M>,
         number: u32,
     ) -> Option<u32> {
         objects.get(number)?.links().next
     }
 
     /// Appends an object, unless it is in the list.
-    pub(crate) fn push<T: Linked, L: Table<T>>(
+    pub(crate) fn push<T: Linked, L: Table<T>, M: Table<u64>>(
         &mut self,
-        objects: &mut Objects<T, L>,
+        objects: &mut Objects<T, L, M>,
         number: u32,
     ) {
         let last = self.last;
@@ -69,9 +69,9 @@ impl List {
     }
 
     /// Takes an object out, if it is in the list.
-    pub(crate) fn remove<T: Linked, L: Table<T>>(
+    pub(crate) fn remove<T: Linked, L: Table<T>, M: Table<u64>>(
         &mut self,
-        objects: &mut Objects<T, L>,
+        objects: &mut Objects<T, L, M>,
         number: u32,
     ) {
         let Some(links) = objects.get_mut(number).map(T::links_mut) else {

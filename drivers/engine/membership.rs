@@ -2,10 +2,11 @@
 //! Nodes that come and go, and changes to queue pairs that others notice.
 
 use crate::{
-    engine::Engine, fabric::Fabric, hal::Platform, node::Node, qp::QueuePair, storage::Storage,
+    engine::Engine, fabric::Fabric, hal::Platform, lending::Writers, node::Node, qp::QueuePair,
+    storage::Storage,
 };
 use nupa_proto::{
-    admin::{ModifyQp, QpStateCode},
+    admin::{ModifyMr, ModifyQp, QpStateCode},
     eqe::EventType,
     regs::FAULT_NONE,
     status::AdminStatus,
@@ -23,12 +24,15 @@ impl Engine {
         let qpn = body.qpn.get();
         let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.change_qp(platform, body)?;
+        self.take_back(fabric, id, Writers::Await);
+        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
         match node.pairs.get(qpn).map(|pair| pair.state) {
             Some(QpStateCode::Rts) => {
                 self.wake(fabric, id, qpn);
                 self.serve(fabric, id, qpn, None);
             }
             Some(QpStateCode::Rtr) => self.wake(fabric, id, qpn),
+            Some(QpStateCode::Sqd) => self.serve(fabric, id, qpn, None),
             Some(QpStateCode::Err) => {
                 node.flush(platform, qpn, &mut self.descriptor);
                 self.wake(fabric, id, qpn);
@@ -47,8 +51,41 @@ impl Engine {
         qpn: u32,
     ) -> Result<(), AdminStatus> {
         let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let refused = node.pairs.get(qpn).and_then(|pair| pair.recv.refused);
         node.remove_qp(qpn)?;
+        self.take_back(fabric, id, Writers::Await);
         self.wake(fabric, id, qpn);
+        if let Some(peer) = refused {
+            self.send_notice(fabric, peer, qpn);
+        }
+        Ok(())
+    }
+
+    /// Replaces pages, domain or rights of a region that no window is bound to. With other pages its key gets another
+    /// variant, so that nobody uses the old one by mistake. Returns its key.
+    pub fn modify_mr<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        body: &ModifyMr,
+    ) -> Result<u32, AdminStatus> {
+        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let key = node.change_mr(platform, body)?;
+        self.take_back(fabric, id, Writers::Await);
+        Ok(key)
+    }
+
+    /// Deregisters memory, or frees a key, whatever variant of it is bound. A region that windows are bound to stays. Nobody uses
+    /// the memory any more then.
+    pub fn destroy_mr<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        key: u32,
+    ) -> Result<(), AdminStatus> {
+        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        node.remove_mr(key)?;
+        self.take_back(fabric, id, Writers::Await);
         Ok(())
     }
 
@@ -69,6 +106,7 @@ impl Engine {
         };
         let (was_up, epoch) = (node.is_up(), node.epoch());
         node.reset();
+        self.take_back(fabric, id, Writers::Await);
         if was_up {
             self.left(fabric, id, epoch);
         }
@@ -85,6 +123,7 @@ impl Engine {
         node.report(platform, EventType::Fatal, id, fault);
         // Not what the attempt to report it made of it.
         node.fault = fault;
+        self.take_back(fabric, id, Writers::Ignore);
         if was_up {
             self.left(fabric, id, epoch);
         }
@@ -111,6 +150,7 @@ impl Engine {
         }
         let epoch = node.epoch();
         node.disconnect(platform, |remote| remote != id);
+        self.take_back(fabric, id, Writers::Ignore);
         if was_up {
             self.left(fabric, id, epoch);
         }
@@ -121,15 +161,18 @@ impl Engine {
             return;
         };
         let epoch = node.epoch();
-        if was_up || !node.is_up() {
-            return;
+        if !was_up && node.is_up() {
+            self.tell_joined(fabric, id, epoch);
         }
+    }
+
+    pub(crate) fn tell_joined<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
         for_others(fabric, id, |node, platform| {
             node.report(platform, EventType::NodeUp, id, epoch);
         });
     }
 
-    fn left<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
+    pub(crate) fn left<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
         for_others(fabric, id, |node, platform| {
             node.disconnect(platform, |remote| remote == id);
             node.report(platform, EventType::NodeDown, id, epoch);

@@ -77,10 +77,15 @@ impl<S: Storage> Node<S> {
 
     fn enter(&mut self, platform: &impl Platform, qpn: u32, state: QpStateCode) {
         self.unpark(qpn);
+        if state == QpStateCode::Reset {
+            self.release_entry(qpn);
+        }
         let Some(pair) = self.pairs.get_mut(qpn) else {
             return;
         };
         let before = core::mem::replace(&mut pair.state, state);
+        // What its owner changes meanwhile is to be sent.
+        pair.send.direct = 0;
         match state {
             QpStateCode::Reset => {
                 pair.clear();
@@ -88,8 +93,8 @@ impl<S: Storage> Node<S> {
                     clear(platform, pair.page, slot);
                 }
             }
-            // Every request is done when it has been fetched, so there is nothing to wait for.
-            QpStateCode::Sqd if before == QpStateCode::Rts => {
+            // Every request is done when it has been fetched, unless another host has it.
+            QpStateCode::Sqd if before == QpStateCode::Rts && pair.send.flight.count == 0 => {
                 self.report(platform, EventType::SqDrained, 0, qpn);
             }
             QpStateCode::Err if before != QpStateCode::Err => self.left_shared(platform, qpn),

@@ -28,12 +28,15 @@ use nupa_proto::{
 use zerocopy::little_endian::{U16, U32};
 
 /// Objects of one kind in the containers that a node's host lends.
-pub(crate) type Kind<S, T> = Objects<T, <S as Storage>::Table<T>>;
+pub(crate) type Kind<S, T> = Objects<T, <S as Storage>::Table<T>, <S as Storage>::Table<u64>>;
 /// Regions of a node.
 pub(crate) type Regions<S> = Kind<S, Region<<S as Storage>::Pages>>;
 
 /// Queue pair numbers below [`GSI_QPN`] do not exist, and that one is only for who asks for it.
 const RESERVED_QPNS: usize = 1;
+
+/// Epoch of a node that was not reset yet.
+pub const FIRST_EPOCH: u32 = 1;
 
 /// Event queue of everything but completions.
 const ASYNC_EQN: u32 = 0;
@@ -74,9 +77,9 @@ pub struct Node<S: Storage> {
     pub(crate) stored_pages: u64,
     pub(crate) domains: Kind<S, Domain>,
     pub(crate) slots: Slots<S>,
-    pub(crate) filter: RxFilter,
+    pub(crate) filter: RxFilter<S>,
     pub(crate) gids: GidTable<S>,
-    pub(crate) spread: Spread,
+    pub(crate) spread: Spread<S>,
     pub(crate) counters: Counters,
     /// Queue pairs whose send queue stands still, see [`Wait`].
     pub(crate) waiting: List,
@@ -86,6 +89,8 @@ pub struct Node<S: Storage> {
     pub(crate) retry_at: Option<u64>,
     /// Some of those were about the function itself.
     pub(crate) events_lost: bool,
+    /// Grants to write directly may be such that would not be given any more, see [`crate::lending`].
+    pub(crate) lends_anew: bool,
 }
 
 impl<S: Storage> Node<S> {
@@ -93,7 +98,7 @@ impl<S: Storage> Node<S> {
     pub fn new(config: NodeConfig) -> Self {
         let limits = &config.limits;
         Self {
-            epoch: 1,
+            epoch: FIRST_EPOCH,
             enabled: false,
             link: true,
             fault: FAULT_NONE,
@@ -106,14 +111,15 @@ impl<S: Storage> Node<S> {
             stored_pages: 0,
             domains: Objects::new(0, limits.max_pd),
             slots: Slots::default(),
-            filter: RxFilter::new(),
+            filter: RxFilter::default(),
             gids: GidTable::default(),
-            spread: Spread::new(),
+            spread: Spread::default(),
             counters: Counters::default(),
             waiting: List::default(),
             moderated: List::default(),
             retry_at: None,
             events_lost: false,
+            lends_anew: false,
             config,
         }
     }
@@ -133,6 +139,12 @@ impl<S: Storage> Node<S> {
     #[inline(always)]
     pub fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// Gives the node, which must have no objects, another epoch than the one that it has: where epochs are given out by somebody
+    /// else.
+    pub fn set_epoch(&mut self, epoch: u32) {
+        self.epoch = epoch;
     }
 
     /// Whether the node takes part: it is enabled and its link is up.
@@ -169,14 +181,19 @@ impl<S: Storage> Node<S> {
         ]
     }
 
+    /// Slots in the table of queue pairs: what it takes to look at all of them.
+    pub fn pair_slots(&self) -> u32 {
+        self.pairs.end().saturating_sub(GSI_QPN)
+    }
+
     /// Forgets every object; the epoch goes up. Link and configuration stay.
+    ///
+    /// By itself because of the space that it takes on the stack.
+    #[inline(never)]
     pub(crate) fn reset(&mut self) {
-        let (epoch, link, config) = (self.epoch.wrapping_add(1), self.link, self.config);
-        *self = Self {
-            epoch,
-            link,
-            ..Self::new(config)
-        };
+        let (epoch, link) = (self.epoch.wrapping_add(1), self.link);
+        *self = Self::new(self.config);
+        (self.epoch, self.link) = (epoch, link);
     }
 
     /// Tells the driver that admin completions were written.
@@ -303,6 +320,7 @@ impl<S: Storage> Node<S> {
             return;
         }
         pair.state = QpStateCode::Err;
+        self.lends_anew = true;
         self.schedule(qpn);
         self.report(platform, event, 0, qpn);
         self.left_shared(platform, qpn);

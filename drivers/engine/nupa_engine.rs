@@ -23,6 +23,7 @@ pub mod engine;
 pub mod fabric;
 pub mod hal;
 pub mod limits;
+pub mod link;
 pub mod node;
 pub mod storage;
 
@@ -40,20 +41,25 @@ mod datagram;
 mod descriptor;
 mod eq;
 mod filter;
+mod flight;
 mod flush;
 mod gid;
 mod grh;
 mod held;
 mod initiator;
+mod lending;
 mod list;
 mod membership;
 mod modify_qp;
 mod objects;
 mod pages;
+mod peer;
+mod pool_link;
 mod qp;
 mod recv;
 mod recv_queue;
 mod region;
+mod remote;
 mod request;
 mod resize_cq;
 mod ring;
@@ -68,5 +74,8 @@ pub use self::{
     engine::Engine,
     fabric::Fabric,
     limits::Limits,
+    link::{DirectLink, Link, NoLink},
     node::{Node, NodeConfig},
+    peer::Peer,
+    pool_link::{PoolLink, Shown},
 };

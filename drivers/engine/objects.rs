@@ -5,7 +5,7 @@ use crate::storage::Table;
 
 /// Numbered objects of one kind: a [`Table`] with a first number and a limit.
 #[derive(Debug)]
-pub(crate) struct Objects<T, L> {
+pub(crate) struct Objects<T, L, M> {
     table: L,
     first: u32,
     limit: u32,
@@ -13,7 +13,7 @@ pub(crate) struct Objects<T, L> {
     reserved: usize,
     /// Slot that is tried first for the next object, with [`Objects::spread`].
     next: Option<usize>,
-    full: FullGroups,
+    full: FullGroups<M>,
     _object: core::marker::PhantomData<T>,
 }
 
@@ -21,13 +21,15 @@ pub(crate) struct Objects<T, L> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl<T, L: Table<T>> Objects<T, L> {
+impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
     /// Objects get numbers from `first` to below `first + limit`.
+    #[inline]
     pub(crate) fn new(first: u32, limit: u32) -> Self {
         Self::with_reserved(first, limit, 0)
     }
 
     /// As [`Objects::new`], where the first `reserved` of the numbers are only given by [`Objects::insert_reserved`].
+    #[inline(never)]
     pub(crate) fn with_reserved(first: u32, limit: u32, reserved: usize) -> Self {
         Self {
             table: L::default(),
@@ -97,6 +99,7 @@ impl<T, L: Table<T>> Objects<T, L> {
         if free >= self.limit as usize {
             return Err(Full);
         }
+        self.full.prepare()?;
         if free >= self.table.slots().len() {
             // Doubling keeps the copies that a growing table makes rare.
             let len = free.saturating_mul(2).clamp(8, self.limit.max(8) as usize);
@@ -173,25 +176,30 @@ const GROUPS: usize = WORDS << LOG_BITS;
 /// Which groups of slots have no free one: so a free slot is found without a search of the whole table, however large
 /// that is.
 #[derive(Debug)]
-struct FullGroups {
-    /// A bit per group.
-    map: [u64; WORDS],
+struct FullGroups<M> {
+    /// A bit per group, [`WORDS`] of them, or none as long as there was no object. Not in here, because of the space that a
+    /// node takes on the stack while it is made.
+    map: M,
     /// Slots of a group.
     size: usize,
 }
 
-impl FullGroups {
+impl<M: Table<u64>> FullGroups<M> {
     fn new(limit: u32) -> Self {
         Self {
-            map: [0; WORDS],
+            map: M::default(),
             size: (limit as usize).div_ceil(GROUPS).max(1),
         }
     }
 
     /// The first group that may have a free slot.
     fn first_open(&self) -> Option<usize> {
-        let word = self.map.iter().position(|word| *word != u64::MAX)?;
-        let bit = self.map.get(word)?.trailing_ones() as usize;
+        let words = self.map.slots();
+        if words.is_empty() {
+            return Some(0);
+        }
+        let word = words.iter().position(|word| *word != Some(u64::MAX))?;
+        let bit = words.get(word)?.unwrap_or(0).trailing_ones() as usize;
         Some((word << LOG_BITS) | bit)
     }
 
@@ -212,18 +220,26 @@ impl FullGroups {
         slot.checked_div(self.size).unwrap_or(0)
     }
 
+    /// Makes the map, in which groups can be noted. May allocate.
+    fn prepare(&mut self) -> Result<(), Full> {
+        if self.map.slots().is_empty() {
+            self.map.grow(WORDS).map_err(|_| Full)?;
+        }
+        Ok(())
+    }
+
     /// Notes that a group has no free slot.
     fn close(&mut self, group: usize) {
         let (word, bit) = Self::position(group);
-        if let Some(word) = self.map.get_mut(word) {
-            *word |= bit;
+        if let Some(word) = self.map.slots_mut().get_mut(word) {
+            *word = Some(word.unwrap_or(0) | bit);
         }
     }
 
     /// Notes that a slot is free.
     fn open(&mut self, slot: usize) {
         let (word, bit) = Self::position(self.group_of(slot));
-        if let Some(word) = self.map.get_mut(word) {
+        if let Some(Some(word)) = self.map.slots_mut().get_mut(word) {
             *word &= !bit;
         }
     }
@@ -239,14 +255,14 @@ mod tests {
     use std::vec::Vec;
 
     #[derive(Default)]
-    struct Slots(Vec<Option<u32>>);
+    struct Slots<T>(Vec<Option<T>>);
 
-    impl Table<u32> for Slots {
-        fn slots(&self) -> &[Option<u32>] {
+    impl<T: Copy + Default> Table<T> for Slots<T> {
+        fn slots(&self) -> &[Option<T>] {
             &self.0
         }
 
-        fn slots_mut(&mut self) -> &mut [Option<u32>] {
+        fn slots_mut(&mut self) -> &mut [Option<T>] {
             &mut self.0
         }
 
@@ -258,7 +274,7 @@ mod tests {
 
     /// Adds until nothing more fits, takes some out, and finds just those numbers again, lowest first.
     fn fill_and_refill(limit: u32) {
-        let mut objects = Objects::<u32, Slots>::new(2, limit);
+        let mut objects = Objects::<u32, Slots<u32>, Slots<u64>>::new(2, limit);
         for n in 0..limit {
             assert_eq!(objects.insert(|number| number), Ok(n + 2));
         }
@@ -284,7 +300,8 @@ mod tests {
 
     #[test]
     fn numbers_in_turn_are_given_again_late() {
-        let mut objects = Objects::<u32, Slots>::with_reserved(0, 10_000, 2).spread();
+        let mut objects =
+            Objects::<u32, Slots<u32>, Slots<u64>>::with_reserved(0, 10_000, 2).spread();
         for n in 2..TURN as u32 {
             assert_eq!(objects.insert(|number| number), Ok(n));
             assert_eq!(objects.remove(n), Some(n));
@@ -300,7 +317,7 @@ mod tests {
 
     #[test]
     fn groups_cover_the_largest_table() {
-        let groups = FullGroups::new(1 << 18);
+        let groups = FullGroups::<Slots<u64>>::new(1 << 18);
         assert!(groups.size * super::GROUPS >= 1 << 18);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::{
     access::KeyHolder,
+    flight::Flight,
     held::Held,
     list::{Linked, Links},
     recv_queue::RecvQueue,
@@ -56,6 +57,10 @@ pub(crate) struct SendSide<P> {
     /// Producer index as last seen.
     pub(crate) posted: u32,
     pub(crate) wait: Wait,
+    /// Requests that another host's engine has.
+    pub(crate) flight: Flight,
+    /// Bytes of the WRITE at the head that were written directly, if it was not done at one go.
+    pub(crate) direct: u32,
     /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
     pub(crate) rnr_deadline: Option<u64>,
     /// When it is given up because its target is not connected yet, once it has had to wait for that.
@@ -72,6 +77,12 @@ pub(crate) struct RecvSide<P> {
     pub(crate) cqn: u32,
     /// Frames were given up for want of entries, and none came in since: others do not wait for this queue.
     pub(crate) stalled: bool,
+    /// Entry of the shared receive queue that part of a message was put into.
+    pub(crate) kept: Option<u32>,
+    /// Number that the next request from another host must have; `None`: it must be one that starts anew.
+    pub(crate) expected: Option<u32>,
+    /// Node of another host that was refused for want of entries, or because this end was not ready.
+    pub(crate) refused: Option<u16>,
 }
 
 impl<P> SendSide<P> {
@@ -80,7 +91,9 @@ impl<P> SendSide<P> {
         let until = match self.wait {
             Wait::No | Wait::Turn => None,
             Wait::Buffers { .. } => self.rnr_deadline,
-            Wait::Peer { .. } => self.peer_deadline,
+            Wait::Peer { again, .. } => self.peer_deadline.map(|latest| latest.min(again)),
+            Wait::Room { until, .. } => Some(until),
+            Wait::Answers => Some(u64::MAX),
         };
         until.unwrap_or(0)
     }
@@ -114,8 +127,12 @@ pub(crate) enum Wait {
         qpn: u32,
         srqn: Option<u32>,
     },
-    /// It waits for this node's queue pair to be connected.
-    Peer { node: u16, qpn: u32 },
+    /// It waits for this node's queue pair to be connected, and tries again at this time.
+    Peer { node: u16, qpn: u32, again: u64 },
+    /// It waits for answers to requests that are under way.
+    Answers,
+    /// It waits for room in the ring to this node of another host, until then at the latest.
+    Room { node: u16, until: u64 },
 }
 
 impl<P> Linked for QueuePair<P> {
@@ -188,12 +205,13 @@ impl<P> QueuePair<P> {
 
     /// Forgets all work, as a change to the reset state does.
     pub(crate) fn clear(&mut self) {
+        self.ground();
         (self.send.index, self.send.posted) = (0, 0);
         (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }
-        self.recv.stalled = false;
+        (self.recv.stalled, self.recv.expected) = (false, None);
         (self.remote, self.established) = (None, false);
     }
 

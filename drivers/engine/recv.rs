@@ -60,6 +60,11 @@ impl<S: Storage> Node<S> {
             }
             (None, None) => return Err(Unusable::Empty),
         };
+        if let Some(kept) = pair.recv.kept {
+            let memory = platform.memory();
+            let wr_id = queue.read_entry::<S>(memory, regions, holder, kept, spans)?;
+            return Ok(Received { wr_id, entries: 1 });
+        }
         let first = queue.index;
         let (mut wr_id, mut entries) = (0, 0u16);
         while entries == 0 || (fill == Fill::Many && spans.total() < len) {
@@ -86,15 +91,18 @@ impl<S: Storage> Node<S> {
         entry: Cqe,
         urgent: bool,
     ) {
-        let Some(queue) = self.recv_queue(qpn) else {
-            return;
-        };
-        queue.index = queue.index.wrapping_add(u32::from(received.entries));
-        let behind = queue.index;
         let Some(pair) = self.pairs.get_mut(qpn) else {
             return;
         };
         pair.recv.stalled = false;
+        let (cqn, srqn) = (pair.recv.cqn, pair.recv.srqn);
+        let behind = match &mut pair.recv.queue {
+            Some(queue) => {
+                queue.index = queue.index.wrapping_add(u32::from(received.entries));
+                queue.index
+            }
+            None => self.take_shared(qpn, received.entries),
+        };
         let entry = Cqe {
             wr_id: U64::new(received.wr_id),
             qpn: U32::new(qpn),
@@ -102,7 +110,6 @@ impl<S: Storage> Node<S> {
             buffers: U16::new(received.entries),
             ..entry
         };
-        let (cqn, srqn) = (pair.recv.cqn, pair.recv.srqn);
         self.complete(platform, cqn, &entry, urgent);
         if let Some(srqn) = srqn {
             self.check_limit(platform, srqn);

@@ -104,14 +104,13 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         platform.load(self.page, self.slot, SlotWord::Index) != self.posted
     }
 
-    /// Takes the entry at the head out without looking at its memory: its `wr_id`, or 0 if that is out of reach.
-    pub(crate) fn discard(&mut self, memory: &impl Memory) -> U64 {
+    /// `wr_id` of an entry, whose memory is not looked at; 0 if it is out of reach.
+    pub(crate) fn wr_id(&self, memory: &impl Memory, index: u32) -> U64 {
         let mut id = [0; 8];
-        if let Some(addr) = self.ring.addr(self.index) {
+        if let Some(addr) = self.ring.addr(index) {
             // Out of reach leaves it zero.
             let _ = memory.read(addr, &mut id);
         }
-        self.index = self.index.wrapping_add(1);
         U64::from_bytes(id)
     }
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A work request on its way: what the initiator's half hands to the target's.
 
-use crate::{check::Refusal, qp::Remote, span::Spans};
+use crate::{
+    check::Refusal,
+    link::Arrival,
+    qp::Remote,
+    span::{Span, Spans},
+};
 use nupa_proto::{frame::FrameMeta, wqe::Opcode};
 
 /// A request that the initiator has decoded and checked. One lives in the engine and is filled anew for each operation.
@@ -11,9 +16,13 @@ pub(crate) struct Request {
     pub(crate) source: Remote,
     /// Where it goes; of a frame only the node counts, a datagram has no epoch.
     pub(crate) target: Remote,
+    /// Node of this host whose memory `local` is: the source, unless that is another host's.
+    pub(crate) home: u16,
     pub(crate) opcode: Opcode,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
+    /// What was handed back to earlier ones must be there first.
+    pub(crate) fenced: bool,
     pub(crate) inline: bool,
     /// Where in the descriptor inline data begins.
     pub(crate) data_offset: u8,
@@ -43,9 +52,11 @@ impl Request {
         Self {
             source: nobody,
             target: nobody,
+            home: 0,
             opcode: Opcode::Nop,
             signaled: false,
             solicited: false,
+            fenced: false,
             inline: false,
             data_offset: 0,
             datagram: false,
@@ -70,6 +81,34 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Bytes that go with it to its target.
+    pub(crate) fn payload(&self) -> u32 {
+        match self.opcode {
+            Opcode::Send
+            | Opcode::SendImm
+            | Opcode::SendInv
+            | Opcode::Write
+            | Opcode::WriteImm
+            | Opcode::Frame => self.len,
+            _ => 0,
+        }
+    }
+
+    /// Becomes what has arrived from another host for node `home` of this one; what its body says is to be filled in.
+    pub(crate) fn came(&mut self, opcode: Opcode, source: Remote, home: u16, arrival: &Arrival) {
+        (self.opcode, self.source, self.home) = (opcode, source, home);
+        self.target = Remote {
+            node: home,
+            qpn: 0,
+            epoch: 0,
+        };
+        (self.solicited, self.inline, self.datagram) = (false, false, false);
+        (self.len, self.imm) = (arrival.len, 0);
+        self.local.set(Span::direct(arrival.payload, arrival.len));
+    }
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -81,6 +120,14 @@ pub(crate) enum Outcome {
     NoBuffer { node: u16, qpn: u32 },
     /// The target's queue pair is not connected yet; a change of its state gives it another turn.
     NotReady { node: u16, qpn: u32 },
+    /// The ring to this node of another host is full.
+    Full { node: u16 },
+    /// It is on its way to another host; its target's answer completes it.
+    Sent,
+    /// Requests before it, which are under way, come first.
+    Later,
+    /// Others have their turn before more of it is done.
+    Turn,
 }
 
 /// What the target's half has prepared for a request before any byte moves.

@@ -5,6 +5,7 @@ use crate::{
     engine::Engine,
     fabric::Fabric,
     hal::{Clock, Platform},
+    lending::Writers,
     list::List,
     node::Node,
     qp::Wait,
@@ -18,6 +19,12 @@ impl Engine {
     /// Returns when to call it again at the latest, in the clock's microseconds; a time that is over means at once,
     /// but after other calls that are pending.
     pub fn run<F: Fabric>(&mut self, fabric: &mut F) -> Option<u64> {
+        for id in 0..fabric.max_nodes() {
+            let there = fabric.node(id);
+            if there.is_some_and(|(node, _)| node.lends_anew) {
+                self.take_back(fabric, id, Writers::Ignore);
+            }
+        }
         self.take_turns(fabric);
         let mut next = None;
         for id in 0..fabric.max_nodes() {
@@ -35,6 +42,10 @@ impl Engine {
                 node.raise_due_events(platform);
                 node.raise_held_events(platform);
                 next = [next, node.deadline()].into_iter().flatten().min();
+            } else if let Some(peer) = fabric.peer_mut(id) {
+                let frame = peer.progress.frame_deadline;
+                let silent = self.mind_silence(fabric, id);
+                next = [next, frame, silent].into_iter().flatten().min();
             }
         }
         next
@@ -68,11 +79,12 @@ impl Engine {
     /// Gives a turn to everyone who waits for receive buffers or the state of this queue pair.
     pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
         wake_if(fabric, |wait| match wait {
-            Wait::Buffers { node, qpn, .. } | Wait::Peer { node, qpn } => {
+            Wait::Buffers { node, qpn, .. } | Wait::Peer { node, qpn, .. } => {
                 (node, qpn) == (id, number)
             }
-            Wait::No | Wait::Turn => false,
+            Wait::No | Wait::Turn | Wait::Room { .. } | Wait::Answers => false,
         });
+        self.notify(fabric, id, number);
     }
 
     /// Gives a turn to everyone who waits for entries of this shared receive queue.
@@ -81,17 +93,29 @@ impl Engine {
             fabric,
             |wait| matches!(wait, Wait::Buffers { node, srqn, .. } if (node, srqn) == (id, Some(number))),
         );
+        self.notify_shared(fabric, id, number);
     }
 
     /// Gives a turn to everyone who waits for something at this node.
     pub(crate) fn wake_node<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        wake_if(fabric, |wait| match wait {
+            Wait::Buffers { node, .. } | Wait::Peer { node, .. } | Wait::Room { node, .. } => {
+                node == id
+            }
+            Wait::No | Wait::Turn | Wait::Answers => false,
+        });
+    }
+
+    /// Gives a turn to everyone who waits for room in a ring to this node of another host.
+    pub(crate) fn wake_room<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
         wake_if(
             fabric,
-            |wait| matches!(wait, Wait::Buffers { node, .. } | Wait::Peer { node, .. } if node == id),
+            |wait| matches!(wait, Wait::Room { node, .. } if node == id),
         );
     }
 
-    /// Looks at the doorbells of all send queues of a node and serves those that were rung. True if there was one.
+    /// Looks at the doorbells of all send queues of a node and serves those that were rung. True if a queue moved on: one
+    /// whose doorbell makes no sense is no reason to stay awake.
     ///
     /// For a host with a processor to spare: between [`Engine::set_polled`] on and off it calls this all the time.
     pub fn poll<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
@@ -112,8 +136,13 @@ impl Engine {
                 QpStateCode::Rts | QpStateCode::Err | QpStateCode::Sqe
             );
             if active && pair.send.wait == Wait::No && pair.has_work(platform) != Some(false) {
-                found = true;
+                let before = pair.send.index;
                 self.serve(fabric, id, qpn, None);
+                let pair = fabric
+                    .node_mut(id)
+                    .and_then(|(node, _)| node.pairs.get(qpn));
+                found |= pair
+                    .is_some_and(|pair| pair.send.index != before || pair.send.wait != Wait::No);
             }
         }
         found

@@ -75,6 +75,12 @@ impl Spans {
         (self.count, self.total) = (0, 0);
     }
 
+    /// Becomes this one.
+    pub(crate) fn set(&mut self, span: Span) {
+        let [first, ..] = &mut self.list;
+        (*first, self.count, self.total) = (span, 1, span.len);
+    }
+
     #[inline(always)]
     pub(crate) fn push(&mut self, span: Span) -> Result<(), TooLong> {
         if span.len == 0 {

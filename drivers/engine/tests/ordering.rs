@@ -290,6 +290,7 @@ struct Device {
 impl Fabric for Device {
     type Storage = VecStorage;
     type Platform = Machine;
+    type Link = nupa_engine::NoLink;
 
     fn max_nodes(&self) -> u16 {
         1

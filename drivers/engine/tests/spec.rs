@@ -301,7 +301,8 @@ fn layouts_are_those_of_the_specification() {
             rx_datagram_drops,
             tx_retry_exceeded,
             flushed,
-            cq_overflows
+            cq_overflows,
+            tx_direct_writes
         }),
     ];
     spec::check_layouts(SPEC, &layouts);

@@ -2,7 +2,7 @@
 //! A node's driver, as far as tests need one.
 
 use super::{
-    machine::{Machine, RingView, SlotView, BASE},
+    machine::{Machine, RingView, SlotView, BASE, POOL},
     World,
 };
 use nupa_engine::{
@@ -29,6 +29,8 @@ pub struct Host {
     pub id: u16,
     pub machine: Machine,
     brk: u64,
+    /// Bytes of device memory that are in use.
+    device: u64,
     slot: u16,
     pub pd: u32,
 }
@@ -88,16 +90,19 @@ impl Host {
             id,
             machine,
             brk: BASE,
+            device: 0,
             slot: 0,
             pd: 0,
         }
     }
 
-    /// Memory that was not used before, zeroed.
+    /// Memory that is not in use, zeroed.
     pub fn alloc(&mut self, len: u64) -> u64 {
         let addr = self.brk.next_multiple_of(4096);
         self.brk = addr + len;
         assert!(self.brk <= self.machine.end(), "out of memory");
+        // A host that comes back finds what it had before.
+        self.write(addr, &vec![0; len as usize]);
         addr
     }
 
@@ -287,7 +292,6 @@ impl Host {
     pub fn mr(&mut self, world: &mut World, len: u64, paged: bool) -> Mr {
         let count = len.div_ceil(4096);
         let addr = self.alloc(count * 4096);
-        let iova = 0x7000_0000_0000;
         let mut pages = PageList {
             addr: U64::new(addr),
             ..PageList::default()
@@ -301,6 +305,28 @@ impl Host {
             pages.addr = U64::new(list);
             (pages.pages, pages.page_shift) = (U32::new(count as u32), 12);
         }
+        self.register(world, pages, addr, len)
+    }
+
+    /// Registers `len` new bytes of device memory, zeroed, for everything; of others where there is none.
+    pub fn device_mr(&mut self, world: &mut World, len: u64) -> Mr {
+        let Some(memory) = world.engine.device_memory(self.id) else {
+            return self.mr(world, len, false);
+        };
+        let at = memory.start + self.device;
+        self.device += len.next_multiple_of(64);
+        assert!(at + len <= memory.end, "out of device memory");
+        let addr = POOL + at;
+        self.write(addr, &vec![0; len as usize]);
+        let pages = PageList {
+            addr: U64::new(addr),
+            ..PageList::default()
+        };
+        self.register(world, pages, addr, len)
+    }
+
+    fn register(&mut self, world: &mut World, pages: PageList, addr: u64, len: u64) -> Mr {
+        let iova = 0x7000_0000_0000;
         let body = CreateMr {
             pages,
             iova: U64::new(iova),

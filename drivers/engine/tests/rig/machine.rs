@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A node's hardware: memory and doorbell pages that both sides hold.
 
+use super::shared::Shared;
 use nupa_engine::{
     client::{Doorbell, QueueMemory},
     hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
@@ -19,6 +20,8 @@ pub const PAGES: u32 = 4;
 /// First DMA address that is memory.
 pub const BASE: u64 = 0x1000_0000;
 const SIZE: usize = 8 << 20;
+/// First DMA address of memory that hosts share.
+pub const POOL: u64 = 1 << 44;
 
 /// Containers over `Vec`.
 pub struct VecStorage;
@@ -64,32 +67,55 @@ pub struct Kick {
     pub pushed: Option<u32>,
 }
 
-/// Memory from [`BASE`] on.
+/// Memory from [`BASE`] on, and from [`POOL`] on that which is shared with other hosts.
 pub struct Ram {
     bytes: RefCell<Vec<u8>>,
+    pool: Rc<Shared>,
+    /// Host that it is of.
+    host: usize,
 }
 
-/// Where in the vector `len` bytes at `addr` are.
-fn range(addr: u64, len: usize) -> Result<Range<usize>, AccessError> {
+/// Where in a vector of `size` bytes, which begins at `base`, `len` bytes at `addr` are.
+fn range(addr: u64, len: usize, base: u64, size: usize) -> Result<Range<usize>, AccessError> {
     let start = addr
-        .checked_sub(BASE)
+        .checked_sub(base)
         .and_then(|at| usize::try_from(at).ok())
         .ok_or(AccessError)?;
     let end = start
         .checked_add(len)
-        .filter(|end| *end <= SIZE)
+        .filter(|end| *end <= size)
         .ok_or(AccessError)?;
     Ok(start..end)
 }
 
+impl Ram {
+    /// Where in the pool `len` bytes are.
+    fn in_pool(&self, addr: u64, len: usize) -> Result<u64, AccessError> {
+        let range = range(addr, len, POOL, self.pool.size())?;
+        Ok(range.start as u64)
+    }
+}
+
 impl Memory for Ram {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
-        buf.copy_from_slice(&self.bytes.borrow()[range(addr, buf.len())?]);
+        if addr >= POOL {
+            let at = self.in_pool(addr, buf.len())?;
+            self.pool.read(self.host, at, buf);
+            return Ok(());
+        }
+        let range = range(addr, buf.len(), BASE, SIZE)?;
+        buf.copy_from_slice(&self.bytes.borrow()[range]);
         Ok(())
     }
 
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
-        self.bytes.borrow_mut()[range(addr, bytes.len())?].copy_from_slice(bytes);
+        if addr >= POOL {
+            let at = self.in_pool(addr, bytes.len())?;
+            self.pool.write(self.host, at, bytes);
+            return Ok(());
+        }
+        let range = range(addr, bytes.len(), BASE, SIZE)?;
+        self.bytes.borrow_mut()[range].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -118,7 +144,12 @@ impl Memory for Ram {
     }
 
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
-        let (from, to) = (range(from, len)?, range(to, len)?);
+        if from.max(to) >= POOL {
+            let mut bytes = vec![0; len];
+            self.read(from, &mut bytes)?;
+            return target.write(to, &bytes);
+        }
+        let (from, to) = (range(from, len, BASE, SIZE)?, range(to, len, BASE, SIZE)?);
         if std::ptr::eq(self, target) {
             self.bytes.borrow_mut().copy_within(from, to.start);
         } else {
@@ -146,11 +177,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(id: u16, now: Rc<Cell<u64>>, kicks: Rc<RefCell<VecDeque<Kick>>>) -> Self {
+    pub fn new(
+        id: u16,
+        pool: Rc<Shared>,
+        now: Rc<Cell<u64>>,
+        kicks: Rc<RefCell<VecDeque<Kick>>>,
+    ) -> Self {
         let inner = Inner {
             id,
             ram: Ram {
                 bytes: RefCell::new(vec![0; SIZE]),
+                pool,
+                host: usize::from(id),
             },
             words: vec![Cell::new(0); PAGES as usize * usize::from(SLOTS) * 4],
             push: RefCell::default(),
@@ -240,6 +278,10 @@ impl Interrupts for Machine {
 impl Clock for Machine {
     fn now_us(&self) -> u64 {
         self.inner.now.get()
+    }
+
+    fn pause_us(&self, us: u64) {
+        self.inner.now.set(self.inner.now.get() + us);
     }
 
     fn random(&self) -> u32 {

@@ -7,73 +7,88 @@
     reason = "each test binary uses a part of the rig"
 )]
 
+#[path = "../../../pool/tests/rig/caches.rs"]
+mod caches;
+mod fabric;
 mod host;
+mod link;
 mod machine;
+mod pool;
+mod shared;
 
+pub use fabric::{direct, linked, Engines, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
 pub use machine::{Kick, Machine, VecStorage, BASE};
 
-use nupa_engine::{Engine, Fabric, Node, NodeConfig};
-use std::{cell::Cell, collections::VecDeque, rc::Rc};
+use nupa_engine::{Fabric, Node, NodeConfig};
+use shared::Shared;
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+};
 
-/// All nodes' hardware and controllers.
-pub struct Nodes {
-    all: Vec<Option<(Node<VecStorage>, Machine)>>,
+/// What was done in a turn.
+enum Turn {
+    /// A kick was served, if there was one.
+    Kick(bool),
+    /// A host has run: whether it found something on its links, and when it is to run again.
+    Host {
+        host: usize,
+        found: bool,
+        next: Option<u64>,
+    },
 }
 
-impl Fabric for Nodes {
-    type Storage = VecStorage;
-    type Platform = Machine;
-
-    fn max_nodes(&self) -> u16 {
-        self.all.len() as u16
-    }
-
-    fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
-        let (node, machine) = self.all.get(usize::from(id))?.as_ref()?;
-        Some((node, machine))
-    }
-
-    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
-        let (node, machine) = self.all.get_mut(usize::from(id))?.as_mut()?;
-        Some((node, machine))
-    }
-}
-
-/// The fabric, its engine and its clock.
+/// The fabric, its engines and its clock.
 pub struct World {
     pub nodes: Nodes,
-    pub engine: Engine,
+    pub engine: Engines,
     pub now: Rc<Cell<u64>>,
-    kicks: Rc<std::cell::RefCell<VecDeque<Kick>>>,
-    /// What [`Engine::run`] returned last.
+    pub shared: Rc<Shared>,
+    kicks: Rc<RefCell<VecDeque<Kick>>>,
+    /// What [`nupa_engine::Engine::run`] returned last.
     pub next: Option<u64>,
+    /// Draws who has its turn.
+    seed: u32,
+}
+
+/// What lots are drawn with unless a test says: always the same, or what the environment has.
+fn first_seed() -> u32 {
+    let seed = std::env::var("NUPA_SEED").ok();
+    seed.and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
 impl World {
     /// `count` nodes, all enabled.
     pub fn new(count: u16) -> Self {
-        let (now, kicks) = (Rc::<Cell<u64>>::default(), Rc::default());
+        let (now, kicks, shared) = (
+            Rc::<Cell<u64>>::default(),
+            Rc::default(),
+            fabric::shared(count),
+        );
         let node = |id| {
             let config = NodeConfig {
                 id,
                 ..NodeConfig::default()
             };
-            Some((
+            (
                 Node::new(config),
-                Machine::new(id, Rc::clone(&now), Rc::clone(&kicks)),
-            ))
+                Machine::new(id, Rc::clone(&shared), Rc::clone(&now), Rc::clone(&kicks)),
+            )
         };
-        let nodes = Nodes {
-            all: (0..count).map(node).collect(),
-        };
+        let mut nodes = Nodes::new((0..count).map(node).collect(), &shared);
+        let engine = Engines::new(&mut nodes);
         let mut world = Self {
             nodes,
-            engine: Engine::new(),
+            engine,
             now: Rc::clone(&now),
+            shared,
             kicks,
             next: None,
+            seed: 0,
         };
+        world.shuffle(first_seed());
         for id in 0..count {
             world.engine.enable(&mut world.nodes, id);
         }
@@ -93,33 +108,88 @@ impl World {
         self.nodes.node(id).expect("node exists").1
     }
 
-    /// Serves all kicks that are pending, then what is due.
+    /// Serves all kicks that are pending, then what is due, until nothing is left to do. With several hosts, who has its turn is
+    /// drawn by lot each time.
     pub fn pump(&mut self) {
-        loop {
-            let kick = self.kicks.borrow_mut().pop_front();
-            let Some(Kick {
-                node,
-                page,
-                slot,
-                pushed,
-            }) = kick
-            else {
-                break;
-            };
-            match pushed {
-                None => self.engine.kick(&mut self.nodes, node, page, slot),
-                Some(index) => self
-                    .engine
-                    .push_kick(&mut self.nodes, node, page, slot, index),
-            }
-        }
-        for _ in 0..100 {
-            self.next = self.engine.run(&mut self.nodes);
-            if self.next != Some(0) {
+        let mut rest: Vec<Option<Option<u64>>> = vec![None; self.nodes.hosts.len()];
+        for _ in 0..100_000 {
+            let kicked = !self.kicks.borrow().is_empty();
+            if !kicked && rest.iter().all(Option::is_some) {
+                self.next = rest.into_iter().flatten().flatten().min();
                 return;
+            }
+            match self.turn() {
+                Turn::Kick(true) => rest.fill(None),
+                Turn::Kick(false) => {}
+                Turn::Host { found: true, .. } => rest.fill(None),
+                Turn::Host { host, next, .. } => rest[host] = (next != Some(0)).then_some(next),
             }
         }
         panic!("the engine does not come to rest");
+    }
+
+    /// Lets as many turns pass, if there is something to do or not.
+    pub fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.turn();
+        }
+    }
+
+    /// Holds a host still, with all that is in its rings, or lets it go on.
+    pub fn hold(&mut self, host: Option<usize>) {
+        self.shared.hold(host);
+    }
+
+    /// Serves a kick, or runs a host. With one host, kicks come first.
+    fn turn(&mut self) -> Turn {
+        let hosts = self.nodes.hosts.len();
+        let host = self.draw() as usize % (hosts + 1);
+        if (host == hosts || hosts == 1) && self.serve_kick() {
+            return Turn::Kick(true);
+        }
+        if host == hosts && hosts > 1 {
+            return Turn::Kick(false);
+        }
+        let host = host % hosts;
+        if self.shared.held() == Some(host) {
+            let (found, next) = (false, None);
+            return Turn::Host { host, found, next };
+        }
+        let (found, next) = self.engine.run_host(&mut self.nodes, host);
+        Turn::Host { host, found, next }
+    }
+
+    /// Serves the oldest kick, if there is one.
+    fn serve_kick(&mut self) -> bool {
+        let kick = self.kicks.borrow_mut().pop_front();
+        let Some(Kick {
+            node,
+            page,
+            slot,
+            pushed,
+        }) = kick
+        else {
+            return false;
+        };
+        match pushed {
+            None => self.engine.kick(&mut self.nodes, node, page, slot),
+            Some(index) => self
+                .engine
+                .push_kick(&mut self.nodes, node, page, slot, index),
+        }
+        true
+    }
+
+    /// What lots are drawn with.
+    pub fn shuffle(&mut self, seed: u32) {
+        self.seed = seed;
+        self.shared.seed(u64::from(seed));
+    }
+
+    fn draw(&mut self) -> u32 {
+        let next = self.seed.wrapping_mul(1_664_525);
+        self.seed = next.wrapping_add(1_013_904_223);
+        self.seed >> 16
     }
 
     /// Lets time pass.

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Event queues that are full: events come later, all of them, and nothing stops.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
     client::{Data, Operation, SendRequest},
     hal::{Doorbells, SlotWord},
@@ -22,7 +14,6 @@ use nupa_proto::{
     wqe::WQE_SIGNALED,
 };
 use proptest::{collection::vec, prelude::*};
-use rig::{Cq, Eq, Host, Qp, World};
 use zerocopy::little_endian::U32;
 
 /// log2 of the entries of event queues here.

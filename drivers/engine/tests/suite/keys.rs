@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory keys that requests bind and invalidate: fast registration, windows, SEND with invalidate.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Mr, Qp, World, BASE};
 use nupa_engine::{
     client::{Data, Operation, SendRequest},
     Fabric,
@@ -22,7 +14,6 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{BindSegment, FastRegSegment, WQE_SIGNALED},
 };
-use rig::{Cq, Eq, Host, Mr, Qp, World, BASE};
 use zerocopy::little_endian::{U16, U32, U64};
 
 const PAGE: u64 = 4096;
@@ -110,12 +101,8 @@ impl Pair {
     }
 
     fn destroy(&mut self, key: u32) -> Result<(), AdminStatus> {
-        self.world
-            .nodes
-            .node_mut(1)
-            .expect("node")
-            .0
-            .destroy_mr(key)
+        let world = &mut self.world;
+        world.engine.destroy_mr(&mut world.nodes, 1, key)
     }
 
     fn modify(&mut self, key: u32, mask: u32, region: CreateMr) -> Result<u32, AdminStatus> {
@@ -124,8 +111,8 @@ impl Pair {
             mask: mask.into(),
             region,
         };
-        let (node, machine) = self.world.nodes.node_mut(1).expect("node");
-        node.modify_mr(machine, &body)
+        let world = &mut self.world;
+        world.engine.modify_mr(&mut world.nodes, 1, &body)
     }
 
     /// Pages of node 1 in reverse order, `len` bytes from `skip` on.

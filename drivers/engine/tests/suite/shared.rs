@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Shared receive queues.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Mr, Qp, Srq, World};
 use nupa_engine::{
     client::{Data, Operation, SendRequest},
     hal::{Doorbells, SlotWord},
@@ -21,7 +13,6 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{Sge, WQE_SIGNALED},
 };
-use rig::{Cq, Eq, Host, Mr, Qp, Srq, World};
 use zerocopy::little_endian::U32;
 
 const OK: u8 = WcStatus::Success as u8;
@@ -215,7 +206,7 @@ fn an_error_of_one_queue_pair_leaves_the_entries_to_the_others() {
         (vec![OK], vec![(2, b, OK, 2)])
     );
     // A bad entry is reported to the queue pair that took it.
-    let stranger = rig::sge(0, 8, 77);
+    let stranger = crate::rig::sge(0, 8, 77);
     s.give(3, &[stranger]);
     s.send(1, b"bad");
     assert_eq!(s.statuses(), [WcStatus::RemoteOperation as u8]);
@@ -275,7 +266,9 @@ fn a_queue_in_use_stays() {
     node.destroy_srq(srqn).expect("free");
     assert_eq!(node.destroy_srq(srqn), Err(AdminStatus::NoSuchObject));
     node.destroy_cq(s.there_cq.cqn).expect("free");
-    node.destroy_mr(s.mr.key).expect("exists");
+    let destroyed = s.world.engine.destroy_mr(&mut s.world.nodes, 1, s.mr.key);
+    destroyed.expect("exists");
+    let (node, _) = s.world.nodes.node_mut(1).expect("exists");
     node.dealloc_pd(s.there.pd).expect("free");
     // Its doorbell slot is free again.
     assert_eq!(s.host.srq(&mut s.world, 2).srqn, 0);

@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory regions: lists of pages, changes of regions, limits.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Host, Nodes, Qp, World, BASE};
 use nupa_engine::{
     client::{Data, Operation, SendRequest},
-    Fabric, Limits, Node, NodeConfig,
+    Engine, Fabric, Limits, Node, NodeConfig,
 };
 use nupa_proto::{
     admin::*,
     status::{AdminStatus, WcStatus},
     wqe::WQE_SIGNALED,
 };
-use rig::{Cq, Host, Qp, VecStorage, World, BASE};
 
 const PAGE: u64 = 4096;
 const IOVA: u64 = 0x7f00_0000_0000;
@@ -70,8 +61,8 @@ impl Alone {
             mask: mask.into(),
             region,
         };
-        let (node, machine) = self.world.nodes.node_mut(0).expect("node");
-        node.modify_mr(machine, &body)
+        let world = &mut self.world;
+        world.engine.modify_mr(&mut world.nodes, 0, &body)
     }
 
     /// Writes inline bytes to an address of a region.
@@ -248,7 +239,10 @@ fn a_region_gets_other_pages_rights_and_domain() {
     assert_eq!(alone.write(last, IOVA + 512, b"three"), denied);
     let node = alone.world.nodes.node_mut(0).expect("node").0;
     assert_eq!(node.dealloc_pd(pd), Err(AdminStatus::Busy));
-    assert_eq!(node.destroy_mr(last), Ok(()));
+    let world = &mut alone.world;
+    let destroyed = world.engine.destroy_mr(&mut world.nodes, 0, last);
+    assert_eq!(destroyed, Ok(()));
+    let node = alone.world.nodes.node_mut(0).expect("node").0;
     assert_eq!(node.dealloc_pd(pd), Ok(()));
 }
 
@@ -298,8 +292,11 @@ fn what_regions_store_is_limited() {
         max_pages: 10,
         ..Limits::default()
     };
-    let mut node: Node<VecStorage> = Node::new(NodeConfig { id: 0, limits });
+    let node = Node::new(NodeConfig { id: 0, limits });
     let machine = alone.world.machine(0);
+    let mut nodes = Nodes::new(vec![(node, machine.clone())], &alone.world.shared);
+    let destroy = |nodes: &mut Nodes, key| Engine::new().destroy_mr(nodes, 0, key);
+    let (node, _) = nodes.node_mut(0).expect("node");
     let pd = node.alloc_pd().expect("a domain");
     let (list, ..) = two_levels(&mut host, 60);
     let body = |pages: u32| CreateMr {
@@ -324,9 +321,11 @@ fn what_regions_store_is_limited() {
     let first = node.create_mr(machine, &body(6)).expect("a region");
     let second = node.alloc_key(machine, &key(4)).expect("a key");
     assert_eq!(node.alloc_key(machine, &key(1)), full);
-    assert_eq!(node.destroy_mr(first), Ok(()));
+    assert_eq!(destroy(&mut nodes, first), Ok(()));
+    let (node, _) = nodes.node_mut(0).expect("node");
     assert!(node.create_mr(machine, &body(6)).is_ok());
-    assert_eq!(node.destroy_mr(second), Ok(()));
+    assert_eq!(destroy(&mut nodes, second), Ok(()));
+    let (node, _) = nodes.node_mut(0).expect("node");
     assert!(node.alloc_key(machine, &key(4)).is_ok());
     assert_eq!(node.create_mr(machine, &body(2)), full);
 }

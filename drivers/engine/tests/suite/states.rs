@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs on their way up and down: what waits, what is told, what ends in an error.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::client::{Data, Operation, SendRequest};
 use nupa_proto::{admin::*, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
-use rig::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
 const OK: u8 = WcStatus::Success as u8;

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Completion queues that get another ring: nothing is lost, doubled or reordered, and arming goes on.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Qp, World};
 use nupa_engine::client::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -18,7 +10,6 @@ use nupa_proto::{
     wqe::WQE_SIGNALED,
 };
 use proptest::{collection::vec, prelude::*};
-use rig::{Cq, Eq, Host, Qp, World};
 
 struct Node {
     world: World,

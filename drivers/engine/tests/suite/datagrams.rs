@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! UD queue pairs: network header, queue keys, drops, and what stops a sender.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Host, Mr, Qp, World};
 use nupa_engine::{
     client::{Data, Operation, SendRequest},
     Fabric,
@@ -21,7 +13,6 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{DatagramSegment, GrhSegment, Sge, MAX_DATAGRAM, MAX_INLINE, WQE_SIGNALED},
 };
-use rig::{Cq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
 const QKEY: u32 = 0x1234;

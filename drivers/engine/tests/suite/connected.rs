@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{linked, Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::client::{Data, Head, Operation, SendRequest};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -18,7 +10,6 @@ use nupa_proto::{
     status::WcStatus,
     wqe::{Sge, WQE_SIGNALED},
 };
-use rig::{Cq, Eq, Host, Mr, Qp, World};
 
 struct Side {
     host: Host,
@@ -285,7 +276,8 @@ fn receiver_not_ready_waits_then_goes_on_or_gives_up() {
     world.pump();
     assert_eq!(a.statuses(), [OK]);
     assert_eq!(&b.region(false)[..5], b"first");
-    assert_eq!(world.next, None);
+    // Some time it is looked whether another host's node is silent.
+    assert!(world.next.is_none() || linked() && world.next > Some(1_000_000));
 
     a.post(Operation::Send { imm: None }, Data::Inline(b"second"));
     world.pump();
@@ -378,9 +370,8 @@ fn target_checks_key_range_right_and_domain() {
             imm: None,
         },
         |world, b| {
-            use nupa_engine::Fabric;
-            let (node, _) = world.nodes.node_mut(1).expect("exists");
-            node.destroy_mr(b.mr.key).expect("exists");
+            let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
+            destroyed.expect("exists");
             b.host.mr(world, 4096, false);
         },
     );

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations, atomic writes, flushes, and the limits on what is handed back.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::client::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
@@ -18,7 +10,6 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::*,
 };
-use rig::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U32, U64};
 
 const OK: u8 = WcStatus::Success as u8;

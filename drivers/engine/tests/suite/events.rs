@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Arming, moderation, overflow, polling, budgets.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "as above"
-)]
-
-mod rig;
-
+use crate::rig::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
     client::{Data, Operation, SendRequest},
     Fabric,
@@ -21,7 +13,6 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::WQE_SIGNALED,
 };
-use rig::{Cq, Eq, Host, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
 struct Node {

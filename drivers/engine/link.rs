@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The way to a node of another host: rings in memory that both hosts share.
+//!
+//! Each host has its own engine. The one where a request is posted fetches it and puts it with its payload into a ring;
+//! the engine of the target's host carries it out with all its checks, and answers in another ring.
+
+use nupa_pool::{Body, Grant, Outgoing};
+use nupa_proto::pool::Class;
+
+/// An entry that a peer has put into a ring. What it says was checked as far as that can be done without knowing the node:
+/// lengths are in bounds, and entries with more of a message or its end follow one that goes on.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// What it says.
+    pub body: Body,
+    /// Where its payload lies in the DMA address space of this host's node. The peer may change it at any time.
+    pub payload: u64,
+    /// Bytes of its payload.
+    pub len: u32,
+    /// Bytes of the message's payload in the entries before.
+    pub offset: u32,
+    /// No more of the message follows.
+    pub last: bool,
+}
+
+/// Rings to and from one node of another host, for as long as both are there in their present epochs.
+///
+/// Nothing here sleeps or allocates.
+pub trait Link {
+    /// Reserves an entry, and room for `len` bytes of payload, at most
+    /// [`MAX_FRAGMENT`](nupa_proto::pool::message::MAX_FRAGMENT). Returns where in the DMA address space of this host's node the
+    /// payload is to be written; `None` if the ring is full. Nothing happens until [`Link::commit`]; a further reservation replaces
+    /// this one.
+    fn reserve(&mut self, class: Class, len: u32) -> Option<u64>;
+
+    /// Hands the entry that was reserved over, with its payload. `total`: bytes of payload of the whole message. When the peer
+    /// sees it is for the link's host to say, before it turns to something else.
+    fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32);
+
+    /// The oldest entry that is not released. An entry that breaks the rings' rules is not returned: the link is refused then.
+    fn next(&mut self, class: Class) -> Option<Arrival>;
+
+    /// Gives the entry that [`Link::next`] returned back, with its payload.
+    fn release(&mut self, class: Class);
+
+    /// Refuses everything from and to this peer until it has another epoch: it did what no honest one does.
+    fn refuse(&mut self);
+
+    /// Memory that either end may let the other write to directly. `None` where there is no such.
+    fn direct(&mut self) -> Option<&mut dyn DirectLink> {
+        None
+    }
+}
+
+/// Leave to write directly, see `Documentation/pool.md`.
+pub trait DirectLink {
+    /// Offset in the pool of `len` bytes at a DMA address, if this host's node offers all of them to the peer.
+    fn offset_of(&self, addr: u64, len: u64) -> Option<u64>;
+
+    /// Says which grant of this host's node the peer's word stands for; 0: none any more.
+    fn give(&mut self, slot: u16, serial: u64);
+
+    /// Full fence, then: serial of the grant that the peer writes with just now, or 0.
+    fn in_use(&self) -> u64;
+
+    /// DMA address of what the peer grants. If that is not the peer's to give the link is refused.
+    fn take(&mut self, grant: &Grant) -> Option<u64>;
+
+    /// Says that this host writes with a grant that was taken; false if that does not hold any more.
+    fn begin(&mut self, grant: &Grant) -> bool;
+
+    /// All that was to be written with a grant is written, from then on for the peer too.
+    fn end(&mut self);
+}
+
+/// No way to anywhere: for hosts that have all nodes in one place.
+#[derive(Clone, Copy, Debug)]
+pub enum NoLink {}
+
+impl Link for NoLink {
+    fn reserve(&mut self, _: Class, _: u32) -> Option<u64> {
+        match *self {}
+    }
+
+    fn commit(&mut self, _: Class, _: &Outgoing<'_>, _: u32) {
+        match *self {}
+    }
+
+    fn next(&mut self, _: Class) -> Option<Arrival> {
+        match *self {}
+    }
+
+    fn release(&mut self, _: Class) {
+        match *self {}
+    }
+
+    fn refuse(&mut self) {
+        match *self {}
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The way to a peer through a shared memory pool.
+
+use crate::link::{Arrival, DirectLink, Link};
+use nupa_pool::{Blocked, Grant, Grants, Outgoing, PerClass, Reservation, Violation, Window};
+use nupa_proto::pool::Class;
+
+/// Payload from which on an entry is shown to the peer at once, so that it can take it while the next one is written.
+const SHOW_AT_ONCE: u32 = 4096;
+
+/// What a peer was shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    /// There was something.
+    pub any: bool,
+    /// It is to be woken if it does not look by itself: there is work for it, or room that it waits for.
+    pub wakes: bool,
+}
+
+/// A [`Link`] through a pool. Its host opens it when membership tells that the peer is up, and calls
+/// [`PoolLink::publish`] after each call to the engine.
+#[derive(Debug)]
+pub struct PoolLink<W> {
+    window: W,
+    /// Where the pool begins in the DMA address space of this host's node.
+    base: u64,
+    /// Where the device memory that this host's node offers begins there.
+    own: u64,
+    open: Option<nupa_pool::Link>,
+    reserved: PerClass<Option<Reservation>>,
+    /// Entries were shown to the peer, and it was not woken for them.
+    shown: bool,
+    /// What the peer did that no sound one does.
+    violation: Option<Violation>,
+    refused: bool,
+}
+
+impl<W: Window> PoolLink<W> {
+    /// A link that is not open, in the pool that lies at `base` in the DMA address space of this host's node. What that one offers
+    /// as device memory, it has at `own`.
+    pub fn new(window: W, base: u64, own: u64) -> Self {
+        Self {
+            window,
+            base,
+            own,
+            open: None,
+            reserved: PerClass {
+                request: None,
+                response: None,
+                frame: None,
+            },
+            shown: false,
+            violation: None,
+            refused: false,
+        }
+    }
+
+    /// Opens it, or closes it: the peer is up, or down.
+    pub fn set(&mut self, open: Option<nupa_pool::Link>) {
+        self.open = open;
+        for class in Class::ALL {
+            *self.reserved.of(*class) = None;
+        }
+        (self.shown, self.violation, self.refused) = (false, None, false);
+    }
+
+    /// Shows the peer what was put into its rings, and what was taken out of those to this host.
+    pub fn publish(&mut self) -> Shown {
+        let Some(link) = &mut self.open else {
+            return Shown::default();
+        };
+        let (mut any, mut wakes) = (false, core::mem::take(&mut self.shown));
+        for class in Class::ALL {
+            let receive = link.receive.of(*class);
+            any |= receive.publish(&self.window);
+            wakes |= receive.take_wanted();
+            wakes |= link.send.of(*class).publish(&self.window);
+        }
+        Shown {
+            any: any || wakes,
+            wakes,
+        }
+    }
+
+    /// Whether the peer is to have nothing more to do with this host until it comes back with another epoch, and what it did if
+    /// that is known here.
+    pub fn is_refused(&self) -> (bool, Option<Violation>) {
+        (self.refused, self.violation)
+    }
+
+    fn violated(&mut self, violation: Violation) {
+        self.violation = self.violation.or(Some(violation));
+        self.refused = true;
+    }
+}
+
+impl<W: Window> Link for PoolLink<W> {
+    #[inline]
+    fn reserve(&mut self, class: Class, len: u32) -> Option<u64> {
+        if self.refused {
+            return None;
+        }
+        let link = self.open.as_mut()?;
+        match link.send.of(class).reserve(&self.window, len) {
+            Ok(reservation) => {
+                let place = self.base.wrapping_add(reservation.payload.start);
+                *self.reserved.of(class) = Some(reservation);
+                Some(place)
+            }
+            Err(Blocked::Full | Blocked::Down | Blocked::TooLong) => None,
+            Err(Blocked::Violation(violation)) => {
+                self.violated(violation);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32) {
+        let reservation = self.reserved.of(class).take();
+        let Some((reservation, link)) = reservation.zip(self.open.as_mut()) else {
+            return;
+        };
+        let payload = &reservation.payload;
+        let long = payload.end.wrapping_sub(payload.start) >= u64::from(SHOW_AT_ONCE);
+        let sender = link.send.of(class);
+        // It is the one that was reserved last, so nothing else took its place.
+        let committed = sender.commit(&self.window, reservation, message, total);
+        if committed.is_ok() && long {
+            self.shown |= sender.publish(&self.window);
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, class: Class) -> Option<Arrival> {
+        if self.refused {
+            return None;
+        }
+        let link = self.open.as_mut()?;
+        match link.receive.of(class).next(&self.window) {
+            Ok(message) => message.map(|message| Arrival {
+                payload: self.base.wrapping_add(message.payload.start),
+                len: message.payload_len(),
+                offset: message.offset,
+                last: message.is_last() || message.body == nupa_pool::Body::Abort,
+                body: message.body,
+            }),
+            Err(violation) => {
+                self.violated(violation);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, class: Class) {
+        if let Some(link) = &mut self.open {
+            link.receive.of(class).release(&self.window);
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    #[inline]
+    fn direct(&mut self) -> Option<&mut dyn DirectLink> {
+        // Of a peer that is refused, too: what it has been granted is still to be taken back.
+        self.grants()?;
+        Some(self)
+    }
+}
+
+impl<W: Window> PoolLink<W> {
+    fn grants(&self) -> Option<&Grants> {
+        self.open.as_ref()?.grants.as_ref()
+    }
+}
+
+impl<W: Window> DirectLink for PoolLink<W> {
+    fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
+        if self.refused {
+            return None;
+        }
+        let memory = self.grants()?.memory();
+        let start = memory.start.checked_add(addr.checked_sub(self.own)?)?;
+        let end = start.checked_add(len)?;
+        (end <= memory.end).then_some(start)
+    }
+
+    fn give(&mut self, slot: u16, serial: u64) {
+        if let Some(grants) = self.grants() {
+            grants.give(&self.window, slot, serial);
+        }
+    }
+
+    fn in_use(&self) -> u64 {
+        self.window.fence();
+        let grants = self.grants();
+        grants.map_or(0, |grants| grants.in_use(&self.window))
+    }
+
+    fn take(&mut self, grant: &Grant) -> Option<u64> {
+        let (offset, len) = (grant.offset, grant.len);
+        if !self.grants()?.is_sound(grant) {
+            self.violated(Violation::Grant { offset, len });
+            return None;
+        }
+        Some(self.base.wrapping_add(offset))
+    }
+
+    #[inline]
+    fn begin(&mut self, grant: &Grant) -> bool {
+        let grants = self.grants().filter(|_| !self.refused);
+        grants.is_some_and(|grants| grants.begin(&self.window, grant))
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        if let Some(grants) = self.grants() {
+            grants.end(&self.window);
+        }
+    }
+}

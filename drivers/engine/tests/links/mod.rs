@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What is different when nodes are on hosts of their own.
+
+mod death;
+mod direct;
+pub mod parts;
+mod shared_parts;
+mod silence;

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! All nodes on one host.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "as above"
+)]
+
+mod rig;
+mod suite;

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Hosts of nodes: one for all, or one each with links between them.
+
+use super::{
+    link::{link, RigLink},
+    machine::{Machine, VecStorage},
+    pool::{self, Members},
+    shared::Shared,
+};
+use nupa_engine::{Engine, Fabric, NoLink, Node, Peer};
+use nupa_proto::{
+    admin::{ModifyMr, ModifyQp},
+    status::AdminStatus,
+};
+use std::{ops::Range, rc::Rc};
+
+/// Where nodes are, and what lies between them: the binary's name says it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// All are on one host.
+    Local,
+    /// Each is on a host of its own, with rings of the rig's own.
+    Linked,
+    /// The same, with the rings of a pool.
+    Pooled,
+    /// The same, and hosts' caches are not coherent.
+    Stale,
+}
+
+const MODE: Mode = match env!("CARGO_CRATE_NAME").as_bytes() {
+    b"linked" => Mode::Linked,
+    b"pooled" | b"nupa_fuzz" => Mode::Pooled,
+    b"stale" => Mode::Stale,
+    _ => Mode::Local,
+};
+
+/// Whether each node is on a host of its own.
+pub fn linked() -> bool {
+    MODE != Mode::Local
+}
+
+/// Whether hosts share a pool.
+fn pooled() -> bool {
+    matches!(MODE, Mode::Pooled | Mode::Stale)
+}
+
+/// Whether nodes can write to each other's device memory directly.
+pub fn direct() -> bool {
+    MODE == Mode::Pooled
+}
+
+/// What `hosts` hosts share.
+pub fn shared(hosts: u16) -> Rc<Shared> {
+    let size = if pooled() { pool::size(hosts) } else { 0 };
+    let caches = if MODE == Mode::Stale { hosts } else { 0 };
+    Shared::new(size, usize::from(caches))
+}
+
+/// One host's nodes, and its links.
+pub struct HostNodes {
+    all: Vec<Option<(Node<VecStorage>, Machine)>>,
+    pub peers: Vec<Option<Peer<RigLink>>>,
+}
+
+impl Fabric for HostNodes {
+    type Storage = VecStorage;
+    type Platform = Machine;
+    type Link = RigLink;
+
+    fn max_nodes(&self) -> u16 {
+        self.all.len() as u16
+    }
+
+    fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
+        let (node, machine) = self.all.get(usize::from(id))?.as_ref()?;
+        Some((node, machine))
+    }
+
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
+        let (node, machine) = self.all.get_mut(usize::from(id))?.as_mut()?;
+        Some((node, machine))
+    }
+
+    fn peer_mut(&mut self, id: u16) -> Option<&mut Peer<RigLink>> {
+        self.peers.get_mut(usize::from(id))?.as_mut()
+    }
+}
+
+impl HostNodes {
+    /// Does what is due. Returns whether something was taken off links or put there, and when to come again.
+    pub fn run(&mut self, engine: &mut Engine) -> (bool, Option<u64>) {
+        let mut found = engine.receive(self);
+        let next = engine.run(self);
+        for peer in self.peers.iter_mut().flatten() {
+            found |= peer.link_mut().publish().any;
+        }
+        (found, next)
+    }
+}
+
+/// All nodes' hardware and controllers, wherever they are.
+pub struct Nodes {
+    pub hosts: Vec<HostNodes>,
+    shared: Rc<Shared>,
+}
+
+impl Nodes {
+    pub fn new(nodes: Vec<(Node<VecStorage>, Machine)>, shared: &Rc<Shared>) -> Self {
+        let count = nodes.len();
+        let nothing = || HostNodes {
+            all: (0..count).map(|_| None).collect(),
+            peers: (0..count).map(|_| None).collect(),
+        };
+        if !linked() {
+            let all = nodes.into_iter().map(Some).collect();
+            let host = HostNodes { all, ..nothing() };
+            return Self {
+                hosts: vec![host],
+                shared: Rc::clone(shared),
+            };
+        }
+        let mut hosts: Vec<HostNodes> = nodes.iter().map(|_| nothing()).collect();
+        for (id, node) in nodes.into_iter().enumerate() {
+            hosts[id].all[id] = Some(node);
+            for other in (0..id).filter(|_| !pooled()) {
+                let [here, there] = link(shared).map(RigLink::Queues);
+                hosts[id].peers[other] = Some(Peer::new(id as u16, here));
+                hosts[other].peers[id] = Some(Peer::new(other as u16, there));
+            }
+        }
+        Self {
+            hosts,
+            shared: Rc::clone(shared),
+        }
+    }
+
+    /// The host that a node is on.
+    pub fn host_of(&self, id: u16) -> usize {
+        match self.hosts.len() {
+            1 => 0,
+            _ => usize::from(id),
+        }
+    }
+
+    pub fn ids(&self) -> std::ops::Range<u16> {
+        0..self.max_nodes()
+    }
+}
+
+impl Fabric for Nodes {
+    type Storage = VecStorage;
+    type Platform = Machine;
+    type Link = NoLink;
+
+    fn max_nodes(&self) -> u16 {
+        self.hosts[0].max_nodes()
+    }
+
+    fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
+        self.hosts.get(self.host_of(id))?.node(id)
+    }
+
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
+        let host = self.host_of(id);
+        self.hosts.get_mut(host)?.node_mut(id)
+    }
+}
+
+/// The engine of each host.
+pub struct Engines {
+    #[allow(
+        clippy::vec_box,
+        reason = "an engine is large, and changes places with those of hosts that wait"
+    )]
+    all: Vec<Box<Engine>>,
+    /// What takes the rig's place in telling hosts of others' nodes.
+    members: Option<Members>,
+    /// Epochs of the nodes that other hosts were told are up.
+    known: Vec<Option<u32>>,
+}
+
+impl Engines {
+    pub fn new(nodes: &mut Nodes) -> Self {
+        let mut engines = Self {
+            all: nodes.hosts.iter().map(|_| Box::default()).collect(),
+            members: None,
+            known: nodes.ids().map(|_| None).collect(),
+        };
+        if pooled() {
+            let members = Members::new(&nodes.shared, nodes.max_nodes());
+            for (id, host) in (0u16..).zip(&mut nodes.hosts) {
+                for other in (0..host.peers.len()).filter(|other| *other != usize::from(id)) {
+                    host.peers[other] = Some(Peer::new(id, members.link(id)));
+                }
+            }
+            engines.members = Some(members);
+        }
+        engines
+    }
+
+    /// Calls `f` for a host; others may have their turns meanwhile.
+    fn on<R>(
+        &mut self,
+        nodes: &mut Nodes,
+        host: usize,
+        f: impl FnOnce(&mut Engine, &mut HostNodes) -> R,
+    ) -> R {
+        let hosts = self.all.drain(..).zip(nodes.hosts.drain(..));
+        let (result, hosts) = nodes.shared.on(hosts.map(Some).collect(), host, f);
+        (self.all, nodes.hosts) = hosts.into_iter().flatten().unzip();
+        result
+    }
+
+    /// Calls `f` for a node's host.
+    pub fn at<R>(
+        &mut self,
+        nodes: &mut Nodes,
+        id: u16,
+        f: impl FnOnce(&mut Engine, &mut HostNodes) -> R,
+    ) -> R {
+        let host = nodes.host_of(id);
+        self.on(nodes, host, f)
+    }
+
+    /// Does what is due at one host. Returns whether something was taken off links or put there, and when to come again.
+    pub fn run_host(&mut self, nodes: &mut Nodes, host: usize) -> (bool, Option<u64>) {
+        let (found, next) = self.on(nodes, host, |engine, fabric| fabric.run(engine));
+        self.tell(nodes);
+        (found | nodes.shared.take_found(), next)
+    }
+
+    /// The nodes' places in the pool.
+    pub fn members(&mut self) -> &mut Members {
+        self.members.as_mut().expect("there is a pool")
+    }
+
+    /// Where in the pool the device memory that a node offers lies, if there is a pool.
+    pub fn device_memory(&self, node: u16) -> Option<Range<u64>> {
+        Some(self.members.as_ref()?.device_memory(node))
+    }
+
+    /// Lets nodes look around in the pool.
+    pub fn look_around(&mut self, nodes: &mut Nodes) {
+        if let Some(mut members) = self.members.take() {
+            members.look_around(self, nodes);
+            self.members = Some(members);
+        }
+    }
+
+    /// Tells hosts which nodes of others have come and gone.
+    pub fn tell(&mut self, nodes: &mut Nodes) {
+        if nodes.hosts.len() == 1 {
+            return;
+        }
+        if let Some(mut members) = self.members.take() {
+            members.tell(self, nodes);
+            self.members = Some(members);
+            return;
+        }
+        for id in nodes.ids() {
+            let there = nodes.node(id).filter(|(node, _)| node.is_up());
+            let epoch = there.map(|(node, _)| node.epoch());
+            if self.known[usize::from(id)] == epoch {
+                continue;
+            }
+            for other in nodes.ids().filter(|other| *other != id) {
+                for (end, node) in [(other, id), (id, other)] {
+                    self.at(nodes, end, |engine, fabric| {
+                        engine.peer_down(fabric, node);
+                        let peer = fabric.peer_mut(node).expect("there is a link");
+                        peer.link_mut().queues().clear();
+                    });
+                }
+                if let Some((up, known)) = epoch.zip(self.known[usize::from(other)]) {
+                    for (end, node, epoch) in [(other, id, up), (id, other, known)] {
+                        self.at(nodes, end, |engine, fabric| {
+                            engine.peer_up(fabric, node, epoch);
+                        });
+                    }
+                }
+            }
+            self.known[usize::from(id)] = epoch;
+        }
+    }
+
+    pub fn kick(&mut self, nodes: &mut Nodes, id: u16, page: u32, slot: u16) {
+        self.at(nodes, id, |engine, fabric| {
+            engine.kick(fabric, id, page, slot);
+        });
+    }
+
+    pub fn push_kick(&mut self, nodes: &mut Nodes, id: u16, page: u32, slot: u16, index: u32) {
+        self.at(nodes, id, |engine, fabric| {
+            engine.push_kick(fabric, id, page, slot, index);
+        });
+    }
+
+    pub fn enable(&mut self, nodes: &mut Nodes, id: u16) {
+        self.at(nodes, id, |engine, fabric| engine.enable(fabric, id));
+        self.tell(nodes);
+    }
+
+    pub fn reset(&mut self, nodes: &mut Nodes, id: u16) {
+        self.at(nodes, id, |engine, fabric| engine.reset(fabric, id));
+        self.tell(nodes);
+    }
+
+    pub fn set_link(&mut self, nodes: &mut Nodes, id: u16, up: bool) {
+        self.at(nodes, id, |engine, fabric| engine.set_link(fabric, id, up));
+        self.tell(nodes);
+    }
+
+    pub fn poll(&mut self, nodes: &mut Nodes, id: u16) -> bool {
+        self.at(nodes, id, |engine, fabric| engine.poll(fabric, id))
+    }
+
+    pub fn set_polled(&mut self, nodes: &mut Nodes, id: u16, polled: bool) -> bool {
+        self.at(nodes, id, |engine, fabric| {
+            engine.set_polled(fabric, id, polled)
+        })
+    }
+
+    pub fn modify_qp(
+        &mut self,
+        nodes: &mut Nodes,
+        id: u16,
+        body: &ModifyQp,
+    ) -> Result<(), AdminStatus> {
+        self.at(nodes, id, |engine, fabric| {
+            engine.modify_qp(fabric, id, body)
+        })
+    }
+
+    pub fn destroy_qp(&mut self, nodes: &mut Nodes, id: u16, qpn: u32) -> Result<(), AdminStatus> {
+        self.at(nodes, id, |engine, fabric| {
+            engine.destroy_qp(fabric, id, qpn)
+        })
+    }
+
+    pub fn modify_mr(
+        &mut self,
+        nodes: &mut Nodes,
+        id: u16,
+        body: &ModifyMr,
+    ) -> Result<u32, AdminStatus> {
+        self.at(nodes, id, |engine, fabric| {
+            engine.modify_mr(fabric, id, body)
+        })
+    }
+
+    pub fn destroy_mr(&mut self, nodes: &mut Nodes, id: u16, key: u32) -> Result<(), AdminStatus> {
+        self.at(nodes, id, |engine, fabric| {
+            engine.destroy_mr(fabric, id, key)
+        })
+    }
+}
