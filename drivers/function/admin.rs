@@ -38,6 +38,10 @@ pub(crate) fn execute<F: Functions>(
         AdminOpcode::ListNodes => query::list_nodes(functions, id, &buffer(body)?),
         AdminOpcode::ModifyQp => done(engine.modify_qp(functions, id, &parse::<ModifyQp>(body)?)),
         AdminOpcode::DestroyQp => done(engine.destroy_qp(functions, id, by_id(body)?)),
+        AdminOpcode::ModifyMr => {
+            created(engine.modify_mr(functions, id, &parse::<ModifyMr>(body)?))
+        }
+        AdminOpcode::DestroyMr => done(engine.destroy_mr(functions, id, by_id(body)?)),
         _ => {
             let function = functions.function_mut(id).ok_or(AdminStatus::Internal)?;
             execute_local(function, opcode, body)
@@ -63,10 +67,8 @@ fn execute_local<S: Storage, H: Host>(
         AdminOpcode::DestroyCq => done(node.destroy_cq(by_id(body)?)),
         AdminOpcode::AllocPd => nothing(body).and_then(|()| created(node.alloc_pd())),
         AdminOpcode::DeallocPd => done(node.dealloc_pd(by_id(body)?)),
-        AdminOpcode::CreateMr
-        | AdminOpcode::DestroyMr
-        | AdminOpcode::ModifyMr
-        | AdminOpcode::AllocKey => execute_on_key(function, opcode, body),
+        AdminOpcode::CreateMr => created(node.create_mr(host, &parse::<CreateMr>(body)?)),
+        AdminOpcode::AllocKey => created(node.alloc_key(host, &parse::<AllocKey>(body)?)),
         AdminOpcode::CreateQp => {
             let parameters = qp_parameters(host.memory(), &buffer(body)?)?;
             created(node.create_qp(host, &parameters))
@@ -82,23 +84,9 @@ fn execute_local<S: Storage, H: Host>(
         AdminOpcode::QueryNode
         | AdminOpcode::ListNodes
         | AdminOpcode::ModifyQp
-        | AdminOpcode::DestroyQp => Err(AdminStatus::Internal),
-    }
-}
-
-/// Executes a command about a memory key.
-fn execute_on_key<S: Storage, H: Host>(
-    function: &mut Function<S, H>,
-    opcode: AdminOpcode,
-    body: &Body,
-) -> Outcome {
-    let Function { node, host, .. } = function;
-    match opcode {
-        AdminOpcode::CreateMr => created(node.create_mr(host, &parse::<CreateMr>(body)?)),
-        AdminOpcode::ModifyMr => created(node.modify_mr(host, &parse::<ModifyMr>(body)?)),
-        AdminOpcode::AllocKey => created(node.alloc_key(host, &parse::<AllocKey>(body)?)),
-        AdminOpcode::DestroyMr => done(node.destroy_mr(by_id(body)?)),
-        _ => Err(AdminStatus::Internal),
+        | AdminOpcode::DestroyQp
+        | AdminOpcode::ModifyMr
+        | AdminOpcode::DestroyMr => Err(AdminStatus::Internal),
     }
 }
 

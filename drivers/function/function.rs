@@ -3,7 +3,10 @@
 
 use core::fmt::Arguments;
 
-use nupa_engine::{node::Node, storage::Storage};
+use nupa_engine::{
+    node::{Node, FIRST_EPOCH},
+    storage::Storage,
+};
 use nupa_proto::{ident::node_mac, regs};
 
 use crate::{
@@ -33,10 +36,10 @@ pub struct Function<S: Storage, H> {
 impl<S: Storage, H: Host> Function<S, H> {
     /// A function in its reset state.
     pub fn new(config: &FunctionConfig, host: H) -> Self {
-        let node = Node::new(config.node);
         Self {
-            registers: Registers::new(config, node.epoch()),
-            node,
+            registers: Registers::new(config, FIRST_EPOCH),
+            // In its place at once: it takes some space.
+            node: Node::new(config.node),
             host,
             admin: None,
             firmware: config.firmware,

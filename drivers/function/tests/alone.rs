@@ -202,6 +202,7 @@ struct Known {
 impl Fabric for Known {
     type Storage = Vectors;
     type Platform = Machine;
+    type Link = nupa_engine::NoLink;
 
     fn max_nodes(&self) -> u16 {
         NODES
