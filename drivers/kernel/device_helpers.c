@@ -3,16 +3,18 @@
 
 #include <linux/bottom_half.h>
 #include <linux/cpumask.h>
+#include <linux/device.h>
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
-#include <linux/hrtimer.h>
+#include <linux/dmi.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/iommu-dma.h>
-#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
 #include <linux/range.h>
+#include <linux/string.h>
+#include <linux/utsname.h>
 
 #include <../drivers/dax/dax-private.h>
 
@@ -50,6 +52,18 @@ void nk_mb(void)
 	mb();
 }
 
+/*
+ * What tells this machine from others and is the same after a restart: the firmware's UUID, or where it has none the host's
+ * name, which somebody may be changing just now. The kernel leaves UUIDs of zeroes out.
+ */
+size_t nk_host_name(char *name, size_t len)
+{
+	const char *known = dmi_get_system_info(DMI_PRODUCT_UUID);
+	ssize_t copied = strscpy(name, known ?: init_utsname()->nodename, len);
+
+	return copied < 0 ? len - 1 : copied;
+}
+
 /* Memory of dma_alloc_coherent() is mapped linearly, or page by page where an IOMMU made it contiguous. */
 phys_addr_t nk_coherent_phys(void *addr)
 {
@@ -58,13 +72,34 @@ phys_addr_t nk_coherent_phys(void *addr)
 	return virt_to_phys(addr);
 }
 
+static void forget_dma_parms(void *dev)
+{
+	((struct device *)dev)->dma_parms = NULL;
+}
+
+/* As long as the device is bound. Buses of devices that do DMA give them some; users of a device expect them. */
+static int add_dma_parms(struct device *dev)
+{
+	if (dev->dma_parms)
+		return 0;
+	dev->dma_parms = devm_kzalloc(dev, sizeof(*dev->dma_parms), GFP_KERNEL);
+	if (!dev->dma_parms)
+		return -ENOMEM;
+	return devm_add_action_or_reset(dev, forget_dma_parms, dev);
+}
+
 /* What dma_map_direct() asks, after which a DMA address is the physical one. A device that does no DMA has no mask. */
 int nk_dma_physical(struct device *dev)
 {
+	int error;
+
 	if (get_dma_ops(dev) || use_dma_iommu(dev) || dev->dma_range_map)
 		return -EOPNOTSUPP;
 	if (!dev->dma_mask)
 		dev->dma_mask = &dev->coherent_dma_mask;
+	error = add_dma_parms(dev);
+	if (error)
+		return error;
 	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
 }
 
@@ -78,6 +113,11 @@ int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len)
 	return 0;
 }
 
+bool nk_bh_is_disabled(void)
+{
+	return in_softirq() && !in_hardirq() && !in_nmi() && !irqs_disabled();
+}
+
 void nk_bh_disable(void)
 {
 	local_bh_disable();
@@ -86,25 +126,4 @@ void nk_bh_disable(void)
 void nk_bh_enable(void)
 {
 	local_bh_enable();
-}
-
-struct task_struct *nk_thread_create(int (*run)(void *data), void *data, const char *name)
-{
-	return kthread_create(run, data, "%s", name);
-}
-
-bool nk_thread_should_stop(void)
-{
-	return kthread_should_stop();
-}
-
-/* Looks at the flag after the state is set, so that a waker that sets it before it wakes the task is never missed. */
-void nk_thread_sleep(const bool *woken, u64 ns)
-{
-	ktime_t limit = ns_to_ktime(ns);
-
-	set_current_state(TASK_IDLE);
-	if (!READ_ONCE(*woken) && !kthread_should_stop())
-		schedule_hrtimeout_range(&limit, 0, HRTIMER_MODE_REL);
-	__set_current_state(TASK_RUNNING);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C inline functions and macros about devices, locks and threads that nk calls, one out-of-line function each. */
+/* C inline functions and macros about devices and locks that nk calls, one out-of-line function each. */
 
 #ifndef NK_DEVICE_HELPERS_H
 #define NK_DEVICE_HELPERS_H
@@ -10,20 +10,18 @@
 struct dev_dax;
 struct device;
 struct pci_dev;
-struct task_struct;
 
 unsigned long nk_spin_lock_irqsave(spinlock_t *lock);
 void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
 void nk_mb(void);
+size_t nk_host_name(char *name, size_t len);
 phys_addr_t nk_coherent_phys(void *addr);
 int nk_dma_physical(struct device *dev);
 int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len);
+bool nk_bh_is_disabled(void);
 void nk_bh_disable(void);
 void nk_bh_enable(void);
-struct task_struct *nk_thread_create(int (*run)(void *data), void *data, const char *name);
-bool nk_thread_should_stop(void);
-void nk_thread_sleep(const bool *woken, u64 ns);
 
 #endif

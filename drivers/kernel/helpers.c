@@ -5,6 +5,8 @@
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 #include <linux/rtnetlink.h>
+#include <linux/sched.h>
+#include <linux/sched/stat.h>
 #include <linux/skbuff.h>
 #include <net/page_pool/helpers.h>
 
@@ -123,9 +125,9 @@ void nk_tx_disable(struct net_device *dev)
 
 /* NAPI */
 
-void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int))
+void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int weight)
 {
-	netif_napi_add(dev, napi, poll);
+	netif_napi_add_weight(dev, napi, poll, weight);
 }
 
 void nk_napi_del(struct napi_struct *napi)
@@ -138,6 +140,29 @@ void nk_napi_schedule(struct napi_struct *napi)
 	local_bh_disable();
 	napi_schedule(napi);
 	local_bh_enable();
+}
+
+/*
+ * Where softirqs can run they do so before this returns. Else a softirq that runs already gets to it, or the interrupt that
+ * this is in, or ksoftirqd.
+ */
+void nk_napi_schedule_any(struct napi_struct *napi)
+{
+	if (irqs_disabled())
+		napi_schedule(napi);
+	else
+		nk_napi_schedule(napi);
+}
+
+/*
+ * A softirq that came over the idle task or runs in a thread like ksoftirqd, while nobody waits for the processor. Over any
+ * other task it keeps that from running.
+ */
+bool nk_softirq_is_alone(void)
+{
+	if (need_resched())
+		return false;
+	return is_idle_task(current) || (current->flags & PF_KTHREAD && single_task_running());
 }
 
 void nk_napi_schedule_irqoff(struct napi_struct *napi)

@@ -48,10 +48,12 @@ void nk_tx_start_all(struct net_device *dev);
 void nk_tx_disable(struct net_device *dev);
 
 /* NAPI */
-void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int));
+void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int weight);
 void nk_napi_del(struct napi_struct *napi);
 void nk_napi_schedule(struct napi_struct *napi);
 void nk_napi_schedule_irqoff(struct napi_struct *napi);
+void nk_napi_schedule_any(struct napi_struct *napi);
+bool nk_softirq_is_alone(void);
 void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb);
 
 /* Socket buffer */

@@ -2,6 +2,7 @@
 //! Networking: devices, buffers, polling, receive memory, ethtool.
 
 mod address;
+mod detached;
 mod device;
 pub mod ethtool;
 mod features;
@@ -17,6 +18,7 @@ mod tx_queue;
 
 pub use self::{
     address::{AddressList, MacAddress},
+    detached::{is_alone, DetachedNapi},
     device::{Device, RtnlGuard},
     features::Features,
     napi::{Napi, NapiContext, Poll},

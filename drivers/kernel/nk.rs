@@ -11,13 +11,13 @@ pub mod bh;
 pub mod bound;
 pub mod counter;
 pub mod dax;
+pub mod host;
 pub mod hostmem;
 pub mod irqlock;
 pub mod net;
 pub mod pci;
 pub mod random;
 pub mod ring;
-pub mod thread;
 pub mod window;
 pub mod work;
 

@@ -28,7 +28,7 @@ pub enum Coherence {
 ///
 /// All access is by copy or by words of 64 bits, and checked: what does not lie inside of the window, and words that are
 /// not aligned, are refused without effect. Any context but for [`Window::new`] and drop. For a full fence there is
-/// [`crate::pci::full_fence`].
+/// [`crate::barrier::full_fence`].
 pub struct Window {
     base: NonNull<u8>,
     coherence: Coherence,

@@ -153,6 +153,17 @@ impl<T: Operations> Device<T> {
         unsafe { bindings::netif_device_attach(self.as_raw()) };
     }
 
+    /// Runs `f` with the device marked as gone, so that the watchdog does not take queues for stuck that stand still for
+    /// it. The device must be attached. With the RTNL held; queues are woken afterwards if the interface is running.
+    pub fn while_detached<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: The device is alive.
+        unsafe { bindings::netif_device_detach(self.as_raw()) };
+        let result = f();
+        // SAFETY: As above.
+        unsafe { bindings::netif_device_attach(self.as_raw()) };
+        result
+    }
+
     /// Starts all transmit queues. In `open`.
     pub fn start_all_queues(&self) {
         // SAFETY: The device is alive.

@@ -77,19 +77,32 @@ impl<P: Poll> Napi<P> {
     /// Adds a NAPI instance, disabled, to `dev`. May sleep.
     pub fn new<T: Operations>(dev: &ARef<Device<T>>) -> Result<Arc<Self>> {
         let dev = NonNull::new(dev.as_raw()).ok_or(EINVAL)?;
+        // SAFETY: The device is alive. Its unregistration waits for the reference that is taken here.
+        unsafe { Self::add(dev, bindings::NAPI_POLL_WEIGHT as c_int) }
+    }
+
+    /// Adds an instance whose poll function gets a budget of `weight`. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// The device is alive, and is not freed before the instance is.
+    pub(super) unsafe fn add(
+        dev: NonNull<bindings::net_device>,
+        weight: c_int,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 napi <- Opaque::ffi_init(|napi: *mut bindings::napi_struct| {
-                    // SAFETY: `napi` is ours to initialise and stays pinned; the device is alive, and the reference
-                    // that is taken here keeps it so until `drop`.
+                    // SAFETY: `napi` is ours to initialise and stays pinned; the device is alive, and stays so until
+                    // `drop` by this function's contract.
                     unsafe {
                         napi.write_bytes(0, 1);
                         bindings::nk_dev_hold(dev.as_ptr());
-                        bindings::nk_napi_add(dev.as_ptr(), napi, Some(Self::poll_callback));
+                        bindings::nk_napi_add(dev.as_ptr(), napi, Some(Self::poll_callback), weight);
                     }
                 }),
                 target: UnsafeCell::new(None),
-                enabled <- new_mutex!(false),
+                enabled <- lock(),
                 dev,
             }),
             GFP_KERNEL,
@@ -168,6 +181,13 @@ impl<P: Poll> PinnedDrop for Napi<P> {
             bindings::nk_dev_put(self.dev.as_ptr());
         }
     }
+}
+
+/// The lock of [`Napi::enabled`]. By itself, and never inlined, because each crate has its own name of what is generic, and lockdep wants
+/// one for all.
+#[inline(never)]
+fn lock() -> impl PinInit<Mutex<bool>> {
+    new_mutex!(false)
 }
 
 /// Proof of being in a poll function, and what one can do there.

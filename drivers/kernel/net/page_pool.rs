@@ -34,15 +34,21 @@ pub struct PagePool {
 unsafe impl Send for PagePool {}
 
 impl PagePool {
-    /// Creates a pool of pages for a queue of `entries` buffers, mapped for `device`.
+    /// Creates a pool of pages, each of 2^`order` of the processor's, for a queue of `entries` buffers, mapped for `device`.
     ///
     /// `napi` polls the queue: packets that it frees itself return their pages without a lock. May sleep.
-    pub fn new(device: &device::Device, napi: Arc<dyn NapiAnchor>, entries: u32) -> Result<Self> {
-        let size = u32::try_from(PAGE_SIZE)?;
+    pub fn new(
+        device: &device::Device,
+        napi: Arc<dyn NapiAnchor>,
+        entries: u32,
+        order: u32,
+    ) -> Result<Self> {
+        let size = PAGE_SIZE.checked_shl(order).ok_or(EINVAL)?;
+        let size = u32::try_from(size)?;
         let mut params: bindings::page_pool_params = pin_init::zeroed();
         params.__bindgen_anon_1.fast =
             bindings::page_pool_params__bindgen_ty_1_page_pool_params_fast {
-                order: 0,
+                order,
                 pool_size: entries,
                 nid: bindings::NUMA_NO_NODE,
                 dev: raw::device(device),

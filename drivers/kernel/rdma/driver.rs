@@ -2,9 +2,9 @@
 //! What a driver of an RDMA device implements.
 
 use crate::{
-    Access, AhAttributes, Context, CqInit, CqNotifier, Details, Device, DeviceAttributes, Dm,
-    GidAttributes, Mr, Pd, Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier, Srq,
-    SrqAttributes, SrqInit, SrqNotifier, Udata, Umem,
+    bindings, Access, AhAttributes, Context, CqInit, CqNotifier, Details, Device, DeviceAttributes,
+    Dm, GidAttributes, Mr, Pd, Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier,
+    Srq, SrqAttributes, SrqInit, SrqNotifier, Udata, Umem,
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -55,6 +55,9 @@ pub trait QueuePair {
     /// Its number.
     fn number(&self) -> u32;
 }
+
+/// Names device memory that is shared, as only its driver understands.
+pub type DmHandle = [u8; bindings::nk_rdma_const_NK_RDMA_DM_HANDLE_SIZE as usize];
 
 /// Operations of an RDMA device (`struct ib_device_ops`) with one RoCE v2 port.
 ///
@@ -134,6 +137,17 @@ pub trait Driver: Sized + Send + Sync + 'static {
         alignment: u32,
     ) -> Result<(Self::Dm, u64)>;
 
+    /// As [`Driver::alloc_dm`], with what was exported under `handle`, on whichever node, and has `len` bytes.
+    fn import_dm(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        len: u64,
+        handle: &DmHandle,
+    ) -> Result<(Self::Dm, u64)>;
+
+    /// Lets processes of all nodes import device memory for as long as it exists; returns what they do that with.
+    fn export_dm(dm: &Dm<Self>) -> Result<DmHandle>;
+
     /// Registers a part of device memory whose first byte descriptors know as 0; it lies inside.
     fn reg_dm_mr(
         dev: &Device<Self>,
@@ -189,6 +203,18 @@ pub trait Driver: Sized + Send + Sync + 'static {
         pins: &Pins,
         udata: &mut Udata<'_, Self>,
     ) -> Result<Self::Qp>;
+
+    /// A process has posted to the send queue of its pair, and asks for a kick because it cannot give one itself.
+    fn kick_send(qp: &Qp<Self>);
+
+    /// As [`Driver::kick_send`], of the receive queue, if the pair has one of its own.
+    fn kick_recv(qp: &Qp<Self>);
+
+    /// As [`Driver::kick_send`], of a shared receive queue.
+    fn kick_srq(srq: &Srq<Self>);
+
+    /// A process that waits for a completion lends its time to a device that has no processor of its own. May sleep.
+    fn look(dev: &Device<Self>);
 
     /// Changes those attributes of a queue pair that `mask` names.
     fn modify_qp(

@@ -16,10 +16,37 @@
 /* What the driver adds to the interface of the RDMA core. */
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(nk_rdma_dm, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
-			     UVERBS_ATTR_PTR_OUT(NK_RDMA_ATTR_DM_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64), UA_MANDATORY));
+			     UVERBS_ATTR_PTR_OUT(NK_RDMA_ATTR_DM_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64), UA_MANDATORY),
+			     UVERBS_ATTR_PTR_IN(NK_RDMA_ATTR_DM_IMPORT, UVERBS_ATTR_TYPE(struct nk_rdma_dm_handle),
+						UA_OPTIONAL));
+
+static int UVERBS_HANDLER(NK_RDMA_METHOD_DM_EXPORT)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_uobject *object = uverbs_attr_get_uobject(attrs, NK_RDMA_ATTR_DM_EXPORT_DM);
+	struct nk_rdma_dm_handle handle = {};
+	struct nk_rdma_dm *dm;
+	int ret;
+
+	if (IS_ERR(object))
+		return PTR_ERR(object);
+	dm = container_of((struct ib_dm *)object->object, struct nk_rdma_dm, ib);
+	ret = dm->export(dm, &handle);
+	if (ret)
+		return ret;
+	return uverbs_copy_to(attrs, NK_RDMA_ATTR_DM_EXPORT_HANDLE, &handle, sizeof(handle));
+}
+
+DECLARE_UVERBS_NAMED_METHOD(NK_RDMA_METHOD_DM_EXPORT,
+			    UVERBS_ATTR_IDR(NK_RDMA_ATTR_DM_EXPORT_DM, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ,
+					    UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(NK_RDMA_ATTR_DM_EXPORT_HANDLE,
+						UVERBS_ATTR_TYPE(struct nk_rdma_dm_handle), UA_MANDATORY));
+
+DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_DM, &UVERBS_METHOD(NK_RDMA_METHOD_DM_EXPORT));
 
 static const struct uapi_definition nk_rdma_definitions[] = {
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &nk_rdma_dm),
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(UVERBS_OBJECT_DM),
 	{},
 };
 
@@ -35,6 +62,10 @@ void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid
 	ibdev->node_type = RDMA_NODE_IB_CA;
 	ibdev->node_guid = cpu_to_be64(guid);
 	ibdev->phys_port_cnt = 1;
+	/* Processes kick by posting nothing where they have no page for that. Requests are refused. */
+	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
+				  BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+				  BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
 	ibdev->num_comp_vectors = vectors;
 	ibdev->dev.parent = parent;
 	ibdev->driver_def = nk_rdma_definitions;
@@ -121,6 +152,13 @@ int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct
 }
 
 /* Device memory */
+
+int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle *handle)
+{
+	int ret = uverbs_copy_from(handle, attrs, NK_RDMA_ATTR_DM_IMPORT);
+
+	return ret == -ENOENT ? 0 : ret ?: 1;
+}
 
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset)
 {

@@ -21,7 +21,33 @@ enum nk_rdma_const {
 	NK_RDMA_REREG_TRANS = IB_MR_REREG_TRANS,
 	NK_RDMA_REREG_PD = IB_MR_REREG_PD,
 	NK_RDMA_REREG_ACCESS = IB_MR_REREG_ACCESS,
+	NK_RDMA_DM_HANDLE_SIZE = 32,
+};
+
+/* What the driver adds to the interface of device memory: attributes of the command that allocates it, and a command. */
+enum nk_rdma_dm_alloc_attr {
 	NK_RDMA_ATTR_DM_MMAP_OFFSET = 1U << UVERBS_ID_NS_SHIFT,
+	NK_RDMA_ATTR_DM_IMPORT,
+};
+
+enum nk_rdma_dm_method {
+	NK_RDMA_METHOD_DM_EXPORT = 1U << UVERBS_ID_NS_SHIFT,
+};
+
+enum nk_rdma_dm_export_attr {
+	NK_RDMA_ATTR_DM_EXPORT_DM = 1U << UVERBS_ID_NS_SHIFT,
+	NK_RDMA_ATTR_DM_EXPORT_HANDLE,
+};
+
+/* Names device memory that is shared; what is in it is the driver's business. */
+struct nk_rdma_dm_handle {
+	u8 bytes[NK_RDMA_DM_HANDLE_SIZE];
+};
+
+/* Device memory, and what the table of operations has no place for. */
+struct nk_rdma_dm {
+	struct ib_dm ib;
+	int (*export)(struct nk_rdma_dm *dm, struct nk_rdma_dm_handle *handle);
 };
 
 /* Follows the network device of one port. */
@@ -47,7 +73,8 @@ int nk_rdma_respond_empty(struct ib_udata *udata);
 int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
 		 phys_addr_t phys, bool cached);
 
-/* Device memory: the driver's own attribute of the command that allocates it. */
+/* Device memory. nk_rdma_dm_import() returns 1 if there is a handle, 0 if not. */
+int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle *handle);
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset);
 
 /* Details of resources: one attribute that holds all that a driver adds. */

@@ -41,7 +41,7 @@ pub use self::{
     counters::CounterName,
     details::Details,
     device::{Device, Registration, Unregistered},
-    driver::{CompletionQueue, Driver, Keys, MemoryKeys, QueuePair, Rereg, UserRegion},
+    driver::{CompletionQueue, DmHandle, Driver, Keys, MemoryKeys, QueuePair, Rereg, UserRegion},
     event::{CqNotifier, Event, QpNotifier, SrqNotifier},
     flags::{Access, DeviceCaps, QpMask},
     kernel_verbs::KernelVerbs,

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What users in the kernel do with queues and regions.
+//!
+//! Posting is there for processes too, in part: the core hands on their commands to post, and such a command without
+//! requests is a kick of the queue. Requests in it are refused, for a process must not name memory of the kernel. Their
+//! commands to poll find nothing, since processes poll by themselves, but have the device look for work.
 
 use super::{memory::region_or_error, VTable};
 use crate::{
@@ -51,7 +55,8 @@ impl<D: KernelVerbs> VTable<D> {
             // SAFETY: See the module above.
             let cq = unsafe {
                 if !(*ib).uobject.is_null() {
-                    return Err(unsupported());
+                    D::look(Device::from_raw((*ib).device));
+                    return Ok(0);
                 }
                 Cq::from_raw(ib)
             };
@@ -88,11 +93,11 @@ impl<D: KernelVerbs> VTable<D> {
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: See the module above. Requests of processes, who must not name memory of the kernel, are refused.
+            // SAFETY: See the module above.
             let (qp, mut requests) = unsafe {
                 *bad = first;
                 if !(*ib).uobject.is_null() {
-                    return Err(unsupported());
+                    return Self::kick(first, || D::kick_send(Qp::from_raw(ib)));
                 }
                 let qp_type = QpType::from_raw((*ib).qp_type)?;
                 (Qp::from_raw(ib), SendWrs::from_raw(first, qp_type))
@@ -112,10 +117,12 @@ impl<D: KernelVerbs> VTable<D> {
     ) -> c_int {
         // SAFETY: See the module above.
         unsafe {
-            let qp = (*ib).uobject.is_null().then(|| Qp::<D>::from_raw(ib));
-            Self::post_receives(first, bad, |requests| {
-                D::post_recv(qp.ok_or_else(unsupported)?, requests)
-            })
+            let qp = Qp::<D>::from_raw(ib);
+            if !(*ib).uobject.is_null() {
+                *bad = first;
+                return from_result(|| Self::kick(first, || D::kick_recv(qp)));
+            }
+            Self::post_receives(first, bad, |requests| D::post_recv(qp, requests))
         }
     }
 
@@ -126,11 +133,22 @@ impl<D: KernelVerbs> VTable<D> {
     ) -> c_int {
         // SAFETY: See the module above.
         unsafe {
-            let srq = (*ib).uobject.is_null().then(|| Srq::<D>::from_raw(ib));
-            Self::post_receives(first, bad, |requests| {
-                D::post_srq_recv(srq.ok_or_else(unsupported)?, requests)
-            })
+            let srq = Srq::<D>::from_raw(ib);
+            if !(*ib).uobject.is_null() {
+                *bad = first;
+                return from_result(|| Self::kick(first, || D::kick_srq(srq)));
+            }
+            Self::post_receives(first, bad, |requests| D::post_srq_recv(srq, requests))
         }
+    }
+
+    /// Posting by a process: a kick if there are no requests, of which `first` is the first.
+    fn kick<R>(first: *const R, kick: impl FnOnce()) -> Result<c_int> {
+        if !first.is_null() {
+            return Err(unsupported());
+        }
+        kick();
+        Ok(0)
     }
 
     /// # Safety

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+//! NAPI for what is no network device: work in softirq context, at once or some time later.
+//!
+//! C headers: `include/linux/netdevice.h` (`alloc_netdev_dummy()`), `include/linux/hrtimer.h`.
+
+use super::napi::{private::Raw, Napi, Poll};
+use crate::bindings;
+use core::{ffi::c_int, ptr::NonNull};
+use kernel::{container_of, prelude::*, sync::Arc, time::Delta, types::Opaque};
+
+/// Budget of a poll, which says by returning it that it is not done: what it does is not counted in packets. So little, that it
+/// is the time of softirqs that ends a round of polls.
+const WEIGHT: c_int = 1;
+
+/// A NAPI instance without a network device, and a timer that schedules it.
+///
+/// Dropping it may sleep, so the last reference must go in process context.
+#[pin_data(PinnedDrop)]
+pub struct DetachedNapi<P: Poll> {
+    #[pin]
+    timer: Opaque<bindings::hrtimer>,
+    /// The only reference, which goes before the device does.
+    napi: Option<Arc<Napi<P>>>,
+    _dev: DummyDevice,
+}
+
+// SAFETY: The timer may be started and cancelled from any thread; the rest is `Send` by itself.
+unsafe impl<P: Poll> Send for DetachedNapi<P> {}
+// SAFETY: As above.
+unsafe impl<P: Poll> Sync for DetachedNapi<P> {}
+
+impl<P: Poll> DetachedNapi<P> {
+    /// One that is disabled. May sleep.
+    pub fn new() -> Result<Arc<Self>> {
+        let dev = DummyDevice::new()?;
+        // SAFETY: The device lives as long as the instance: both are in the same object, which drops them in that order.
+        let napi = unsafe { Napi::add(dev.0, WEIGHT) }?;
+        Arc::pin_init(
+            pin_init!(Self {
+                timer <- Opaque::ffi_init(|timer: *mut bindings::hrtimer| {
+                    // SAFETY: `timer` is ours to initialise and stays pinned.
+                    unsafe {
+                        bindings::hrtimer_setup(
+                            timer,
+                            Some(Self::expired),
+                            bindings::CLOCK_MONOTONIC as bindings::clockid_t,
+                            bindings::hrtimer_mode_HRTIMER_MODE_REL,
+                        );
+                    }
+                }),
+                napi: Some(napi),
+                _dev: dev,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts polling of `target` whenever this is scheduled. `EBUSY` if it is enabled already. May sleep.
+    pub fn enable(&self, target: P) -> Result {
+        self.napi.as_ref().ok_or(ENODEV)?.enable(target)
+    }
+
+    /// Ends polling, waiting for a running poll, and returns what was polled. May sleep.
+    pub fn disable(&self) -> Option<P> {
+        self.napi.as_ref()?.disable()
+    }
+
+    /// Has the target polled soon, if it is enabled. Any context.
+    #[inline]
+    pub fn schedule(&self) {
+        if let Some(napi) = &self.napi {
+            // SAFETY: Added by `Napi::add`; scheduling is harmless while disabled.
+            unsafe { bindings::nk_napi_schedule_any(napi.as_napi()) };
+        }
+    }
+
+    /// Has the target polled in a while, and not at the time that was said before. Any context but the timer's own.
+    pub fn schedule_after(&self, delay: Delta) {
+        // SAFETY: Set up in `new`; it is cancelled before it goes.
+        unsafe {
+            bindings::hrtimer_start_range_ns(
+                self.timer.get(),
+                delay.as_nanos().max(0),
+                0,
+                bindings::hrtimer_mode_HRTIMER_MODE_REL,
+            );
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Only for the timer of a live `Self`, which calls it.
+    unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+        // SAFETY: By this function's contract; a pinned `Self` cancels its timer before it goes.
+        let this = unsafe { &*container_of!(Opaque::cast_from(timer), Self, timer) };
+        this.schedule();
+        bindings::hrtimer_restart_HRTIMER_NORESTART
+    }
+}
+
+#[pinned_drop]
+impl<P: Poll> PinnedDrop for DetachedNapi<P> {
+    fn drop(self: Pin<&mut Self>) {
+        // What is polled may start the timer.
+        drop(self.disable());
+        // SAFETY: Set up in `new`. Nobody has a reference to start it again, and its function does not.
+        unsafe { bindings::hrtimer_cancel(self.timer.get()) };
+        *self.project().napi = None;
+    }
+}
+
+/// Whether nobody but the softirq that calls this wants the processor: it may poll on. Softirq context.
+#[inline]
+pub fn is_alone() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::nk_softirq_is_alone() }
+}
+
+/// A network device that only has NAPI instances.
+struct DummyDevice(NonNull<bindings::net_device>);
+
+// SAFETY: The device is used by its NAPI instances only, which may be used from any thread.
+unsafe impl Send for DummyDevice {}
+// SAFETY: As above.
+unsafe impl Sync for DummyDevice {}
+
+impl DummyDevice {
+    fn new() -> Result<Self> {
+        // SAFETY: No requirements.
+        let dev = unsafe { bindings::alloc_netdev_dummy(0) };
+        Ok(Self(NonNull::new(dev).ok_or(ENOMEM)?))
+    }
+}
+
+impl Drop for DummyDevice {
+    fn drop(&mut self) {
+        // SAFETY: It is ours, was never registered, and its instances are gone.
+        unsafe { bindings::free_netdev(self.0.as_ptr()) };
+    }
+}
