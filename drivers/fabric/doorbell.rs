@@ -3,7 +3,8 @@
 //!
 //! The shared pages are in memory of ours if the function can do that, and else in its BAR 2: memory costs neither a bus
 //! access nor, in a guest, a trap. Kicks always go to the function. A page has one holder at a time ([`DoorbellPage`]): the
-//! driver, or a user context that maps it.
+//! driver, or a user context that maps it. With the page that it maps comes the trapped one that kicks go to, if the function
+//! has such pages; if not, the driver kicks for the context ([`DoorbellSlot::kick`]).
 
 mod page;
 mod slot;
@@ -24,9 +25,10 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 use nk::{bound::BoundDevice, ring::RingMemory};
+use nupa_engine::hal::SlotWord;
 use nupa_proto::{
-    doorbell::{device_memory_offset, PAGE_SIZE},
-    regs::CAP_HOST_DOORBELLS,
+    doorbell::{device_memory_offset, host_slot_offset, kick_offset, slot_offset, PAGE_SIZE},
+    regs::{CAP_HOST_DOORBELLS, CAP_PUSH},
 };
 
 /// The doorbell pages of a function.
@@ -35,6 +37,8 @@ pub(crate) struct Doorbells {
     function: Arc<dyn Function>,
     /// The shared pages, if they are not in the BAR.
     memory: Option<RingMemory>,
+    /// Whether the function looks at push slots.
+    push: bool,
     /// The function's own memory.
     device_memory: Option<Window>,
     #[pin]
@@ -65,6 +69,7 @@ impl Doorbells {
         let offset = device_memory_offset(identity.doorbell_pages);
         let doorbells = pin_init!(Self {
             memory,
+            push: identity.caps & CAP_PUSH != 0,
             device_memory: match identity.device_memory {
                 0 => None,
                 len => function.window(offset, len),
@@ -83,5 +88,36 @@ impl Doorbells {
     /// The function's own memory as the CPU sees it, if it has any.
     pub(crate) fn device_memory(&self) -> Option<Window> {
         self.device_memory
+    }
+
+    /// The function.
+    pub(crate) fn function(&self) -> &Arc<dyn Function> {
+        &self.function
+    }
+
+    /// The trapped page of a pair, if the function has such pages. Any context.
+    fn trapped(&self, page: u32) -> Option<Window> {
+        let offset = kick_offset(page, 0);
+        self.function.window(offset, PAGE_SIZE as u64)
+    }
+
+    /// Whether there are trapped pages, which processes kick by themselves. Any context.
+    pub(crate) fn are_trapped(&self) -> bool {
+        self.trapped(0).is_some()
+    }
+
+    /// Has the function look for work in the caller's time, if it needs that. May sleep.
+    pub(crate) fn look(&self) {
+        self.function.look();
+    }
+
+    /// Loads a word of a slot. Any context.
+    #[inline]
+    fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
+        if let Some(memory) = &self.memory {
+            return memory.load_acquire(host_slot_offset(page, slot).wrapping_add(word.offset()));
+        }
+        let offset = slot_offset(page, slot).wrapping_add(word.offset());
+        self.function.load32(offset)
     }
 }

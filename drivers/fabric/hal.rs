@@ -2,11 +2,17 @@
 //! The function below the driver, whatever it is: what differs between kinds of functions is here.
 
 mod pci;
+mod soft;
 
-pub(crate) use self::pci::Driver;
+pub(crate) use self::{
+    pci::Driver,
+    soft::{DaxDriver, IvshmemDriver},
+};
 
 use crate::doorbell::Window;
+use core::ops::Range;
 use kernel::prelude::*;
+use nupa_proto::pool::sharing::DmHandle;
 
 /// A function that follows `Documentation/controller.md`: control registers (BAR 0), doorbell pages and device memory
 /// (BAR 2), the right to use memory. Once the driver is unbound nothing here has an effect any more.
@@ -49,6 +55,53 @@ pub(crate) trait Function: Send + Sync {
     /// if the last descriptor of it is in the push slot. Any context.
     fn kick(&self, page: u32, slot: u16, index: u32, push: bool);
 
-    /// Where the CPU has `len` bytes at `offset` of BAR 2; `None` if it has not. Any context.
+    /// As [`Function::kick`], and has it looked at before this returns where that is possible. May sleep.
+    fn kick_now(&self, page: u32, slot: u16, index: u32) {
+        self.kick(page, slot, index, false);
+    }
+
+    /// Does what there is to do for a function that has no processor of its own, in the caller's time; nothing for others.
+    /// For whoever waits for a completion. May sleep.
+    fn look(&self) {}
+
+    /// Where the CPU has `len` bytes at `offset` of BAR 2; `None` if it has not. Without trapped pages there, user contexts
+    /// kick by way of the driver; device memory is where it would be behind them. Any context.
     fn window(&self, offset: usize, len: u64) -> Option<Window>;
+
+    /// What lets functions of other hosts use this one's device memory, if they can.
+    fn sharing(&self) -> Option<&dyn Sharing>;
+}
+
+/// Device memory that functions share. All of this sleeps. What is taken goes back by its number; of things that were taken
+/// before the driver was unbound nothing is left then.
+pub(crate) trait Sharing: Send + Sync {
+    /// Lets others use `len` bytes of the function's device memory at `offset`, which is at the start of a page. Returns the
+    /// number of the export, too. `EINVAL` if they are not inside, `ENOSPC` if there are too many exports.
+    fn export(&self, offset: u64, len: u64) -> Result<(u16, DmHandle)>;
+
+    /// Takes an export back.
+    fn withdraw(&self, export: u16);
+
+    /// Takes a hold on what another function, or this one, exports, until it is released. `EINVAL` if the handle is none of
+    /// this fabric, `ENOENT` if nothing is exported under it, `ESTALE` if the node that exported is not the same any more,
+    /// `ENOSPC` if there are too many holds.
+    fn import(&self, handle: &DmHandle) -> Result<(u16, Held)>;
+
+    /// Ends a hold: nobody on this host uses the memory any more.
+    fn release(&self, hold: u16);
+
+    /// Tells what of the function's device memory is held by whomever, in pieces that may overlap. What was withdrawn before
+    /// and is not told is nobody's.
+    fn held(&self, found: &mut dyn FnMut(Range<u64>));
+}
+
+/// Memory that this host holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// Where the CPU has it; whole pages.
+    pub(crate) window: Window,
+    /// Where the function has it.
+    pub(crate) address: u64,
+    /// Bytes that were exported.
+    pub(crate) len: u64,
 }

@@ -65,10 +65,28 @@ impl Controller {
                 "doorbell pages unusable: DMA may be blocked, check the IOMMU"
             }
             Ok(regs::FAULT_EVENT_QUEUE) => "event queue overflowed or could not be written",
+            Ok(regs::FAULT_POOL) => {
+                "other nodes of the pool have taken this one for dead, or its place is lost"
+            }
             Ok(_) => "unknown reason, the controller is newer than the driver",
             Err(_) => "it is gone",
         };
         dev_err!(self.device(), "controller stopped: {why}\n");
+    }
+
+    /// Says why the function could not be started.
+    fn log_failed_start(&self, error: Error) {
+        let what = match error {
+            ETIMEDOUT => "does not become ready",
+            _ => "does not start",
+        };
+        dev_err!(
+            self.device(),
+            "controller {what}: check the log of the fabric switch\n"
+        );
+        if error == EIO {
+            self.log_fault();
+        }
     }
 
     /// Starts the function for the first time; call before the port is published. Sleeps.
@@ -98,15 +116,7 @@ impl Controller {
                 &self.registers,
                 self.doorbells().doorbells().memory_address(),
             )
-            .inspect_err(|error| {
-                dev_err!(
-                    self.device(),
-                    "controller does not start ({error:?}): check the log of the fabric switch\n"
-                );
-                if *error == EIO {
-                    self.log_fault();
-                }
-            })?;
+            .inspect_err(|error| self.log_failed_start(*error))?;
         self.rss.lock().clear();
         let generation = self.admin.generation();
         let limits: DeviceLimits =

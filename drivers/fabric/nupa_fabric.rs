@@ -31,22 +31,56 @@ mod vector;
 pub use self::{
     doorbell::{DoorbellPage, DoorbellSlot, Window},
     port::{
-        dma_sge, Cq, CqControl, CqHandler, EventHandler, Listener, ListenerRegistration, Mr,
-        ObjectEvent, PageArray, PageTable, Pd, Peer, Port, PortEvent, PortInfo, Qp, QpConfig,
-        QpControl, QpParameters, QpQueues, QpSizes, QueuePair, QueueRing, RecvPoster, RecvQueue,
-        SendPoster, SendQueue, SendReclaim, Srq,
+        dma_sge, Cq, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory, Listener,
+        ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer, Port, PortEvent,
+        PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes, QueuePair, QueueRing,
+        RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim, Srq,
     },
 };
 
-use self::hal::Driver;
-use kernel::fmt;
+use self::hal::{DaxDriver, Driver, IvshmemDriver};
+use kernel::{driver::Registration, fmt, pci, prelude::*, InPlaceModule};
 
-kernel::module_driver! {
-    <T>, nk::pci::Adapter<T>, {
-        type: Driver,
-        name: "nupa_fabric",
-        authors: ["NUPA authors"],
-        description: "NUPA fabric controller",
-        license: "GPL v2",
+/// The module: a driver for each kind of function.
+#[pin_data]
+struct Module {
+    #[pin]
+    _pci: Registration<nk::pci::Adapter<Driver>>,
+    #[pin]
+    _ivshmem: Registration<pci::Adapter<IvshmemDriver>>,
+    #[pin]
+    _dax: Registration<nk::dax::Adapter<DaxDriver>>,
+}
+
+impl InPlaceModule for Module {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            _pci <- Registration::new(c"nupa_fabric", module),
+            // One name, one driver of a bus.
+            _ivshmem <- Registration::new(c"nupa_ivshmem", module),
+            _dax <- Registration::new(c"nupa_fabric", module),
+        })
     }
+}
+
+module! {
+    type: Module,
+    name: "nupa_fabric",
+    authors: ["NUPA authors"],
+    description: "NUPA fabric controller, and the same as software on shared memory",
+    license: "GPL v2",
+    params: {
+        pool_format: u8 {
+            default: 0,
+            description: "1: format memory that holds no pool, or a corrupt one (0: refuse it)",
+        },
+        pool_coherent: u8 {
+            default: 1,
+            description: "0: the caches of hosts that share a pool are not kept coherent, so write back and invalidate",
+        },
+        pool_nodes: u16 {
+            default: 8,
+            description: "Node slots of a pool that is formatted (2 to 64)",
+        },
+    },
 }

@@ -44,8 +44,8 @@ pub use self::{
     listener::{Listener, ListenerRegistration, PortEvent},
     qp::{dma_sge, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim},
     verbs::{
-        Mr, PageArray, PageTable, Pd, Qp, QpParameters, QpQueues, QpSizes, QueueRing, RecvPoster,
-        SendPoster, Srq,
+        ExportedMemory, ImportedMemory, Mr, PageArray, PageTable, Pd, Qp, QpParameters, QpQueues,
+        QpSizes, QueueRing, RecvPoster, SendPoster, Srq,
     },
 };
 

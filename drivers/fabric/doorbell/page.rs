@@ -8,10 +8,9 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
+use nupa_engine::hal::SlotWord;
 use nupa_proto::{
-    doorbell::{
-        host_slot_offset, kick_offset, slot_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE,
-    },
+    doorbell::{host_slot_offset, slot_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE},
     uabi::SLOT_LIVE,
 };
 
@@ -106,19 +105,18 @@ impl DoorbellPage {
                 len: PAGE_SIZE as u64,
                 memory: true,
             }),
-            None => self.page_at(slot_offset(self.number(), 0)),
+            None => {
+                let offset = slot_offset(self.number(), 0);
+                let function = &self.doorbells().function;
+                function.window(offset, PAGE_SIZE as u64)
+            }
         }
     }
 
-    /// The trapped page, to be mapped for writing, if the function has one. Any context.
+    /// The trapped page, to be mapped for writing, if the function has one. Without it whoever maps the shared page has
+    /// the driver kick ([`crate::Qp::kick_send`] and the like). Any context.
     pub fn trapped(&self) -> Option<Window> {
-        self.page_at(kick_offset(self.number(), 0))
-    }
-
-    /// A page of the function's.
-    fn page_at(&self, offset: usize) -> Option<Window> {
-        let function = &self.doorbells().function;
-        function.window(offset, PAGE_SIZE as u64)
+        self.doorbells().trapped(self.number())
     }
 
     /// Takes a free slot, one without a push slot if possible. May sleep.
@@ -157,6 +155,14 @@ impl DoorbellSlot {
     #[inline]
     pub fn page(&self) -> &Arc<DoorbellPage> {
         &self.page
+    }
+
+    /// Tells the function that the slot's queue has work up to where the doorbell says, for an owner that cannot do so
+    /// itself. May sleep. Without effect once the driver is unbound, or if no queue has the slot.
+    pub(crate) fn kick(&self) {
+        let (doorbells, page) = (self.page.doorbells(), self.page.number());
+        let index = doorbells.load(page, self.number, SlotWord::Index);
+        doorbells.function.kick_now(page, self.number, index);
     }
 }
 

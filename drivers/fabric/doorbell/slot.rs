@@ -98,29 +98,20 @@ impl Slot {
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
-
-    /// Where a word of the slot is in pages that are in memory.
-    #[inline]
-    fn memory_offset(&self, word: SlotWord) -> usize {
-        host_slot_offset(self.page, self.number).wrapping_add(word.offset())
-    }
 }
 
 /// Any context. Without effect once the driver is unbound.
 impl client::Doorbell for Slot {
     #[inline]
     fn load(&self, word: SlotWord) -> u32 {
-        if let Some(memory) = &self.doorbells.memory {
-            return memory.load_acquire(self.memory_offset(word));
-        }
-        let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
-        self.doorbells.function.load32(offset)
+        self.doorbells.load(self.page, self.number, word)
     }
 
     #[inline]
     fn store(&self, word: SlotWord, value: u32) {
         if let Some(memory) = &self.doorbells.memory {
-            return memory.store_release(self.memory_offset(word), value);
+            let slot = host_slot_offset(self.page, self.number);
+            return memory.store_release(slot.wrapping_add(word.offset()), value);
         }
         let offset = slot_offset(self.page, self.number).wrapping_add(word.offset());
         self.doorbells.function.store32(offset, value);
@@ -138,7 +129,7 @@ impl client::Doorbell for Slot {
     }
 
     fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
-        if self.number >= PUSH_SLOTS {
+        if self.number >= PUSH_SLOTS || !self.doorbells.push {
             return false;
         }
         let function = &self.doorbells.function;

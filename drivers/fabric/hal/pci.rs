@@ -5,7 +5,7 @@ mod driver;
 
 pub(crate) use self::driver::Driver;
 
-use super::Function;
+use super::{Function, Sharing};
 use crate::doorbell::Window;
 use kernel::{device::Bound, devres::Devres, io::Io, pci, prelude::*};
 use nk::pci::BusMaster;
@@ -106,5 +106,10 @@ impl Function for PciFunction {
             len,
             memory: false,
         })
+    }
+
+    // Other hosts reach a controller's memory through theirs, with RDMA.
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        None
     }
 }

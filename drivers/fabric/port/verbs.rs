@@ -11,6 +11,7 @@ mod page_table;
 mod posting;
 mod qp;
 mod region;
+mod sharing;
 mod srq;
 
 pub use self::{
@@ -20,6 +21,7 @@ pub use self::{
     posting::{RecvPoster, SendPoster},
     qp::{Qp, QpParameters, QpQueues, QpSizes},
     region::Mr,
+    sharing::{ExportedMemory, ImportedMemory},
     srq::Srq,
 };
 
@@ -45,6 +47,17 @@ impl Port {
     /// Takes a pair of doorbell pages, for one user context. `ENOSPC` if there is none left.
     pub fn doorbell_page(&self) -> Result<Arc<DoorbellPage>> {
         DoorbellPage::new(self.controller.doorbells().doorbells())
+    }
+
+    /// Whether pairs of doorbell pages have a trapped page, which a user context kicks by itself. Does not sleep.
+    pub fn has_trapped_pages(&self) -> bool {
+        self.controller.doorbells().doorbells().are_trapped()
+    }
+
+    /// Has the function look for work in the caller's time if it has no processor of its own: for a process that waits for
+    /// a completion. May sleep.
+    pub fn look(&self) {
+        self.controller.doorbells().doorbells().look();
     }
 
     /// Takes all queue pairs of verbs but the connection manager's to the error state, so that programs get flush errors

@@ -68,7 +68,8 @@ pub struct Qp {
     _cqs: [CqControl; 2],
     _srq: Option<Srq>,
     _pd: Arc<Pd>,
-    _slots: [Option<Arc<DoorbellSlot>>; 2],
+    /// Slots of the send queue and of the receive queue.
+    slots: (Arc<DoorbellSlot>, Option<Arc<DoorbellSlot>>),
     /// Rings that are the port's.
     _memory: [Option<QueueMemory>; 2],
 }
@@ -195,7 +196,7 @@ impl Qp {
             _cqs: [parameters.send_cq.clone(), parameters.recv_cq.clone()],
             _srq: parameters.srq.cloned(),
             _pd: parameters.pd.clone(),
-            _slots: [Some(queues.slot), queues.recv_slot],
+            slots: (queues.slot, queues.recv_slot),
             _memory: [None, None],
         };
         controller
@@ -207,6 +208,18 @@ impl Qp {
     /// Number of the pair. Any context.
     pub fn number(&self) -> u32 {
         self.object.number
+    }
+
+    /// Kicks the send queue for its owner, who has rung it and cannot kick. May sleep.
+    pub fn kick_send(&self) {
+        self.slots.0.kick();
+    }
+
+    /// Kicks the receive queue, if there is one of the pair's own. May sleep.
+    pub fn kick_recv(&self) {
+        if let Some(slot) = &self.slots.1 {
+            slot.kick();
+        }
     }
 
     /// Whether the controller was reset or went away since the pair was made, so that it completes nothing more.

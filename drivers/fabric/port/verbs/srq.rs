@@ -27,7 +27,7 @@ pub struct Srq {
 struct Inner {
     object: Object,
     pd: Arc<Pd>,
-    _slot: Arc<DoorbellSlot>,
+    slot: Arc<DoorbellSlot>,
     /// The ring if it is the port's.
     _memory: Option<QueueMemory>,
 }
@@ -94,7 +94,7 @@ impl Srq {
         let inner = Inner {
             object,
             pd: pd.clone(),
-            _slot: slot,
+            slot,
             _memory: memory,
         };
         let inner = Arc::new(inner, GFP_KERNEL)?;
@@ -107,6 +107,11 @@ impl Srq {
     /// Number of the queue in the controller. Any context.
     pub fn number(&self) -> u32 {
         self.inner.object.number
+    }
+
+    /// Kicks the queue for its owner, who has rung it and cannot kick. May sleep.
+    pub fn kick(&self) {
+        self.inner.slot.kick();
     }
 
     /// Arms the limit: once fewer entries than this are left, [`super::super::ObjectEvent::SrqLimit`] comes. 0 disarms it.

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The function as software, for hosts that share a pool of memory instead of having a controller.
+//!
+//! It is the same function as the controller's: registers, admin commands, engine. It runs in softirq context, and in the
+//! time of programs that post or wait; the engines of hosts that share a pool work together through rings in it
+//! (`Documentation/pool.md`).
+
+mod dax;
+mod desk;
+mod host;
+mod ivshmem;
+mod kicks;
+mod memory;
+mod nodes;
+mod pace;
+mod refusals;
+mod runner;
+mod sharing;
+mod start;
+mod station;
+mod storage;
+mod window;
+
+pub(crate) use self::{dax::DaxDriver, ivshmem::IvshmemDriver};
+
+use self::{
+    desk::Desk,
+    kicks::Kicks,
+    runner::{Plan, Runner},
+    sharing::Shared,
+    station::{Station, Turn},
+    window::HostClock,
+};
+use super::{Function, Sharing};
+use crate::doorbell::Window;
+use core::ops::Range;
+use kernel::{prelude::*, sync::Arc, time::Delta};
+use nk::{bh, net::DetachedNapi};
+use nupa_proto::doorbell::device_memory_offset;
+
+/// Has the function look for work.
+type Poller = DetachedNapi<Runner>;
+
+/// Doorbell page pairs.
+const DOORBELL_PAGES: u32 = 256;
+
+/// A function of this host.
+#[pin_data]
+pub(crate) struct SoftFunction {
+    poller: Arc<Poller>,
+    clock: HostClock,
+    plan: Plan,
+    #[pin]
+    kicks: Kicks,
+    /// Physical addresses of the memory that counts as the function's own.
+    own: Range<u64>,
+    /// Of all nodes, what they share.
+    shared: Shared,
+    /// Open until the driver is unbound.
+    #[pin]
+    desk: Desk,
+}
+
+impl SoftFunction {
+    /// Has the station do something without sleeping; `None` if somebody else has it, who has it looked at again then, or
+    /// once the driver is unbound. With softirqs off.
+    fn serve(&self, f: impl FnOnce(&mut Station) -> Turn) -> Option<Turn> {
+        let begun_us = self.clock.now_us();
+        let turn = self.desk.try_with(f)?;
+        self.plan.looked(begun_us, self.clock.now_us(), &turn);
+        self.mind_missed();
+        Some(turn)
+    }
+
+    /// Does `f`, which leaves interrupts, in the caller's time. With softirqs off.
+    fn help(&self, f: impl FnOnce(&mut Station) -> Turn) {
+        let Some(turn) = self.serve(f) else {
+            return;
+        };
+        // Handlers of completions are no business of the caller's.
+        if turn.raised != 0 || turn.due_us == Some(0) {
+            self.poller.schedule();
+        } else {
+            self.plan_next(&turn);
+        }
+    }
+
+    /// Has the next look at its time after a turn. Any context.
+    fn plan_next(&self, turn: &Turn) {
+        if let Some(pause_us) = self.plan.next(self.clock.now_us(), turn) {
+            let pause = Delta::from_micros(i64::try_from(pause_us).unwrap_or(i64::MAX));
+            self.poller.schedule_after(pause);
+        }
+    }
+
+    /// Has the station looked at if somebody did not get it meanwhile.
+    fn mind_missed(&self) {
+        if self.desk.take_missed() {
+            self.poller.schedule();
+        }
+    }
+
+    /// Runs `f`. `ENODEV` once the driver is unbound. Sleeps.
+    fn with<R>(&self, f: impl FnOnce(&mut Station) -> R) -> Result<R> {
+        let result = self.desk.with(f);
+        self.mind_missed();
+        result
+    }
+
+    /// Leaves the fabric for good. Sleeps.
+    fn close(&self) {
+        if let Some(mut station) = self.desk.close() {
+            station.leave();
+        }
+    }
+
+    fn read<const N: usize>(&self, register: usize) -> Result<[u8; N]> {
+        self.with(|station| {
+            let mut data = [0; N];
+            let own = &mut station.model.functions.own;
+            own.read_control(register as u64, &mut data);
+            data
+        })
+    }
+
+    fn write(&self, register: usize, data: &[u8]) -> Result {
+        self.with(|station| {
+            let (id, epoch) = (station.id(), station.model.functions.own.node.epoch());
+            station.model.write_control(id, register as u64, data);
+            station.follow(epoch);
+        })?;
+        // Events, answers to others, timers.
+        self.poller.schedule();
+        Ok(())
+    }
+
+    fn set_reachable(&self, on: bool) {
+        // Once the driver is unbound it reaches nothing.
+        let _ = self.with(|station| station.model.functions.own.host.memory.set_reachable(on));
+    }
+}
+
+impl Function for SoftFunction {
+    fn read32(&self, register: usize) -> Result<u32> {
+        self.read(register).map(u32::from_le_bytes)
+    }
+
+    fn read64(&self, register: usize) -> Result<u64> {
+        self.read(register).map(u64::from_le_bytes)
+    }
+
+    fn write32(&self, register: usize, value: u32) -> Result {
+        self.write(register, &value.to_le_bytes())
+    }
+
+    fn write64(&self, register: usize, value: u64) -> Result {
+        self.write(register, &value.to_le_bytes())
+    }
+
+    fn allow_dma(&self) {
+        self.set_reachable(true);
+    }
+
+    fn revoke_dma(&self) {
+        self.set_reachable(false);
+    }
+
+    fn doorbell_room(&self) -> u32 {
+        DOORBELL_PAGES
+    }
+
+    // Shared doorbell pages are in the driver's memory, always.
+    fn load32(&self, _offset: usize) -> u32 {
+        0
+    }
+
+    fn store32(&self, _offset: usize, _value: u32) {}
+
+    fn store64(&self, _offset: usize, _value: u64) {}
+
+    fn kick(&self, page: u32, slot: u16, _index: u32, _push: bool) {
+        self.kicks.add(page, slot);
+        if bh::are_disabled() {
+            // Mostly a frame, which is sent when this returns: nobody need be told later.
+            if self.plan.wakeable {
+                self.help(|station| station.post(&self.kicks));
+            } else {
+                self.help(|station| station.work(&self.kicks));
+            }
+        } else {
+            self.poller.schedule();
+        }
+    }
+
+    fn kick_now(&self, page: u32, slot: u16, _index: u32) {
+        self.kicks.add(page, slot);
+        self.look();
+    }
+
+    fn look(&self) {
+        let lingers = self.plan.is_tended();
+        bh::disabled(|| {
+            self.help(|station| match lingers {
+                true => station.linger(&self.kicks),
+                false => station.work(&self.kicks),
+            });
+        });
+    }
+
+    fn window(&self, offset: usize, len: u64) -> Option<Window> {
+        // There are no trapped pages; device memory lies behind where they would be.
+        let offset = offset.checked_sub(device_memory_offset(DOORBELL_PAGES))?;
+        let phys = self.own.start.checked_add(u64::try_from(offset).ok()?)?;
+        (phys.checked_add(len)? <= self.own.end).then_some(Window {
+            phys,
+            len,
+            // Of the same kind as the kernel's own mapping of the pool.
+            memory: true,
+        })
+    }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
+    }
+}

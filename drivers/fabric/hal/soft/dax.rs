@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A pool in a DAX device, such as a region of CXL memory.
+
+use super::{
+    start::{map, Place, SoftInstance},
+    Poller,
+};
+use kernel::{device::Core, prelude::*};
+use nk::dax;
+
+/// Driver of DAX devices that an administrator gives to it.
+pub(crate) struct DaxDriver;
+
+impl dax::Driver for DaxDriver {
+    type Data<'bound> = SoftInstance<'bound>;
+
+    fn probe<'bound>(
+        dev: &'bound dax::Device<Core<'_>>,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
+        probe(dev)
+    }
+}
+
+fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<SoftInstance<'bound>> {
+    let memory = dev.memory()?;
+    let len = usize::try_from(memory.len)?;
+    let place = Place {
+        window: map(memory.start, len)?,
+        own_bell: 0,
+        bell: None,
+        poller: Poller::new()?,
+    };
+    SoftInstance::new(dev.as_ref(), place)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A pool in the shared memory of an ivshmem device, whose interrupts wake hosts that sleep.
+//!
+//! The device is QEMU's (docs/specs/ivshmem-spec.rst there).
+
+use super::{
+    start::{map, Place, SoftInstance},
+    station::Bell,
+    Poller,
+};
+use kernel::{device::Core, devres::Devres, io::Io, pci, prelude::*, sync::Arc};
+use nk::pci::{
+    irq::{Handler, Registration, Vectors},
+    BusMaster,
+};
+use nupa_proto::pool::{BELL_IVSHMEM, BELL_KIND_SHIFT};
+
+/// Device id, of the vendor Red Hat, Inc.
+const DEVICE_ID: u32 = 0x1110;
+/// BAR of the registers.
+const BAR_REGISTERS: u32 = 0;
+/// Bytes of the registers.
+const REGISTERS_SIZE: usize = 256;
+/// BAR of the memory.
+const BAR_MEMORY: u32 = 2;
+/// RO: this peer's id; negative while it has none.
+const REG_IV_POSITION: usize = 8;
+/// WO: {peer:16, vector:16}, interrupts a peer.
+const REG_DOORBELL: usize = 12;
+/// Kind of bell.
+const KIND: u64 = BELL_IVSHMEM << BELL_KIND_SHIFT;
+
+/// Driver of ivshmem devices.
+pub(crate) struct IvshmemDriver;
+
+kernel::pci_device_table!(
+    PCI_TABLE,
+    MODULE_PCI_TABLE,
+    <IvshmemDriver as pci::Driver>::IdInfo,
+    [(
+        pci::DeviceId::from_id(pci::Vendor::REDHAT_QUMRANET, DEVICE_ID),
+        ()
+    )]
+);
+
+/// What belongs to a device; the interrupt goes before the function does.
+pub(crate) struct IvshmemInstance<'bound> {
+    _interrupt: Option<Registration<Arrival>>,
+    _instance: SoftInstance<'bound>,
+}
+
+impl pci::Driver for IvshmemDriver {
+    type IdInfo = ();
+    type Data<'bound> = IvshmemInstance<'bound>;
+    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
+
+    fn probe<'bound>(
+        pdev: &'bound pci::Device<Core<'_>>,
+        _id_info: &'bound Self::IdInfo,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
+        probe(pdev)
+    }
+}
+
+/// Something has come from another host.
+struct Arrival(Arc<Poller>);
+
+impl Handler for Arrival {
+    fn handle(&self) {
+        self.0.schedule();
+    }
+}
+
+/// The device's doorbell register.
+struct Doorbell(Devres<pci::Bar<'static, REGISTERS_SIZE>>);
+
+impl Bell for Doorbell {
+    fn ring(&self, bell: u64) {
+        // Not all hosts of a pool need have such a device; the others look by themselves.
+        let Ok(peer) = u16::try_from(bell ^ KIND) else {
+            return;
+        };
+        if let Some(bar) = self.0.try_access() {
+            bar.write32(u32::from(peer) << 16, REG_DOORBELL);
+        }
+    }
+}
+
+fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<'bound>> {
+    nk::pci::enable(pdev)?;
+    let registers = pdev.iomap_region_sized::<REGISTERS_SIZE>(BAR_REGISTERS, c"nupa_fabric")?;
+    let position = registers.read32(REG_IV_POSITION);
+    let registers = registers.into_devres()?;
+    let len = usize::try_from(pdev.resource_len(BAR_MEMORY)?)?;
+    let window = map(pdev.resource_start(BAR_MEMORY)?, len)?;
+    let poller = Poller::new()?;
+    // A device without a server has no interrupts and no peers' ids.
+    let vectors = Vectors::new(pdev, 1, 1).ok();
+    let interrupt = match &vectors {
+        Some(vectors) => Some(vectors.request(0, 0, c"nupa_fabric", Arrival(poller.clone()))?),
+        None => None,
+    };
+    if interrupt.is_some() {
+        // Its interrupts are writes to memory. Unbinding ends that.
+        BusMaster::new(pdev).allow();
+    }
+    let position = u16::try_from(position).ok().filter(|_| interrupt.is_some());
+    let bell: Arc<dyn Bell> = Arc::new(Doorbell(registers), GFP_KERNEL)?;
+    let place = Place {
+        window,
+        own_bell: position.map_or(0, |position| KIND | u64::from(position)),
+        bell: position.map(|_| bell),
+        poller,
+    };
+    Ok(IvshmemInstance {
+        _interrupt: interrupt,
+        _instance: SoftInstance::new(pdev.as_ref(), place)?,
+    })
+}

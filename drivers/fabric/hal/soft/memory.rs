@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The node's memory as its engine sees it: the host's, and the node's share of the pool's.
+
+use core::ops::Range;
+use kernel::prelude::*;
+use nk::hostmem::HostMemory;
+use nupa_engine::hal::{AccessError, Atomic, Memory};
+use nupa_function::WordMemory;
+use nupa_proto::regs::DEVICE_MEMORY_BASE;
+
+/// Memory by DMA address.
+pub(super) struct NodeMemory {
+    host: HostMemory,
+    /// Physical addresses of the memory that counts as the function's own.
+    own: Range<u64>,
+    /// Whether the function may use memory.
+    reachable: bool,
+}
+
+impl NodeMemory {
+    /// Memory that cannot be reached yet.
+    pub(super) fn new(host: HostMemory, own: Range<u64>) -> Self {
+        Self {
+            host,
+            own,
+            reachable: false,
+        }
+    }
+
+    /// Says whether the function may use memory.
+    pub(super) fn set_reachable(&mut self, on: bool) {
+        self.reachable = on;
+    }
+
+    /// Whether the function may use memory.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.reachable
+    }
+
+    /// Physical address of `len` bytes.
+    #[inline]
+    fn locate(&self, addr: u64, len: usize) -> Result<u64, AccessError> {
+        if !self.reachable {
+            return Err(AccessError);
+        }
+        let Some(offset) = addr.checked_sub(DEVICE_MEMORY_BASE) else {
+            return Ok(addr);
+        };
+        let physical = self.own.start.checked_add(offset).ok_or(AccessError)?;
+        let end = physical.checked_add(len as u64).ok_or(AccessError)?;
+        (end <= self.own.end).then_some(physical).ok_or(AccessError)
+    }
+}
+
+/// Every error is the same to the engine.
+#[inline]
+fn reached<T>(result: Result<T>) -> Result<T, AccessError> {
+    result.map_err(|_| AccessError)
+}
+
+impl Memory for NodeMemory {
+    #[inline]
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
+        reached(self.host.read(self.locate(addr, buf.len())?, buf))
+    }
+
+    #[inline]
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        reached(self.host.write(self.locate(addr, bytes.len())?, bytes))
+    }
+
+    #[inline]
+    fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError> {
+        let at = self.locate(addr, size_of::<u32>())?;
+        reached(self.host.store_release(at, value))
+    }
+
+    fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError> {
+        let at = self.locate(addr, size_of::<u64>())?;
+        reached(match operation {
+            Atomic::CompareSwap { compare, swap } => self.host.compare_swap(at, compare, swap),
+            Atomic::FetchAdd(value) => self.host.fetch_add(at, value),
+            Atomic::Store(value) => self.host.swap(at, value),
+        })
+    }
+
+    #[inline]
+    fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
+        let (from, to) = (self.locate(from, len)?, target.locate(to, len)?);
+        reached(self.host.copy(from, to, len))
+    }
+}
+
+impl WordMemory for NodeMemory {
+    #[inline]
+    fn load_acquire(&self, addr: u64) -> Result<u32, AccessError> {
+        reached(self.host.load_acquire(self.locate(addr, size_of::<u32>())?))
+    }
+
+    fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
+        reached(self.host.check(self.locate(addr, len)?, len))
+    }
+}

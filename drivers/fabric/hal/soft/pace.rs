@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How often the function looks for work by itself. Pure logic, tested on the host.
+
+use core::ops::Range;
+
+/// Microseconds after the last work for which it looks for more without a pause, if nobody else wants the processor: not fewer,
+/// and for so many looks.
+const SPIN_US: Range<u64> = 200..2_000;
+const SPIN_LOOKS: u64 = 256;
+/// Microseconds between looks where others can wake this host. It has to show that it lives more often than others take it for
+/// dead, and look whether they do.
+const LONG_US: u64 = 50_000;
+/// Microseconds between looks where they cannot, while there is something to do: not fewer, and as part of the time so that
+/// looking takes little of it.
+const SHORT_US: Range<u64> = 50..500;
+const LOOK_SHARE: u64 = 4;
+/// Looks in vain that each double the shortest pause.
+pub(super) const MAX_VAIN: u32 = 3;
+/// Pauses as part of the time since something came: often where more is likely, then less.
+const SOON_SHARE: u64 = 2;
+const LATER_SHARE: u64 = 4;
+/// Microseconds between looks after some time in which nothing has come: so late it may find out.
+const BLIND_US: u64 = 10_000;
+/// The same after a long time: each look costs an emulated processor half a millisecond.
+const IDLE_US: u64 = 30_000;
+/// As part of the time in which nothing has come, how long it pauses next beyond [`BLIND_US`].
+const IDLE_SHARE: u64 = 200;
+/// Microseconds without an arrival after which a kick is expected to be answered soon.
+pub(super) const CALM_US: u64 = 1_000;
+
+/// Microseconds to look for more without a pause, where a look takes so long.
+pub(super) fn spin_us(cost_us: u64) -> u64 {
+    let looks_us = cost_us.saturating_mul(SPIN_LOOKS);
+    looks_us.clamp(SPIN_US.start, SPIN_US.end)
+}
+
+/// What a pause depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    /// Others can wake this host.
+    pub(super) wakeable: bool,
+    /// But they do not now.
+    pub(super) awake: bool,
+    /// Microseconds since something came.
+    pub(super) quiet_us: u64,
+    /// Microseconds that a look takes which finds nothing.
+    pub(super) cost_us: u64,
+    /// Looks in vain, at most [`MAX_VAIN`].
+    pub(super) vain: u32,
+}
+
+impl Pause {
+    /// Microseconds.
+    pub(super) fn us(&self) -> u64 {
+        if self.wakeable {
+            return if self.awake { SHORT_US.end } else { LONG_US };
+        }
+        let shortest = self.cost_us.saturating_mul(LOOK_SHARE);
+        let shortest = shortest.clamp(SHORT_US.start, SHORT_US.end) << self.vain.min(MAX_VAIN);
+        let longest = (self.quiet_us / IDLE_SHARE).clamp(BLIND_US, IDLE_US);
+        let soon_us = self.quiet_us.min(CALM_US) / SOON_SHARE;
+        let later_us = self.quiet_us / LATER_SHARE;
+        soon_us.max(later_us).max(shortest).min(longest)
+    }
+}
+
+/// When the next look is, if the timer is to be set anew: it is set for `planned_us`, a pause is `pause_us`, there is something to
+/// do in `due_us`, and it was just looked, or not.
+pub(super) fn next_us(
+    now_us: u64,
+    planned_us: u64,
+    pause_us: u64,
+    due_us: Option<u64>,
+    looked: bool,
+) -> Option<u64> {
+    let late_us = now_us.saturating_add(due_us.map_or(pause_us, |due| due.min(pause_us)));
+    // Setting it costs as much as a look, so it may come somewhat sooner, too. Nothing but a look makes up for one.
+    let early_us = match looked {
+        true => now_us.saturating_add(pause_us / 2).min(late_us),
+        false => now_us,
+    };
+    let stays = (early_us..=late_us).contains(&planned_us);
+    (!stays).then_some(late_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BLIND: Pause = Pause {
+        wakeable: false,
+        awake: false,
+        quiet_us: 0,
+        cost_us: 5,
+        vain: 0,
+    };
+
+    #[test]
+    fn pauses_grow_with_the_time_in_which_nothing_came() {
+        let mut before = 0;
+        for quiet_us in (0..20_000_000).step_by(100) {
+            let pause = Pause { quiet_us, ..BLIND }.us();
+            assert!(pause >= before);
+            before = pause;
+        }
+        assert_eq!(BLIND.us(), SHORT_US.start);
+        assert_eq!(before, IDLE_US);
+    }
+
+    #[test]
+    fn looks_in_vain_are_spared() {
+        let pauses = [0, 1, 2, 3, 4].map(|vain| Pause { vain, ..BLIND }.us());
+        assert_eq!(pauses, [50, 100, 200, 400, 400]);
+    }
+
+    #[test]
+    fn who_only_kicks_is_looked_after_all_the_same() {
+        // A look each 50 ms, and a kick each 0.7 ms between them.
+        let pause = Pause {
+            wakeable: true,
+            ..BLIND
+        };
+        let (mut planned_us, mut last_us, mut longest_us) = (LONG_US, 0, 0);
+        for now_us in (0..10_000_000).step_by(700) {
+            let looked = now_us >= planned_us;
+            if looked {
+                longest_us = longest_us.max(now_us - last_us);
+                last_us = now_us;
+            }
+            if let Some(next_us) = next_us(now_us, planned_us, pause.us(), None, looked) {
+                planned_us = next_us;
+            }
+        }
+        assert!(
+            (LONG_US..LONG_US + 700).contains(&longest_us),
+            "{longest_us}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn pauses_are_bounded(quiet_us: u64, cost_us: u64, vain: u32, wakeable: bool, awake: bool) {
+            let pause = Pause { wakeable, awake, quiet_us, cost_us, vain };
+            prop_assert!((SHORT_US.start..=LONG_US).contains(&pause.us()));
+            prop_assert!((SPIN_US.start..=SPIN_US.end).contains(&spin_us(cost_us)));
+        }
+
+        #[test]
+        fn nothing_that_is_due_is_late(
+            now_us in 0..1_000_000u64,
+            planned_us in 0..2_000_000u64,
+            pause_us in 50..50_000u64,
+            due_us in proptest::option::of(0..100_000u64),
+            looked: bool,
+        ) {
+            let next_us = next_us(now_us, planned_us, pause_us, due_us, looked).unwrap_or(planned_us);
+            prop_assert!(next_us >= now_us);
+            prop_assert!(next_us <= now_us + due_us.unwrap_or(u64::MAX).min(pause_us));
+        }
+    }
+}

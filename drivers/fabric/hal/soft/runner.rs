@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+//! When the function looks for work, in softirq context: at kicks and doorbells, without a pause as long as there is work
+//! and nobody else wants the processor, and from time to time.
+
+use super::{
+    pace::{self, Pause, CALM_US, MAX_VAIN},
+    station::Turn,
+    SoftFunction,
+};
+use crate::vector::VectorInterrupt;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
+use nk::net::{is_alone, NapiContext, Poll};
+
+/// When there was work, and when the next look is, in microseconds of the function's clock. Whoever has looked changes it;
+/// two at once do no harm.
+pub(super) struct Plan {
+    /// Others can wake this host.
+    pub(super) wakeable: bool,
+    /// The last work.
+    busy_us: Atomic<u64>,
+    /// The last arrival, or kick after a calm.
+    news_us: Atomic<u64>,
+    /// The look that a timer is set for.
+    next_us: Atomic<u64>,
+    /// What a look takes that finds nothing.
+    cost_us: Atomic<u64>,
+    /// Looks of its own, one after the other, for which nothing had come: others find what comes, in their time, or nothing does.
+    vain: Atomic<u32>,
+}
+
+impl Plan {
+    pub(super) fn new(wakeable: bool) -> Self {
+        Self {
+            wakeable,
+            busy_us: Atomic::new(0),
+            news_us: Atomic::new(0),
+            next_us: Atomic::new(0),
+            cost_us: Atomic::new(0),
+            vain: Atomic::new(0),
+        }
+    }
+
+    /// Whether there was work so shortly before that more may come at once.
+    fn is_warm(&self, now_us: u64) -> bool {
+        let spin_us = pace::spin_us(self.cost_us.load(Relaxed));
+        now_us.saturating_sub(self.busy_us.load(Relaxed)) < spin_us
+    }
+
+    /// Notes a look.
+    pub(super) fn looked(&self, begun_us: u64, now_us: u64, turn: &Turn) {
+        if !turn.busy {
+            let (cost, before) = (now_us.saturating_sub(begun_us), self.cost_us.load(Relaxed));
+            let mean = before.saturating_mul(7).saturating_add(cost) / 8;
+            return self.cost_us.store(mean, Relaxed);
+        }
+        self.busy_us.store(now_us, Relaxed);
+        if turn.arrived || self.quiet_us(now_us) > CALM_US {
+            self.news_us.store(now_us, Relaxed);
+        }
+    }
+
+    /// Notes that the look was the function's own, after a pause.
+    fn looked_after_pause(&self, arrived: bool) {
+        let vain = match arrived {
+            true => 0,
+            false => self.vain.load(Relaxed).saturating_add(1).min(MAX_VAIN),
+        };
+        self.vain.store(vain, Relaxed);
+    }
+
+    /// Whether programs find what comes, in their time, before the function looks by itself: then it need not be woken, and looks
+    /// after a while whether they still do.
+    pub(super) fn is_tended(&self) -> bool {
+        self.vain.load(Relaxed) >= MAX_VAIN
+    }
+
+    /// Microseconds since something came.
+    fn quiet_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.news_us.load(Relaxed))
+    }
+
+    /// After a turn: microseconds until the next look, if the timer is to be set anew.
+    pub(super) fn next(&self, now_us: u64, turn: &Turn) -> Option<u64> {
+        let pause = Pause {
+            wakeable: self.wakeable,
+            awake: turn.awake,
+            quiet_us: self.quiet_us(now_us),
+            cost_us: self.cost_us.load(Relaxed),
+            vain: self.vain.load(Relaxed),
+        };
+        let planned_us = self.next_us.load(Relaxed);
+        let next_us = pace::next_us(now_us, planned_us, pause.us(), turn.due_us, turn.looked)?;
+        self.next_us.store(next_us, Relaxed);
+        Some(next_us.saturating_sub(now_us))
+    }
+}
+
+/// What the function's NAPI instance polls.
+pub(super) struct Runner {
+    pub(super) function: Arc<SoftFunction>,
+    pub(super) vectors: KVec<VectorInterrupt>,
+}
+
+impl Poll for Runner {
+    fn poll(&mut self, _context: &NapiContext<'_>, budget: u32) -> u32 {
+        let Some((turn, again)) = self.look() else {
+            // Who has the station schedules this again.
+            return 0;
+        };
+        self.interrupt(turn.raised);
+        if again {
+            return budget;
+        }
+        self.function.plan_next(&turn);
+        0
+    }
+}
+
+impl Runner {
+    /// Looks for work; `None` if somebody else has the station. Also says whether the next look is due at once.
+    fn look(&self) -> Option<(Turn, bool)> {
+        let function = &self.function;
+        let may_spin = || function.plan.is_warm(function.clock.now_us()) && is_alone();
+        let mut spins = may_spin();
+        let mut before: Option<Turn> = None;
+        loop {
+            let turn = function.serve(|station| station.turn(&function.kicks, spins));
+            let Some(mut turn) = turn else {
+                return before.map(|turn| (turn, false));
+            };
+            turn.raised |= before.map_or(0, |turn| turn.raised);
+            if !spins {
+                function.plan.looked_after_pause(turn.arrived);
+            }
+            let goes_on = may_spin();
+            if spins && !goes_on {
+                // Who relied on its looking has been told only now that it does not, so it looks once more.
+                spins = false;
+                before = Some(turn);
+                continue;
+            }
+            return Some((turn, goes_on || turn.due_us == Some(0)));
+        }
+    }
+
+    /// Runs the vectors that were raised, as interrupts would.
+    fn interrupt(&self, raised: u64) {
+        let mut left = raised;
+        while left != 0 {
+            let vector = usize::try_from(left.trailing_zeros()).unwrap_or(usize::MAX);
+            left &= left.wrapping_sub(1);
+            if let Some(vector) = self.vectors.get(vector) {
+                vector.run();
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Device memory that nodes of a pool share.
+
+use super::{window::PoolWindow, SoftFunction};
+use crate::{
+    doorbell::Window,
+    hal::{Held, Sharing},
+};
+use core::ops::Range;
+use kernel::{bindings, page::PAGE_SIZE, prelude::*};
+use nupa_pool::{Import, Membership, Pool, Unshared};
+use nupa_proto::pool::sharing::DmHandle;
+
+/// What it takes to look at the pool without the function's lock.
+pub(super) struct Shared {
+    window: PoolWindow,
+    pool: Pool,
+    node: u16,
+}
+
+impl Shared {
+    pub(super) fn new(membership: &Membership, window: &PoolWindow) -> Self {
+        Self {
+            window: window.clone(),
+            pool: *membership.pool(),
+            node: membership.node(),
+        }
+    }
+
+    /// Where this host has what was imported. Its addresses are physical ones for the engine, too.
+    fn locate(&self, import: &Import) -> Result<Held> {
+        let phys = self.window.address(import.offset);
+        let len = import.len.checked_next_multiple_of(PAGE_SIZE as u64);
+        Ok(Held {
+            window: Window {
+                phys,
+                len: len.ok_or(EINVAL)?,
+                // As what is the function's own.
+                memory: true,
+            },
+            address: phys,
+            len: import.len,
+        })
+    }
+}
+
+fn error(why: Unshared) -> Error {
+    match why {
+        Unshared::Invalid => EINVAL,
+        Unshared::Unknown => ENOENT,
+        Unshared::Stale => Error::from_errno(-(bindings::ESTALE as i32)),
+        Unshared::Full => ENOSPC,
+        Unshared::Void => ENODEV,
+    }
+}
+
+impl Sharing for SoftFunction {
+    fn export(&self, offset: u64, len: u64) -> Result<(u16, DmHandle)> {
+        let memory = self.shared.pool.device_memory(self.shared.node);
+        let place = (memory.start.checked_add(offset).ok_or(EINVAL)?, len);
+        let handle = self.with(|station| {
+            let (member, window) = (&station.membership, &station.window);
+            let secret = nk::random::u64();
+            station.sharing.export(window, member, place, secret)
+        })?;
+        let handle = handle.map_err(error)?;
+        Ok((handle.index.get(), handle))
+    }
+
+    fn withdraw(&self, export: u16) {
+        // Once the driver is unbound the node has left: nothing that it exports is there.
+        let _ = self.with(|station| {
+            let (member, window) = (&station.membership, &station.window);
+            station.sharing.withdraw(window, member, export);
+        });
+    }
+
+    fn import(&self, handle: &DmHandle) -> Result<(u16, Held)> {
+        let import = self.with(|station| {
+            let (member, window) = (&station.membership, &station.window);
+            station.sharing.import(window, member, handle)
+        })?;
+        let import = import.map_err(error)?;
+        let held = self.shared.locate(&import);
+        let held = held.inspect_err(|_| self.release(import.line))?;
+        Ok((import.line, held))
+    }
+
+    fn release(&self, hold: u16) {
+        // As in `withdraw`.
+        let _ = self.with(|station| {
+            let (member, window) = (&station.membership, &station.window);
+            station.sharing.release(window, member, hold);
+        });
+    }
+
+    fn held(&self, found: &mut dyn FnMut(Range<u64>)) {
+        let Shared { window, pool, node } = &self.shared;
+        let start = pool.device_memory(*node).start;
+        pool.held(window, *node, |range| {
+            found(range.start.saturating_sub(start)..range.end.saturating_sub(start));
+        });
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+//! From a pool of memory to a function that takes part.
+
+use super::{
+    desk::Desk,
+    host::{SoftHost, MAX_VECTORS},
+    kicks::Kicks,
+    memory::NodeMemory,
+    nodes::{Link, Nodes},
+    refusals::Refusals,
+    runner::{Plan, Runner},
+    sharing::Shared,
+    station::{Bell, Station},
+    storage::KernelStorage,
+    window::{HostClock, PoolWindow},
+    Poller, SoftFunction, DOORBELL_PAGES,
+};
+use crate::{
+    controller::Controller,
+    instance::{Found, Instance},
+    module_parameters,
+    vector::VectorInterrupt,
+};
+use kernel::{
+    cpu,
+    device::{Bound, Core, Device},
+    prelude::*,
+    sync::Arc,
+};
+use nk::{
+    hostmem::HostMemory,
+    window::{Coherence, Window},
+};
+use nupa_engine::{limits::Limits, node::NodeConfig, Peer};
+use nupa_function::{Function, FunctionConfig, Model, CAPS};
+use nupa_pool::{JoinOptions, Membership, Options, Pool, Refusal, Sharing};
+use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
+
+/// What a driver that has found a pool makes of it.
+pub(crate) struct SoftInstance<'bound> {
+    _instance: Instance<'bound, Running>,
+    _function: Closing,
+}
+
+/// Keeps the function looking for work.
+struct Running(Arc<Poller>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.disable());
+    }
+}
+
+/// Closes the function after all that uses it is gone.
+struct Closing(Arc<SoftFunction>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// What is known of the pool before it is looked at.
+pub(super) struct Place {
+    pub(super) window: Window,
+    /// How others wake this host, as they find it in the pool; 0: they cannot.
+    pub(super) own_bell: u64,
+    /// How to wake others.
+    pub(super) bell: Option<Arc<dyn Bell>>,
+    /// What others wake.
+    pub(super) poller: Arc<Poller>,
+}
+
+/// Maps the memory of a pool, which is coherent if the module's parameters say so. Sleeps; errors as [`Window::new`].
+pub(super) fn map(start: u64, len: usize) -> Result<Window> {
+    let coherence = match *module_parameters::pool_coherent.value() {
+        0 => Coherence::WriteBack,
+        _ => Coherence::Coherent,
+    };
+    Window::new(start, len, c"nupa_fabric", coherence)
+}
+
+impl<'bound> SoftInstance<'bound> {
+    /// Joins the pool and starts the function. Sleeps, for seconds where a slot has to be taken over.
+    pub(super) fn new(device: &'bound Device<Core<'_>>, place: Place) -> Result<Self> {
+        let clock = HostClock::new();
+        let wakeable = place.own_bell != 0;
+        let window = PoolWindow::new(place.window)?;
+        let host = HostMemory::new(device, Some(window.mapping().clone())).inspect_err(|_| {
+            dev_err!(
+                device,
+                "an IOMMU translates this device's addresses; see Documentation/pool.md\n"
+            );
+        })?;
+        let membership = join(device, &window, clock, place.own_bell)?;
+        let range = membership.pool().device_memory(membership.node());
+        let own = window.address(range.start)..window.address(range.end);
+        let shared = Shared::new(&membership, &window);
+        let vectors = cpu::nr_cpu_ids().saturating_add(1).min(MAX_VECTORS);
+        let memory = NodeMemory::new(host, own.clone());
+        let count = u16::try_from(vectors)?;
+        let host = SoftHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
+        let nodes = nodes(&membership, &window, host)?;
+        let station = station(device, membership, window, nodes, place.bell, clock)?;
+        let kicks = Kicks::new(DOORBELL_PAGES)?;
+        let function = Arc::pin_init(
+            pin_init!(SoftFunction {
+                poller: place.poller,
+                clock,
+                plan: Plan::new(wakeable),
+                kicks <- kicks,
+                own,
+                shared,
+                desk <- Desk::new(station),
+            }),
+            GFP_KERNEL,
+        )?;
+        let closing = Closing(function.clone());
+        let device: &'bound Device<Bound> = device;
+        let found = Found::new(device, function.clone())?;
+        let instance = Instance::new(device, found, vectors, |controller| {
+            start(function, controller)
+        })?;
+        Ok(Self {
+            _instance: instance,
+            _function: closing,
+        })
+    }
+}
+
+/// Takes a slot of the pool, which is formatted if the module's parameters say so.
+#[inline(never)]
+fn join(
+    device: &Device<Bound>,
+    window: &PoolWindow,
+    clock: HostClock,
+    bell: u64,
+) -> Result<KBox<Membership>> {
+    let options = Options {
+        format: *module_parameters::pool_format.value() != 0,
+        max_nodes: *module_parameters::pool_nodes.value(),
+        token: nk::random::u64(),
+    };
+    let pool = Pool::attach(window, &clock, &options).map_err(|why| refuse(device, why))?;
+    let options = JoinOptions {
+        identity: nk::host::identity(),
+        bell,
+        capabilities: CAPS & !CAP_PUSH,
+        ..JoinOptions::new(nk::random::u64())
+    };
+    let taken = pool.take_slot(window, &clock, &options);
+    let taken = taken.map_err(|why| refuse(device, why))?;
+    // It is made where it stays, because of the space that it takes on the stack.
+    let place = KBox::new_uninit(GFP_KERNEL)?;
+    let mut membership = KBox::write(place, Membership::new(&taken));
+    membership.enter(window, &options);
+    Ok(membership)
+}
+
+/// Says why a pool is of no use.
+fn refuse(device: &Device<Bound>, why: Refusal) -> Error {
+    let hint = match why {
+        Refusal::Unformatted | Refusal::Corrupt => {
+            "; nupa_fabric formats it if loaded with pool_format=1"
+        }
+        Refusal::Coherence { .. } => "; nupa_fabric's parameter pool_coherent says which it is",
+        Refusal::TooSmall { .. } => "; nupa_fabric's parameter pool_nodes says for how many",
+        _ => "",
+    };
+    dev_err!(device, "{}{hint}\n", format_args!("{why}"));
+    ENODEV
+}
+
+/// The function, and links to nobody.
+fn nodes(membership: &Membership, window: &PoolWindow, host: SoftHost) -> Result<Nodes> {
+    let pool = membership.pool();
+    let range = pool.device_memory(membership.node());
+    let max_nodes = pool.geometry().max_nodes();
+    let config = FunctionConfig {
+        node: NodeConfig {
+            id: membership.node(),
+            limits: Limits::default(),
+        },
+        max_nodes,
+        fabric_id: pool.fabric_id(),
+        link_speed_mbps: 256_000,
+        // A push needs a page that is trapped.
+        caps: CAPS & !CAP_PUSH | CAP_HOST_DOORBELLS,
+        doorbell_pages: DOORBELL_PAGES,
+        device_memory: range.end.saturating_sub(range.start),
+        firmware: [0, 1, 0],
+    };
+    let mut own = own(&config, host)?;
+    own.node.set_epoch(membership.epoch());
+    let mut peers = KVVec::with_capacity(usize::from(max_nodes), GFP_KERNEL)?;
+    for _ in 0..max_nodes {
+        add_peer(&mut peers, membership.node(), window)?;
+    }
+    Ok(Nodes { own, peers })
+}
+
+/// Adds a link to nobody. By itself because of the space that it takes on the stack.
+#[inline(never)]
+fn add_peer(peers: &mut KVVec<Peer<Link>>, own: u16, window: &PoolWindow) -> Result {
+    let link = Link::new(window.clone(), window.address(0), DEVICE_MEMORY_BASE);
+    Ok(peers.push(Peer::new(own, link), GFP_KERNEL)?)
+}
+
+/// The function, in its place. By itself because of the space that it takes on the stack.
+#[inline(never)]
+fn own(config: &FunctionConfig, host: SoftHost) -> Result<KBox<Function<KernelStorage, SoftHost>>> {
+    Ok(KBox::new(Function::new(config, host), GFP_KERNEL)?)
+}
+
+/// The station, in its place. As above.
+#[inline(never)]
+fn station(
+    device: &Device<Bound>,
+    membership: KBox<Membership>,
+    window: PoolWindow,
+    nodes: Nodes,
+    bell: Option<Arc<dyn Bell>>,
+    clock: HostClock,
+) -> Result<KBox<Station>> {
+    let station = init!(Station {
+        device: device.into(),
+        window,
+        clock,
+        membership,
+        sharing: Sharing::new(),
+        model: Model::new(nodes),
+        bell,
+        refusals: Refusals::new(),
+        shown: false,
+        awake: false,
+        polled: false,
+        ticked_us: 0,
+    });
+    KBox::init(station, GFP_KERNEL)
+}
+
+/// Has the function look for work from now on, and its vectors run.
+fn start(function: Arc<SoftFunction>, controller: &Arc<Controller>) -> Result<Running> {
+    let mut vectors = KVec::with_capacity(controller.vectors().len(), GFP_KERNEL)?;
+    for vector in controller.vectors() {
+        let interrupt = VectorInterrupt {
+            vector: vector.clone(),
+            controller: controller.clone(),
+        };
+        vectors.push(interrupt, GFP_KERNEL)?;
+    }
+    let poller = function.poller.clone();
+    poller.enable(Runner { function, vectors })?;
+    poller.schedule();
+    Ok(Running(poller))
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the function's lock protects: the model of the function, and the node's place in the pool.
+
+use super::{
+    kicks::Kicks,
+    nodes::Nodes,
+    refusals::Refusals,
+    window::{HostClock, PoolWindow},
+};
+use kernel::{
+    device::Device,
+    prelude::*,
+    sync::{aref::ARef, Arc},
+};
+use nupa_engine::Fabric;
+use nupa_function::{Kick, Model};
+use nupa_pool::{Events, Membership, NodeSet, Sharing};
+use nupa_proto::regs::FAULT_POOL;
+
+/// Wakes hosts whose function sleeps.
+pub(super) trait Bell: Send + Sync {
+    /// Wakes a host that has put this into the pool as its bell. Any context.
+    fn ring(&self, bell: u64);
+}
+
+/// The function at work.
+pub(super) struct Station {
+    pub(super) device: ARef<Device>,
+    pub(super) window: PoolWindow,
+    pub(super) clock: HostClock,
+    /// The node's place in the fabric.
+    pub(super) membership: KBox<Membership>,
+    /// Device memory that it shares.
+    pub(super) sharing: Sharing,
+    pub(super) model: Model<Nodes>,
+    /// For hosts that sleep, if they can be woken.
+    pub(super) bell: Option<Arc<dyn Bell>>,
+    pub(super) refusals: Refusals,
+    /// The others have been told that the function is enabled.
+    pub(super) shown: bool,
+    /// It looks for work often enough that others need not ring.
+    pub(super) awake: bool,
+    /// Drivers of this host have been told that it looks at doorbells by itself.
+    pub(super) polled: bool,
+    /// When it last looked around who is there.
+    pub(super) ticked_us: u64,
+}
+
+/// Microseconds from one look around who is there to the next: a part of the time between heartbeats.
+const TICK_US: u64 = 1000;
+/// Slots in the table of queue pairs up to which their doorbells are polled: more take longer than a kick.
+const MAX_POLLED: u32 = 1024;
+
+/// What a turn came to.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    /// Something was done.
+    pub(super) busy: bool,
+    /// It was looked around who is there, and for what came from other hosts.
+    pub(super) looked: bool,
+    /// Of that, something came from another host.
+    pub(super) arrived: bool,
+    /// Vectors that were raised, one bit each.
+    pub(super) raised: u64,
+    /// Microseconds after which the next turn is needed.
+    pub(super) due_us: Option<u64>,
+    /// Others do not ring.
+    pub(super) awake: bool,
+}
+
+impl Station {
+    /// Does all that there is to do: kicks, arrivals, timers, the heartbeat. `spins`: there is another turn at once.
+    pub(super) fn turn(&mut self, kicks: &Kicks, spins: bool) -> Turn {
+        // Before anything is looked at: what comes later is told by who sends it.
+        let rung = self.attend(spins) && self.model.poll_doorbells();
+        let work = self.work(kicks);
+        Turn {
+            busy: rung || work.busy,
+            raised: self.model.functions.own.host.take_raised(),
+            ..work
+        }
+    }
+
+    /// The same, but for interrupts, which stay raised.
+    pub(super) fn work(&mut self, kicks: &Kicks) -> Turn {
+        let now = self.clock.now_us();
+        if now.saturating_sub(self.ticked_us) >= TICK_US {
+            self.ticked_us = now;
+            let events = self.membership.tick(&self.window, now);
+            self.tell(&events);
+        }
+        let arrived = self.model.engine.receive(&mut self.model.functions);
+        let rung = self.polled && self.model.poll_doorbells();
+        let posted = self.post(kicks);
+        Turn {
+            busy: arrived || rung || posted.busy,
+            looked: true,
+            arrived,
+            ..posted
+        }
+    }
+
+    /// As [`Station::work`], for somebody who will do so again soon: others need not ring.
+    pub(super) fn linger(&mut self, kicks: &Kicks) -> Turn {
+        self.show(true);
+        self.work(kicks)
+    }
+
+    /// Does what this host has kicked, and what is due.
+    pub(super) fn post(&mut self, kicks: &Kicks) -> Turn {
+        let id = self.id();
+        let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));
+        let next = self.model.run();
+        self.break_off();
+        self.publish();
+        let now = self.clock.now_us();
+        Turn {
+            busy,
+            looked: false,
+            arrived: false,
+            raised: self.model.functions.own.host.raised(),
+            due_us: next.map(|next| next.saturating_sub(now)),
+            awake: self.awake,
+        }
+    }
+
+    /// Tells the others and the drivers of this host how it looks for work from now on. True if a doorbell may have been rung
+    /// without a kick just before.
+    fn attend(&mut self, spins: bool) -> bool {
+        self.show(spins);
+        let few = self.model.functions.own.node.pair_slots() <= MAX_POLLED;
+        let polled = spins && few;
+        if polled == self.polled {
+            return false;
+        }
+        self.polled = polled;
+        self.model.set_polling(polled)
+    }
+
+    /// Tells the others whether they need not ring.
+    fn show(&mut self, awake: bool) {
+        if awake != self.awake {
+            self.awake = awake;
+            self.membership.set_polling(&self.window, awake);
+        }
+    }
+
+    /// This node.
+    pub(super) fn id(&self) -> u16 {
+        self.model.functions.own.node.id()
+    }
+
+    /// Follows what the driver did to the function: the others are told when it is enabled, and a reset makes it another
+    /// one for them.
+    pub(super) fn follow(&mut self, epoch_before: u32) {
+        if self.model.functions.own.node.epoch() != epoch_before {
+            self.renew();
+        }
+        if self.model.functions.own.is_ready() && !self.shown {
+            self.shown = true;
+            self.membership.enable(&self.window);
+        }
+    }
+
+    /// Leaves the fabric for good. Sleeps.
+    pub(super) fn leave(&mut self) {
+        self.drop_links();
+        self.membership.leave(&self.window);
+    }
+
+    /// Takes another epoch. Without one the function starts and stops at once.
+    fn renew(&mut self) {
+        self.shown = false;
+        self.drop_links();
+        if self.membership.renew(&self.window) {
+            self.model
+                .functions
+                .own
+                .node
+                .set_epoch(self.membership.epoch());
+        }
+    }
+
+    fn drop_links(&mut self) {
+        for id in 0..self.peers() {
+            self.down(id);
+        }
+    }
+
+    fn peers(&self) -> u16 {
+        u16::try_from(self.model.functions.peers.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Tells the engine who came and went.
+    fn tell(&mut self, events: &Events) {
+        for id in events.down.iter() {
+            dev_info!(self.device, "node {id} is gone\n");
+            self.down(id);
+        }
+        for id in events.up.iter() {
+            self.up(id);
+        }
+        if events.evicted {
+            return self.evicted();
+        }
+        if !events.refused_by.is_empty() {
+            self.refused(events.refused_by);
+        }
+    }
+
+    /// The slot is somebody else's, or the pool is another one. Nothing in it is touched any more.
+    fn evicted(&mut self) {
+        if self.model.functions.own.is_ready() {
+            let id = self.id();
+            dev_err!(
+                self.device,
+                "node {id} of the pool is not this host any more\n"
+            );
+            self.drop_links();
+            self.model.fail(id, FAULT_POOL);
+        }
+    }
+
+    /// Others have taken this node for dead, or say so.
+    fn refused(&mut self, by: NodeSet) {
+        for id in by.iter() {
+            let peer = self.model.functions.peer_mut(id);
+            if peer.is_some_and(|peer| peer.epoch().is_some()) {
+                dev_warn!(self.device, "node {id} has taken this one for dead\n");
+                self.down(id);
+            }
+        }
+        let now = self.clock.now_us();
+        if self.model.functions.own.is_ready() && self.refusals.must_reset(now) {
+            let id = self.id();
+            self.model.fail(id, FAULT_POOL);
+        }
+    }
+
+    fn up(&mut self, id: u16) {
+        let Some(link) = self.membership.open(&self.window, id) else {
+            return;
+        };
+        let epoch = link.epoch;
+        if let Some(peer) = self.model.functions.peer_mut(id) {
+            peer.link_mut().set(Some(link));
+        }
+        let functions = &mut self.model.functions;
+        self.model.engine.peer_up(functions, id, epoch);
+    }
+
+    fn down(&mut self, id: u16) {
+        if let Some(peer) = self.model.functions.peer_mut(id) {
+            peer.link_mut().set(None);
+        }
+        self.model.engine.peer_down(&mut self.model.functions, id);
+    }
+
+    /// Has no more to do with peers that misbehaved.
+    fn break_off(&mut self) {
+        for id in 0..self.peers() {
+            let peer = self.model.functions.peer_mut(id);
+            let Some((true, violation)) = peer.map(|peer| peer.link().is_refused()) else {
+                continue;
+            };
+            match violation {
+                Some(violation) => {
+                    dev_err!(
+                        self.device,
+                        "node {id} breaks the pool's rules: {violation:?}\n"
+                    );
+                }
+                None => dev_err!(self.device, "node {id} sends what no node may send\n"),
+            }
+            self.membership.isolate(&self.window, id);
+            self.down(id);
+        }
+    }
+
+    /// Shows the others what there is for them, and wakes who sleeps.
+    fn publish(&mut self) {
+        for id in 0..self.peers() {
+            let peer = self.model.functions.peer_mut(id);
+            if !peer.is_some_and(|peer| peer.link_mut().publish().wakes) {
+                continue;
+            }
+            let Some(bell) = &self.bell else {
+                continue;
+            };
+            if self.membership.must_wake(&self.window, id) {
+                if let Some(info) = self.membership.peer(&self.window, id) {
+                    bell.ring(info.bell);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The pool and the clock, as the code of pools asks for them.
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta, Instant, Monotonic},
+};
+use nk::{barrier::full_fence, window::Window};
+
+/// The pool, mapped. What lies outside of it reads as zero.
+#[derive(Clone)]
+pub(super) struct PoolWindow(Arc<Window>);
+
+impl PoolWindow {
+    /// Shares a mapping. May sleep.
+    pub(super) fn new(window: Window) -> Result<Self> {
+        Ok(Self(Arc::new(window, GFP_KERNEL)?))
+    }
+
+    /// The mapping.
+    pub(super) fn mapping(&self) -> &Arc<Window> {
+        &self.0
+    }
+
+    /// DMA address of an offset.
+    #[inline]
+    pub(super) fn address(&self, offset: u64) -> u64 {
+        self.0.start().wrapping_add(offset)
+    }
+}
+
+/// An offset in memory; one that no memory is as long as stays outside.
+#[inline]
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+impl nupa_pool::Window for PoolWindow {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn is_coherent(&self) -> bool {
+        self.0.is_coherent()
+    }
+
+    #[inline]
+    fn load(&self, offset: u64) -> u64 {
+        self.0.load_acquire(at(offset)).unwrap_or(0)
+    }
+
+    #[inline]
+    fn store(&self, offset: u64, value: u64) {
+        let _ = self.0.store_release(at(offset), value);
+    }
+
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
+        self.0.compare_exchange(at(offset), current, new) == Some(current)
+    }
+
+    #[inline]
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        if self.0.read(at(offset), buf).is_none() {
+            buf.fill(0);
+        }
+    }
+
+    #[inline]
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let _ = self.0.write(at(offset), bytes);
+    }
+
+    #[inline]
+    fn publish(&self, offset: u64, len: u64) {
+        let _ = self.0.publish(at(offset)..at(offset.saturating_add(len)));
+    }
+
+    #[inline]
+    fn refresh(&self, offset: u64, len: u64) {
+        let _ = self.0.refresh(at(offset)..at(offset.saturating_add(len)));
+    }
+
+    #[inline]
+    fn fence(&self) {
+        full_fence();
+    }
+}
+
+/// Time since this was made.
+#[derive(Clone, Copy)]
+pub(super) struct HostClock(Instant<Monotonic>);
+
+impl HostClock {
+    /// Starts it.
+    pub(super) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Microseconds.
+    #[inline]
+    pub(super) fn now_us(self) -> u64 {
+        let nanoseconds = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(0);
+        nanoseconds / 1000
+    }
+}
+
+impl nupa_pool::Time for HostClock {
+    fn now_us(&self) -> u64 {
+        (*self).now_us()
+    }
+
+    fn sleep_us(&self, us: u64) {
+        fsleep(Delta::from_micros(i64::try_from(us).unwrap_or(i64::MAX)));
+    }
+}

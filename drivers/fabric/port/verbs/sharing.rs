@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Device memory that nodes share.
+
+use crate::{
+    doorbell::Window,
+    hal::{Function, Held},
+    Port,
+};
+use core::ops::Range;
+use kernel::{bindings, prelude::*, sync::Arc};
+use nupa_proto::pool::sharing::DmHandle;
+
+/// Device memory of this node's that programs of any node may import, until this is dropped. Who has imported it by then keeps
+/// it ([`Port::held_memory`]).
+pub struct ExportedMemory {
+    function: Arc<dyn Function>,
+    number: u16,
+    handle: DmHandle,
+}
+
+impl ExportedMemory {
+    /// What programs import it with: whoever has this may use the memory.
+    pub fn handle(&self) -> &DmHandle {
+        &self.handle
+    }
+}
+
+impl Drop for ExportedMemory {
+    fn drop(&mut self) {
+        if let Some(sharing) = self.function.sharing() {
+            sharing.withdraw(self.number);
+        }
+    }
+}
+
+/// Device memory of some node's that this one holds: nobody gives it to anybody else before this is dropped, whatever becomes
+/// of its owner. Until then nothing may use it any more.
+pub struct ImportedMemory {
+    function: Arc<dyn Function>,
+    number: u16,
+    held: Held,
+}
+
+impl ImportedMemory {
+    /// Where the CPU has it.
+    pub fn window(&self) -> Window {
+        self.held.window
+    }
+
+    /// Where the function has it: regions of it are registered by addresses from here on.
+    pub fn address(&self) -> u64 {
+        self.held.address
+    }
+
+    /// Bytes that were exported; the window has whole pages.
+    pub fn size(&self) -> u64 {
+        self.held.len
+    }
+}
+
+impl Drop for ImportedMemory {
+    fn drop(&mut self) {
+        if let Some(sharing) = self.function.sharing() {
+            sharing.release(self.number);
+        }
+    }
+}
+
+fn unsupported() -> Error {
+    Error::from_errno(-(bindings::EOPNOTSUPP as i32))
+}
+
+impl Port {
+    /// Lets others use `len` bytes of this node's device memory at `offset`, which is at the start of a page. `EOPNOTSUPP` where
+    /// memory cannot be shared, `ENOSPC` if there is too much that is.
+    pub fn export_memory(&self, offset: u64, len: u64) -> Result<ExportedMemory> {
+        let function = self.controller.doorbells().doorbells().function().clone();
+        let sharing = function.sharing().ok_or_else(unsupported)?;
+        let (number, handle) = sharing.export(offset, len)?;
+        Ok(ExportedMemory {
+            function,
+            number,
+            handle,
+        })
+    }
+
+    /// Takes a hold on what a node has exported. `EOPNOTSUPP` as above, `EINVAL` if the handle is none of this fabric, `ENOENT`
+    /// if nothing is exported under it (any more), `ESTALE` if the node has left, died or was reset since, `ENOSPC` if there
+    /// are too many holds.
+    pub fn import_memory(&self, handle: &DmHandle) -> Result<ImportedMemory> {
+        let function = self.controller.doorbells().doorbells().function().clone();
+        let sharing = function.sharing().ok_or_else(unsupported)?;
+        let (number, held) = sharing.import(handle)?;
+        Ok(ImportedMemory {
+            function,
+            number,
+            held,
+        })
+    }
+
+    /// Tells what of this node's device memory is held by whomever, in pieces that may overlap: it must not be used for
+    /// anything else. What was exported, is not any more, and is not told, is free.
+    pub fn held_memory(&self, found: &mut dyn FnMut(Range<u64>)) {
+        let function = self.controller.doorbells().doorbells().function();
+        if let Some(sharing) = function.sharing() {
+            sharing.held(found);
+        }
+    }
+}
