@@ -5,7 +5,7 @@ use crate::{
     moderation::Sampler,
     nic::Nic,
     poll::{Poller, Wake},
-    rx::Rx,
+    rx::{Rx, BUFFER_ORDER},
     settings::Settings,
     tx::Tx,
 };
@@ -68,7 +68,7 @@ impl Channel {
             rnr_timeout_us: RNR_TIMEOUT_US,
         })?;
         let moderation = moderate(settings, &send_cq, &recv_cq)?;
-        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx)?;
+        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, BUFFER_ORDER)?;
         let hash = settings.channels > 1;
         let tx = Tx::new(
             port.dma_device(),

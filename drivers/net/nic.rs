@@ -126,13 +126,12 @@ impl Nic {
         if state.channels.is_empty() {
             return Ok(());
         }
-        state.close(&self.port, dev);
-        let Err(e) = state.restart(&self.port, dev) else {
-            return Ok(());
-        };
-        state.settings = before;
-        state.restart(&self.port, dev)?;
-        Err(e)
+        // Making large rings can take longer than the watchdog waits.
+        let result = dev.while_detached(|| state.exchange(&self.port, dev, before));
+        if state.channels.is_empty() {
+            dev.stop_all_queues();
+        }
+        result
     }
 }
 
@@ -158,11 +157,15 @@ impl State {
         Ok(())
     }
 
-    /// As `open`, for a device whose queues the core believes to be running.
-    fn restart(&mut self, port: &Port, dev: &Device<Nic>) -> Result {
+    /// Makes the channels anew, with the settings or else those of before.
+    fn exchange(&mut self, port: &Port, dev: &Device<Nic>, before: Settings) -> Result {
+        self.close(port, dev);
+        let Err(e) = self.open(port, dev) else {
+            return Ok(());
+        };
+        self.settings = before;
         self.open(port, dev)?;
-        dev.start_all_queues();
-        Ok(())
+        Err(e)
     }
 
     fn close(&mut self, port: &Port, dev: &Device<Nic>) {

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Receive half of a channel. All of it is in the channel's poll function.
 //!
-//! Receive buffers are single pages of a page pool: larger ones were no faster, and waste more on medium-sized frames. A
-//! frame fills as many as it needs; they become fragments of its packet as they are. Small frames are copied, so that
-//! their page can be posted again at once and a socket is not charged a page for a few bytes.
+//! Receive buffers are of a page pool. A frame fills as many as it needs; they become fragments of its packet as they are.
+//! What takes a small part of a buffer is copied, so that it can be posted again at once and a socket is not charged a
+//! buffer for a few bytes.
 
 use crate::{
     frame::{self, Wanted},
     nic::Nic,
     stats::RxStats,
 };
-use kernel::prelude::*;
+use kernel::{page::PAGE_SIZE, prelude::*};
 use nk::net::{Device, Features, NapiContext, PagePool, RxPage, RxSkb};
 use nupa_fabric::{Cq, RecvQueue};
 use nupa_proto::{cqe::Cqe, status::WcStatus};
 
-/// Frames up to this size are copied.
-const COPY_LIMIT: u32 = 256;
+/// Bytes of a buffer. A frame of the largest size fills four: where the engine is software on this processor, it is the number
+/// of buffers that costs.
+const BUFFER_SIZE: usize = 16 << 10;
+/// Processor pages of a buffer, as log2.
+pub(crate) const BUFFER_ORDER: u32 = BUFFER_SIZE.div_ceil(PAGE_SIZE).ilog2();
+/// Frames up to this size are copied: an eighth of a buffer.
+const COPY_LIMIT: u32 = 2 << 10;
 /// Buffers that are posted at once.
-const REFILL_BATCH: u32 = 32;
+const REFILL_BATCH: u32 = 8;
 
 /// Receive queue of a channel.
 pub(crate) struct Rx {

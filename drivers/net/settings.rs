@@ -4,7 +4,7 @@
 use nk::net::ethtool::Coalesce;
 use nupa_fabric::PortInfo;
 
-/// Receive buffers of a queue at most; one is a page.
+/// Receive buffers of a queue at most.
 pub(crate) const MAX_RX: u32 = 8192;
 /// Packets in flight of a queue at most.
 pub(crate) const MAX_TX: u32 = 4096;
@@ -21,14 +21,14 @@ pub(crate) const MAX_MTU: u32 = 65535;
 ///
 /// Frames travel whole, so a large one costs nothing but makes everything that is counted in packets cheaper: TCP fills
 /// 64 KiB super-frames without a small remainder (with 9000 it is seven segments and a rest), datagrams are not cut.
-/// With its Ethernet header such a frame fills 16 receive buffers exactly. Bridges and routers to networks with a
+/// With its Ethernet header such a frame fills four receive buffers exactly. Bridges and routers to networks with a
 /// smaller MTU are a matter of path MTU discovery, or of setting this one.
 pub(crate) const DEFAULT_MTU: u32 = 65520;
 
-/// Receive buffers that are spread over the channels to start with (32 MiB).
-const DEFAULT_RX_TOTAL: u32 = 8192;
-/// Of these, most per channel: 64 frames of the largest size. More only make the working set larger than the caches.
-const DEFAULT_RX: u32 = 1024;
+/// Receive buffers that are spread over the channels to start with (64 MiB).
+const DEFAULT_RX_TOTAL: u32 = 4096;
+/// Of these, most per channel: 128 frames of the largest size. More only make the working set larger than the caches.
+const DEFAULT_RX: u32 = 512;
 /// Packets in flight per channel to start with.
 const DEFAULT_TX: u32 = 512;
 /// Transmit moderation to start with. Packets are mostly reclaimed at the next transmit or receive poll; the interrupt
