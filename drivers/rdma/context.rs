@@ -21,7 +21,8 @@ pub(crate) struct UserContext {
 struct MappedPage {
     page: Arc<DoorbellPage>,
     shared_offset: u64,
-    trapped_offset: u64,
+    /// None: the function has no trapped pages.
+    trapped_offset: Option<u64>,
 }
 
 /// What is kept while a process maps it.
@@ -88,6 +89,10 @@ impl UserContext {
             max_log_sq: info.limits.max_log_sq,
             max_log_rq: info.limits.max_log_rq,
             max_log_cq: info.limits.max_log_cq,
+            flags: match dev.port().has_trapped_pages() {
+                true => 0,
+                false => uabi::CONTEXT_KICK_BY_COMMAND,
+            },
             ..uabi::ContextResponse::default()
         })?;
         Ok(context)
@@ -119,10 +124,9 @@ impl MappedPage {
                 Mapping::doorbells(&page),
             )
         };
-        let windows = page.shared().zip(page.trapped());
-        let (shared, trapped) = windows.ok_or_else(unsupported)?;
-        let shared_offset = offer(shared)?;
-        let trapped_offset = offer(trapped).inspect_err(|_| context.withdraw(shared_offset))?;
+        let shared_offset = offer(page.shared().ok_or_else(unsupported)?)?;
+        let trapped_offset = page.trapped().map(offer).transpose();
+        let trapped_offset = trapped_offset.inspect_err(|_| context.withdraw(shared_offset))?;
         Ok(Self {
             page,
             shared_offset,
@@ -141,7 +145,7 @@ impl MappedPage {
         };
         let response = uabi::Doorbell {
             shared_offset: self.shared_offset.into(),
-            trapped_offset: self.trapped_offset.into(),
+            trapped_offset: self.trapped_offset.unwrap_or(0).into(),
             slot: slot.number().into(),
             recv_slot: recv_slot
                 .as_ref()

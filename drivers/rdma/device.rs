@@ -15,9 +15,9 @@ use crate::{
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{
     Access, AhAttributes, Context, CqInit, CqNotifier, Details, Device, DeviceAttributes,
-    DeviceCaps, Driver, GidAttributes, Keys, Pins, PortAttributes, PortSpeed, QpAttributes,
-    QpCapabilities, QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit, SrqNotifier, Udata,
-    Umem, UserRegion,
+    DeviceCaps, DmHandle, Driver, GidAttributes, Keys, Pins, PortAttributes, PortSpeed,
+    QpAttributes, QpCapabilities, QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit,
+    SrqNotifier, Udata, Umem, UserRegion,
 };
 use nupa_fabric::{Pd, Port};
 use nupa_proto::{
@@ -39,7 +39,9 @@ pub(crate) struct Rdma {
 impl Rdma {
     /// Data of a device on `port`. Sleeps.
     pub(crate) fn new(port: Port) -> Result<Self> {
-        let device_memory = port.device_memory().map(DeviceMemory::new).transpose()?;
+        let device_memory = port.device_memory();
+        let device_memory = device_memory.map(|window| DeviceMemory::new(&port, window));
+        let device_memory = device_memory.transpose()?;
         Ok(Self {
             port,
             kernel_qps: KernelQps::new()?,
@@ -207,6 +209,19 @@ impl Driver for Rdma {
         Piece::for_user(dev, context, len, alignment)
     }
 
+    fn import_dm(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        len: u64,
+        handle: &DmHandle,
+    ) -> Result<(Arc<Piece>, u64)> {
+        Piece::import(dev, context, len, handle)
+    }
+
+    fn export_dm(dm: &nk_rdma::Dm<Self>) -> Result<DmHandle> {
+        dm.export()
+    }
+
     fn reg_dm_mr(
         dev: &Device<Self>,
         pd: &nk_rdma::Pd<Self>,
@@ -268,6 +283,22 @@ impl Driver for Rdma {
         udata: &mut Udata<'_, Self>,
     ) -> Result<Qp> {
         Qp::for_user(dev, init, notifier, pins, udata)
+    }
+
+    fn kick_send(qp: &nk_rdma::Qp<Self>) {
+        qp.object.kick_send();
+    }
+
+    fn kick_recv(qp: &nk_rdma::Qp<Self>) {
+        qp.object.kick_recv();
+    }
+
+    fn kick_srq(srq: &nk_rdma::Srq<Self>) {
+        srq.object().kick();
+    }
+
+    fn look(dev: &Device<Self>) {
+        dev.port().look();
     }
 
     fn modify_qp(

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Device memory: pieces of the controller's own, for processes.
+//! Device memory: pieces of the controller's own, for processes, and pieces that nodes share.
 
 use crate::{access::region_rights, context::Mapping, device::Rdma, region::Region};
+use core::ops::Range;
 use kernel::{
     new_mutex,
     page::PAGE_SIZE,
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk_rdma::{error::unsupported, Access, Context, Device, Pd, Window};
+use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd, Window};
+use nupa_fabric::{ExportedMemory, ImportedMemory, Port};
 use nupa_proto::{
     admin::{CreateMr, PageList},
+    pool::sharing,
     regs::DEVICE_MEMORY_BASE,
 };
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a page, which is what pieces consist of: a process maps all of a page or nothing.
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -20,43 +24,44 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Which parts of the controller's memory are in use.
 #[pin_data]
 pub(crate) struct DeviceMemory {
+    port: Port,
     window: nupa_fabric::Window,
     /// Start and end of the pieces that are in use, in bytes, lowest first.
     #[pin]
     pieces: Mutex<KVec<(u64, u64)>>,
 }
 
-/// A piece that nobody else has; free again when dropped.
-pub(crate) struct Piece {
+/// A part of the memory that nobody else has; free again when dropped, but for what others hold of it.
+struct Taken {
     memory: Arc<DeviceMemory>,
     start: u64,
 }
 
-impl Drop for Piece {
+impl Drop for Taken {
     fn drop(&mut self) {
         let mut pieces = self.memory.pieces.lock();
         pieces.retain(|(start, _)| *start != self.start);
     }
 }
 
-/// Finds room for `len` bytes at a multiple of `align` between `pieces`, which are sorted: its place among them and its
-/// start.
-fn find(pieces: &[(u64, u64)], size: u64, len: u64, align: u64) -> Option<(usize, u64)> {
+/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes, which are sorted by their starts.
+fn find(used: &[(u64, u64)], size: u64, len: u64, align: u64) -> Option<u64> {
     let mut free = 0u64;
-    for (place, &(start, end)) in pieces.iter().enumerate() {
+    for &(start, end) in used {
         if free.checked_add(len)? <= start {
-            return Some((place, free));
+            return Some(free);
         }
-        free = end.checked_next_multiple_of(align)?;
+        free = free.max(end.checked_next_multiple_of(align)?);
     }
-    (free.checked_add(len)? <= size).then_some((pieces.len(), free))
+    (free.checked_add(len)? <= size).then_some(free)
 }
 
 impl DeviceMemory {
-    /// All of it is free.
-    pub(crate) fn new(window: nupa_fabric::Window) -> Result<Arc<Self>> {
+    /// All of it is free, but for what others hold.
+    pub(crate) fn new(port: &Port, window: nupa_fabric::Window) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                port: port.clone(),
                 window,
                 pieces <- new_mutex!(KVec::new()),
             }),
@@ -69,19 +74,63 @@ impl DeviceMemory {
         self.window.len
     }
 
-    fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<Piece> {
+    fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<Taken> {
         let mut pieces = self.pieces.lock();
-        let (place, start) = find(&pieces, self.window.len, len, align).ok_or(ENOMEM)?;
+        let start = self.room(&pieces, len, align)?;
+        let place = pieces.iter().take_while(|(other, _)| *other < start);
+        let place = place.count();
         pieces.reserve(1, GFP_KERNEL)?;
         // The room is reserved, and the place is one of the list.
         pieces
             .insert_within_capacity(place, (start, start.saturating_add(len)))
             .map_err(|_| ENOMEM)?;
-        Ok(Piece {
+        Ok(Taken {
             memory: self.clone(),
             start,
         })
     }
+
+    /// Room that is neither in `pieces` nor held by programs, of other nodes or of this one, that had it from earlier owners.
+    fn room(&self, pieces: &[(u64, u64)], len: u64, align: u64) -> Result<u64> {
+        let mut used = KVVec::with_capacity(pieces.len(), GFP_KERNEL)?;
+        used.extend_from_slice(pieces, GFP_KERNEL)?;
+        let mut kept = Ok(());
+        self.port.held_memory(&mut |held: Range<u64>| {
+            if kept.is_ok() {
+                kept = used.push((held.start, held.end), GFP_KERNEL);
+            }
+        });
+        kept?;
+        used.sort_unstable();
+        find(&used, self.window.len, len, align).ok_or(ENOMEM)
+    }
+}
+
+/// Device memory that a process has.
+pub(crate) struct Piece {
+    memory: Memory,
+    /// Bytes of it, as the process sees it.
+    len: u64,
+}
+
+/// Whose memory it is.
+enum Memory {
+    /// The node's own.
+    Own(Pin<KBox<Own>>),
+    /// Some process's, that has exported it.
+    Imported {
+        memory: ImportedMemory,
+        handle: sharing::DmHandle,
+    },
+}
+
+/// A part of the node's own memory.
+#[pin_data]
+struct Own {
+    /// Once it is exported. Taken back before the memory is free.
+    #[pin]
+    exported: Mutex<Option<ExportedMemory>>,
+    taken: Taken,
 }
 
 impl Piece {
@@ -95,16 +144,83 @@ impl Piece {
     ) -> Result<(Arc<Self>, u64)> {
         let memory = dev.device_memory().ok_or_else(unsupported)?;
         let align = 1u64.checked_shl(alignment).ok_or(EINVAL)?.max(PAGE);
-        let len = len.checked_next_multiple_of(PAGE).filter(|len| *len != 0);
-        let len = len.ok_or(EINVAL)?;
-        let piece = Arc::new(memory.take(len, align)?, GFP_KERNEL)?;
+        let pages = len.checked_next_multiple_of(PAGE);
+        let pages = pages.filter(|pages| *pages != 0).ok_or(EINVAL)?;
+        let own = try_pin_init!(Own {
+            exported <- new_mutex!(None),
+            taken: memory.take(pages, align)?,
+        });
+        let own = KBox::try_pin_init(own, GFP_KERNEL)?;
+        let window = nupa_fabric::Window {
+            phys: memory
+                .window
+                .phys
+                .checked_add(own.taken.start)
+                .ok_or(EINVAL)?,
+            len: pages,
+            memory: memory.window.memory,
+        };
+        Self::offer(context, Memory::Own(own), len, window)
+    }
+
+    /// The same with memory of `len` bytes that is exported under `handle`. `EOPNOTSUPP` where none can be, `EINVAL` if it has
+    /// another length or the handle is none, else as [`Port::import_memory`] says.
+    pub(crate) fn import(
+        dev: &Device<Rdma>,
+        context: &Context<Rdma>,
+        len: u64,
+        handle: &DmHandle,
+    ) -> Result<(Arc<Self>, u64)> {
+        let handle = sharing::DmHandle::read_from_bytes(handle).map_err(|_| EINVAL)?;
+        let memory = dev.port().import_memory(&handle)?;
+        if memory.size() != len {
+            return Err(EINVAL);
+        }
+        let window = memory.window();
+        Self::offer(context, Memory::Imported { memory, handle }, len, window)
+    }
+
+    /// Lets a process map a piece.
+    fn offer(
+        context: &Context<Rdma>,
+        memory: Memory,
+        len: u64,
+        window: nupa_fabric::Window,
+    ) -> Result<(Arc<Self>, u64)> {
+        let piece = Arc::new(Self { memory, len }, GFP_KERNEL)?;
         let window = Window {
-            phys: memory.window.phys.checked_add(piece.start).ok_or(EINVAL)?,
-            len: usize::try_from(len)?,
-            cached: memory.window.memory,
+            phys: window.phys,
+            len: usize::try_from(window.len)?,
+            cached: window.memory,
         };
         let offset = context.offer(window, Mapping::memory(piece.clone()))?;
         Ok((piece, offset))
+    }
+
+    /// Lets whoever has the handle that this returns use the memory, for as long as the piece exists.
+    pub(crate) fn export(&self) -> Result<DmHandle> {
+        let own = match &self.memory {
+            Memory::Own(own) => own,
+            // Who may use it may pass it on.
+            Memory::Imported { handle, .. } => return bytes(handle),
+        };
+        let mut exported = own.exported.lock();
+        if let Some(memory) = &*exported {
+            return bytes(memory.handle());
+        }
+        let port = &own.taken.memory.port;
+        let memory = port.export_memory(own.taken.start, self.len)?;
+        bytes(exported.insert(memory).handle())
+    }
+
+    /// Where the controller has it.
+    fn address(&self) -> Result<u64> {
+        match &self.memory {
+            Memory::Own(own) => DEVICE_MEMORY_BASE
+                .checked_add(own.taken.start)
+                .ok_or(EINVAL),
+            Memory::Imported { memory, .. } => Ok(memory.address()),
+        }
     }
 
     /// Registers `len` bytes at `offset` in the piece; the caller has checked that they lie inside.
@@ -116,10 +232,7 @@ impl Piece {
         len: u64,
         access: Access,
     ) -> Result<Region> {
-        let addr = DEVICE_MEMORY_BASE
-            .checked_add(self.start)
-            .and_then(|addr| addr.checked_add(offset))
-            .ok_or(EINVAL)?;
+        let addr = self.address()?.checked_add(offset).ok_or(EINVAL)?;
         let parameters = CreateMr {
             pages: PageList {
                 addr: addr.into(),
@@ -131,4 +244,9 @@ impl Piece {
         };
         Region::create(dev, pd, &parameters)
     }
+}
+
+/// A handle as the RDMA core passes it.
+fn bytes(handle: &sharing::DmHandle) -> Result<DmHandle> {
+    handle.as_bytes().try_into().map_err(|_| EINVAL)
 }
