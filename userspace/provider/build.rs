@@ -9,10 +9,10 @@ use std::process::Command;
 
 /// What the bindings are made of: these names and whatever they need.
 const ALLOWED: [(&str, &str); 3] = [
-    ("--allowlist-type", "verbs_.*|ibv_.*|ib_uverbs_.*"),
+    ("--allowlist-type", "verbs_.*|ibv_.*|ib_uverbs_.*|uverbs_default_objects"),
     (
         "--allowlist-function",
-        "verbs_register_driver_34|_verbs_init_and_alloc_context|verbs_uninit_context|verbs_set_ops|ibv_cmd_.*|__errno_location|free",
+        "verbs_register_driver_34|_verbs_init_and_alloc_context|verbs_uninit_context|verbs_set_ops|ibv_cmd_.*|execute_ioctl|__errno_location|free",
     ),
     ("--allowlist-var", "IBV_.*|VERBS_.*|UVERBS_ATTR_F_MANDATORY|UVERBS_ID_NS_SHIFT"),
 ];
@@ -42,5 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // The distribution's library without the development package has this name only.
     println!("cargo:rustc-link-arg=-l:libibverbs.so.1");
+    // Programs that use the direct verbs link with the library by the name that it is installed under.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnupa-rdmav34.so");
     Ok(())
 }

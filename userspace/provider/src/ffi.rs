@@ -7,15 +7,19 @@
 //! depend on others are destroyed first; the kernel refuses anything else before this provider frees anything.
 
 mod address;
+mod called;
 mod command;
 mod context;
 mod cq;
 mod cq_ex;
 mod device_memory;
+mod direct;
 mod domain;
 mod doorbells;
 mod driver;
 mod errno;
+mod ioctl;
+mod kick;
 mod lock;
 mod memory;
 mod object;
@@ -29,6 +33,9 @@ pub(crate) mod sys;
 mod wc;
 mod window;
 
+pub(crate) use kick::Calls;
+#[cfg(test)]
+pub(crate) use kick::{Called, Kick};
 pub(crate) use lock::Lock;
 #[cfg(test)]
 pub(crate) use memory::DoorbellPair;

@@ -13,6 +13,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod called;
 mod completions;
 mod datagrams;
 #[cfg(target_arch = "x86_64")]

@@ -11,11 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nupa_proto::uabi::{self, ContextResponse};
 use rustix::io::Errno;
 
+use super::called;
 use super::command::exchange;
-use super::doorbells::Doorbells;
+use super::doorbells::{Doorbells, Slots};
 use super::driver::OPS;
 use super::errno::{check, code, null};
-use super::memory::Slot;
+use super::kick::Owner;
 use super::object::{Object, Plain};
 use super::sys;
 
@@ -47,19 +48,27 @@ impl Context {
         unsafe { ContextObject::of(context.byte_sub(offset).cast::<sys::verbs_context>()) }
     }
 
+    /// Whether the engine is called, because there is nobody to trap stores for it.
+    pub(super) fn is_called(&self) -> bool {
+        !self.doorbells.are_trapped()
+    }
+
     /// The doorbell slots of a queue that the kernel just made.
     ///
     /// # Safety
     ///
-    /// `context` is the `struct ibv_context` of this context.
+    /// `context` is the `struct ibv_context` of this context; `owner` is what the kernel made, and exists for as long as
+    /// its queues are posted to.
     pub(super) unsafe fn slots(
         &self,
         context: *mut sys::ibv_context,
         doorbell: &uabi::Doorbell,
-    ) -> Result<(Slot, Option<Slot>), Errno> {
+        owner: Owner,
+    ) -> Result<Slots, Errno> {
         // SAFETY: the file of an open context is open.
         let device = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
-        self.doorbells.slots(device, doorbell)
+        // SAFETY: the caller's word.
+        unsafe { self.doorbells.slots(device, doorbell, owner) }
     }
 
     /// Keeps queue pair numbers from being given away again.
@@ -93,14 +102,18 @@ pub(super) unsafe extern "C" fn alloc_context(
     match unsafe { ask(context) } {
         Ok(info) => {
             let own = Context {
+                doorbells: Doorbells::new(&info),
                 info,
-                doorbells: Doorbells::default(),
                 numbers: Mutex::new(()),
             };
-            // SAFETY: as above; the table is static.
+            let called = own.is_called();
+            // SAFETY: as above; the tables are static, and what is not in the second one stays as it is.
             unsafe {
                 ContextObject::complete(context, own);
                 sys::verbs_set_ops(context, &raw const OPS);
+                if called {
+                    sys::verbs_set_ops(context, &raw const called::OPS);
+                }
             }
             context
         }

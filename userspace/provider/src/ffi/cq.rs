@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use super::command::exchange;
 use super::context::Context;
 use super::cq_ex;
+use super::doorbells::Slots;
 use super::errno::{check, code, pointer};
+use super::kick::Owner;
 use super::lock::{Guard, Lock};
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain, StartOf};
@@ -76,8 +78,11 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     // SAFETY: `context` is the caller's, and what its attributes name.
     let made = unsafe { create(context, attr) };
     if let Ok(cq) = made {
-        // SAFETY: the object is new and not yet the program's.
-        cq_ex::set_functions(unsafe { &mut (*cq).__bindgen_anon_1.cq_ex });
+        // SAFETY: `context` is one of this provider's; the object is new and not yet the program's.
+        unsafe {
+            let called = Context::of(context).is_called();
+            cq_ex::set_functions(&mut (*cq).__bindgen_anon_1.cq_ex, called);
+        }
     }
     pointer(made.map(|cq| cq.cast::<sys::ibv_cq_ex>()))
 }
@@ -109,9 +114,9 @@ unsafe fn create(
         unsafe { command(context, attr, &pending, tail)? }
     };
     // SAFETY: `context` is that of `own`.
-    let slot = unsafe { own.slots(context, &response.doorbell) };
+    let slot = unsafe { own.slots(context, &response.doorbell, Owner::Completions) };
     match slot {
-        Ok((slot, _)) => {
+        Ok(Slots { slot, .. }) => {
             // SAFETY: the object is new and ours.
             unsafe { (*pending.base()).__bindgen_anon_1.cq.cqe = 1 << log_entries };
             let queue = CompletionQueue::new(memory, slot, log_entries);

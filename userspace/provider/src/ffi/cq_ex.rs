@@ -10,12 +10,16 @@ use rustix::io::Errno;
 
 use super::cq::completions;
 use super::lock::Guard;
-use super::{sys, wc};
+use super::{called, sys, wc};
 use crate::queue::CompletionQueue;
 
-/// Puts the functions of this file into an object.
-pub(super) fn set_functions(cq: &mut sys::ibv_cq_ex) {
-    cq.start_poll = Some(start_poll);
+/// Puts the functions of this file into an object; `called` if the engine is called.
+pub(super) fn set_functions(cq: &mut sys::ibv_cq_ex, called: bool) {
+    cq.start_poll = Some(if called {
+        called::start_poll
+    } else {
+        start_poll
+    });
     cq.next_poll = Some(next_poll);
     cq.end_poll = Some(end_poll);
     cq.read_opcode = Some(read_opcode);
@@ -62,7 +66,8 @@ unsafe fn advance(cq: *mut sys::ibv_cq_ex) -> c_int {
     0
 }
 
-unsafe extern "C" fn start_poll(
+/// `ibv_cq_ex::start_poll`
+pub(super) unsafe extern "C" fn start_poll(
     cq: *mut sys::ibv_cq_ex,
     attr: *mut sys::ibv_poll_cq_attr,
 ) -> c_int {

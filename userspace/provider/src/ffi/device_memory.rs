@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Device memory: pieces of the controller's own.
+//! Device memory: pieces of the controller's own, and such that nodes share.
 
 use core::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
@@ -8,12 +8,15 @@ use std::ptr;
 use std::slice;
 
 use nupa_proto::doorbell::PAGE_SIZE;
-use nupa_proto::uabi::ALLOC_DM_MMAP_OFFSET;
+use nupa_proto::pool::sharing::DmHandle;
+use nupa_proto::uabi::{ALLOC_DM_IMPORT, ALLOC_DM_MMAP_OFFSET};
 use rustix::io::Errno;
+use zerocopy::FromZeros;
 
 use super::errno::{check, code, pointer};
+use super::ioctl::{self, Attributes};
 use super::memory::Pages;
-use super::object::{Object, Pending, Plain};
+use super::object::{Object, Pending};
 use super::sys;
 
 /// A mapped piece of device memory.
@@ -29,25 +32,7 @@ pub(super) fn as_verbs(dm: *mut sys::ibv_dm) -> *mut sys::verbs_dm {
     dm.cast()
 }
 
-/// The driver's attribute of `UVERBS_METHOD_DM_ALLOC`, in the form that rdma-core links to its own.
-#[repr(C)]
-struct DriverAttribute {
-    buffer: sys::ibv_command_buffer,
-    attribute: sys::ib_uverbs_attr,
-}
-
-const _: () = assert!(
-    size_of::<sys::ibv_command_buffer>() % align_of::<sys::ib_uverbs_attr>() == 0,
-    "attributes follow the header"
-);
-
-/// Bytes of the attribute's value.
-const OFFSET_SIZE: u16 = 8;
-/// `UVERBS_ATTR_F_MANDATORY`
-const MANDATORY: u16 = 1;
-const _: () = assert!(sys::UVERBS_ATTR_F_MANDATORY == 1 && size_of::<u64>() == 8);
-
-/// Has the kernel allocate device memory; where it can be mapped.
+/// Has the kernel allocate device memory, or import what a handle names; where it can be mapped.
 ///
 /// # Safety
 ///
@@ -55,50 +40,41 @@ const _: () = assert!(sys::UVERBS_ATTR_F_MANDATORY == 1 && size_of::<u64>() == 8
 unsafe fn command(
     context: *mut sys::ibv_context,
     attr: *const sys::ibv_alloc_dm_attr,
+    import: Option<&DmHandle>,
     base: *mut sys::verbs_dm,
 ) -> Result<u64, Errno> {
     let mut offset = 0u64;
-    let mut link = DriverAttribute {
-        buffer: sys::ibv_command_buffer::zeroed(),
-        attribute: sys::ib_uverbs_attr {
-            attr_id: ALLOC_DM_MMAP_OFFSET,
-            len: OFFSET_SIZE,
-            flags: MANDATORY,
-            attr_data: sys::ib_uverbs_attr__bindgen_ty_1 { reserved: 0 },
-            __bindgen_anon_1: sys::ib_uverbs_attr__bindgen_ty_2 {
-                data: (&raw mut offset).expose_provenance() as u64,
-            },
-        },
-    };
-    link.buffer.uhw_in_idx = u8::MAX;
-    link.buffer.uhw_out_idx = u8::MAX;
-    link.buffer.next_attr = (&raw mut link.attribute).wrapping_add(1);
-    link.buffer.last_attr = link.buffer.next_attr;
-    // SAFETY: the caller's word; the attribute and what it points to live across the call.
-    check(unsafe { sys::ibv_cmd_alloc_dm(context, attr, base, (&raw mut link).cast()) })?;
+    let mut handle = import.copied().unwrap_or(DmHandle::new_zeroed());
+    let mut attributes = Attributes::new([
+        ioctl::value(ALLOC_DM_MMAP_OFFSET, &raw mut offset),
+        ioctl::value(ALLOC_DM_IMPORT, &raw mut handle),
+    ]);
+    let link = attributes.link(if import.is_some() { 2 } else { 1 });
+    // SAFETY: the caller's word; the attributes and what they point to live across the call.
+    check(unsafe { sys::ibv_cmd_alloc_dm(context, attr, base, link) })?;
     // SAFETY: the kernel may have written it behind the compiler's back.
     Ok(unsafe { (&raw const offset).read_volatile() })
 }
 
-/// `verbs_context_ops::alloc_dm`
-pub(super) unsafe extern "C" fn alloc_dm(
+/// Makes device memory, of its own or what a handle names, and maps it.
+///
+/// # Safety
+///
+/// `context` is one of this provider's, `attr` the program's.
+pub(super) unsafe fn make(
     context: *mut sys::ibv_context,
-    attr: *mut sys::ibv_alloc_dm_attr,
-) -> *mut sys::ibv_dm {
-    // SAFETY: the program passes its attributes.
+    attr: *const sys::ibv_alloc_dm_attr,
+    import: Option<&DmHandle>,
+) -> Result<*mut sys::ibv_dm, Errno> {
+    // SAFETY: the caller's word.
     let len = unsafe { (*attr).length };
-    let Some(mapped) = len
+    let mapped = len
         .checked_next_multiple_of(PAGE_SIZE)
-        .filter(|&len| len > 0)
-    else {
-        return pointer(Err(Errno::INVAL));
-    };
+        .filter(|&len| len > 0);
+    let mapped = mapped.ok_or(Errno::INVAL)?;
     let pending = Pending::<sys::verbs_dm, DeviceMemory>::new();
     // SAFETY: as above.
-    let offset = match unsafe { command(context, attr, pending.base()) } {
-        Ok(offset) => offset,
-        Err(error) => return pointer(Err(error)),
-    };
+    let offset = unsafe { command(context, attr, import, pending.base()) }?;
     // SAFETY: the file of an open context is open.
     let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
     match Pages::of_file(file, offset, mapped) {
@@ -107,14 +83,34 @@ pub(super) unsafe extern "C" fn alloc_dm(
             let dm = unsafe { &mut (*pending.base()).dm };
             dm.memcpy_to_dm = Some(memcpy_to_dm);
             dm.memcpy_from_dm = Some(memcpy_from_dm);
-            pointer(Ok(pending.finish(DeviceMemory { pages, len }).cast()))
+            Ok(pending.finish(DeviceMemory { pages, len }).cast())
         }
         Err(error) => {
             // SAFETY: the kernel allocated it above, and nobody else knows it.
             unsafe { sys::ibv_cmd_free_dm(pending.base()) };
-            pointer(Err(error))
+            Err(error)
         }
     }
+}
+
+/// `verbs_context_ops::alloc_dm`
+pub(super) unsafe extern "C" fn alloc_dm(
+    context: *mut sys::ibv_context,
+    attr: *mut sys::ibv_alloc_dm_attr,
+) -> *mut sys::ibv_dm {
+    // SAFETY: the program passes its attributes.
+    pointer(unsafe { make(context, attr, None) })
+}
+
+/// Where memory is mapped, and its bytes.
+///
+/// # Safety
+///
+/// `dm` is one of this provider's.
+pub(super) unsafe fn mapping(dm: *mut sys::ibv_dm) -> (u64, usize) {
+    // SAFETY: the caller's word.
+    let memory = unsafe { DmObject::of(dm) };
+    (memory.pages.address(), memory.len)
 }
 
 /// `verbs_context_ops::free_dm`

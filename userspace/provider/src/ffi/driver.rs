@@ -2,7 +2,9 @@
 
 //! How libibverbs finds this provider and its functions.
 
-use nupa_proto::ident::{PCI_DEVICE_ID, PCI_VENDOR_ID};
+use std::ptr;
+
+use nupa_proto::ident::{PCI_DEVICE_ID, PCI_IVSHMEM_ID, PCI_VENDOR_ID};
 use nupa_proto::uabi::ABI_VERSION;
 
 use super::object::{Object, Pending};
@@ -56,12 +58,12 @@ pub(super) static OPS: sys::verbs_context_ops = sys::verbs_context_ops {
 };
 
 /// A table without functions.
-const NO_OPS: sys::verbs_context_ops = {
+pub(super) const NO_OPS: sys::verbs_context_ops = {
     // SAFETY: the structure consists of function pointers; null stands for none.
     unsafe { std::mem::zeroed() }
 };
 
-/// The devices that this provider is for: PCI function of our controller with this version of the user interface.
+/// The devices that this provider is for: what `MATCHES` says, with this version of the user interface.
 static DEVICE_OPS: Static<sys::verbs_device_ops> = Static(sys::verbs_device_ops {
     name: c"nupa".as_ptr(),
     match_min_abi_version: ABI_VERSION,
@@ -75,23 +77,39 @@ static DEVICE_OPS: Static<sys::verbs_device_ops> = Static(sys::verbs_device_ops 
     uninit_device: Some(uninit_device),
 });
 
-/// By PCI identity: udev renames RDMA devices, and a driver id of our own would have to be in the kernel's headers.
-static MATCHES: Static<[sys::verbs_match_ent; 2]> = Static([
+/// By what the device is on, a controller or shared memory, where nobody else has an RDMA device: udev renames RDMA devices,
+/// and a driver id of our own would have to be in the kernel's headers.
+static MATCHES: Static<[sys::verbs_match_ent; 4]> = Static([
+    pci(PCI_DEVICE_ID),
+    pci(PCI_IVSHMEM_ID),
     sys::verbs_match_ent {
-        driver_data: std::ptr::null_mut(),
-        u: sys::verbs_match_ent__bindgen_ty_1 { driver_id: 0 },
-        vendor: PCI_VENDOR_ID,
-        device: PCI_DEVICE_ID,
-        kind: kind(sys::VERBS_MATCH_PCI),
+        u: sys::verbs_match_ent__bindgen_ty_1 {
+            modalias: c"dax:t*".as_ptr(),
+        },
+        kind: kind(sys::VERBS_MATCH_MODALIAS),
+        ..END
     },
-    sys::verbs_match_ent {
-        driver_data: std::ptr::null_mut(),
-        u: sys::verbs_match_ent__bindgen_ty_1 { driver_id: 0 },
-        vendor: 0,
-        device: 0,
-        kind: kind(sys::VERBS_MATCH_SENTINEL),
-    },
+    END,
 ]);
+
+/// Ends the table.
+const END: sys::verbs_match_ent = sys::verbs_match_ent {
+    driver_data: std::ptr::null_mut(),
+    u: sys::verbs_match_ent__bindgen_ty_1 { driver_id: 0 },
+    vendor: 0,
+    device: 0,
+    kind: kind(sys::VERBS_MATCH_SENTINEL),
+};
+
+/// A PCI function of the vendor that all of ours have.
+const fn pci(device: u16) -> sys::verbs_match_ent {
+    sys::verbs_match_ent {
+        vendor: PCI_VENDOR_ID,
+        device,
+        kind: kind(sys::VERBS_MATCH_PCI),
+        ..END
+    }
+}
 
 #[expect(clippy::cast_possible_truncation, reason = "kinds are small")]
 const fn kind(kind: u32) -> u8 {
@@ -113,6 +131,17 @@ unsafe extern "C" fn alloc_device(_sysfs: *mut sys::verbs_sysfs_dev) -> *mut sys
 unsafe extern "C" fn uninit_device(device: *mut sys::verbs_device) {
     // SAFETY: the device is one of `alloc_device`, and libibverbs is done with it.
     unsafe { Object::<sys::verbs_device, ()>::free(device) }
+}
+
+/// Whether a device is one of this provider's.
+///
+/// # Safety
+///
+/// It is one of libibverbs's.
+pub(super) unsafe fn is_own(device: *mut sys::ibv_device) -> bool {
+    // SAFETY: libibverbs has a `verbs_device` for each, which begins with this structure.
+    let ops = unsafe { (*device.cast::<sys::verbs_device>()).ops };
+    ptr::eq(ops, &raw const DEVICE_OPS.0)
 }
 
 /// Registers the provider when the library is loaded, as the macro `PROVIDER_DRIVER` does.

@@ -223,8 +223,10 @@ impl Drop for Pages {
 pub(crate) struct DoorbellPair {
     /// Doorbell and push slots.
     pub(crate) shared: Pages,
-    /// Where kicks go.
+    /// Where kicks go; where nobody traps them, zeroed memory of this process.
     pub(crate) trapped: Pages,
+    /// Whether the controller looks at push slots.
+    pub(crate) push: bool,
 }
 
 /// One doorbell slot of a pair.
@@ -264,7 +266,7 @@ impl Slot {
             address.ok_or(Errno::INVAL)
         };
         let push_at = PUSH_OFFSET.saturating_add(slot.saturating_mul(PUSH_SLOT_SIZE));
-        let push = if number < PUSH_SLOTS {
+        let push = if pair.push && number < PUSH_SLOTS {
             Some(place(&pair.shared, push_at, BLOCK_SIZE)?)
         } else {
             None

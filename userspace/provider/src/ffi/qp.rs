@@ -13,6 +13,7 @@ use super::command::exchange;
 use super::context::Context;
 use super::cq::completions;
 use super::errno::{check, code, pointer};
+use super::kick::Owner;
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain, StartOf};
 use super::srq::entries;
@@ -151,7 +152,8 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         // SAFETY: the object is new and not yet the program's.
         unsafe {
             (*qp).comp_mask |= sys::VERBS_QP_EX;
-            qp_ex::set_functions(&mut (*qp).__bindgen_anon_1.qp_ex);
+            let called = pair(qp.cast::<sys::ibv_qp>()).calls.queue.is_some();
+            qp_ex::set_functions(&mut (*qp).__bindgen_anon_1.qp_ex, called);
         }
     }
     pointer(made.map(|qp| qp.cast::<sys::ibv_qp>()))
@@ -200,14 +202,14 @@ unsafe fn assemble(
     rings: Rings,
     response: &CreateQpResponse,
 ) -> Result<QueuePair, Errno> {
-    // SAFETY: the caller's word.
-    let (send_slot, recv_slot) =
-        unsafe { Context::of(context).slots(context, &response.doorbell)? };
+    let owner = Owner::Pair(base.cast());
+    // SAFETY: the caller's word; who posts to the queue pair is given the object.
+    let slots = unsafe { Context::of(context).slots(context, &response.doorbell, owner)? };
     let (size, memory) = rings.send;
-    let send = SendQueue::new(memory, send_slot, size, attr.sq_sig_all != 0);
+    let send = SendQueue::new(memory, slots.slot, size, attr.sq_sig_all != 0);
     let recv = match rings.recv {
         Some((size, memory)) => {
-            let slot = recv_slot.ok_or(Errno::IO)?;
+            let slot = slots.recv.ok_or(Errno::IO)?;
             Received::Own(RecvQueue::new(memory, slot, size))
         }
         // SAFETY: the caller's word: there are no rings only if there is a shared queue.
@@ -223,6 +225,7 @@ unsafe fn assemble(
         send,
         recv,
         cqs.map(Arc::clone),
+        slots.calls,
     ))
 }
 

@@ -43,10 +43,14 @@ pub(super) fn supports(qp_type: sys::ibv_qp_type, ops: u64) -> bool {
     ops & !u64::from(supported) == 0
 }
 
-/// Puts the functions of this file into an object.
-pub(super) fn set_functions(qp: &mut sys::ibv_qp_ex) {
+/// Puts the functions of this file into an object, but for the one that hands over, if the engine is `called` then.
+pub(super) fn set_functions(qp: &mut sys::ibv_qp_ex, called: bool) {
     qp.wr_start = Some(wr_start);
-    qp.wr_complete = Some(wr_complete);
+    qp.wr_complete = Some(if called {
+        super::called::wr_complete
+    } else {
+        wr_complete
+    });
     qp.wr_abort = Some(wr_abort);
     qp.wr_send = Some(wr_send);
     qp.wr_send_imm = Some(wr_send_imm);
@@ -104,7 +108,7 @@ unsafe extern "C" fn wr_start(qp: *mut sys::ibv_qp_ex) {
     }
 }
 
-unsafe extern "C" fn wr_complete(qp: *mut sys::ibv_qp_ex) -> c_int {
+pub(super) unsafe extern "C" fn wr_complete(qp: *mut sys::ibv_qp_ex) -> c_int {
     // SAFETY: the program has started a batch, and ends it.
     let mut queue = ManuallyDrop::into_inner(unsafe { started(qp) });
     code(queue.complete().map_err(of_post))

@@ -9,14 +9,23 @@ use rustix::io::Errno;
 
 use super::command::exchange;
 use super::context::Context;
+use super::doorbells::Slots;
 use super::errno::{check, code, pointer};
+use super::kick::{Calls, Owner};
 use super::lock::Lock;
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain};
 use super::sys;
 use crate::queue::{RecvQueue, RecvSize};
 
-pub(super) type SrqObject = Object<sys::verbs_srq, Lock<RecvQueue>>;
+pub(super) type SrqObject = Object<sys::verbs_srq, SharedQueue>;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(super) struct SharedQueue {
+    pub(super) entries: Lock<RecvQueue>,
+    pub(super) calls: Calls,
+}
 
 /// The queue of a `struct ibv_srq`.
 ///
@@ -26,7 +35,17 @@ pub(super) type SrqObject = Object<sys::verbs_srq, Lock<RecvQueue>>;
 #[inline(always)]
 pub(super) unsafe fn entries<'a>(srq: *mut sys::ibv_srq) -> &'a Lock<RecvQueue> {
     // SAFETY: the caller's word.
-    unsafe { SrqObject::of(srq) }
+    &unsafe { SrqObject::of(srq) }.entries
+}
+
+/// How the queue of a `struct ibv_srq` is kicked if not by itself.
+///
+/// # Safety
+///
+/// As for [`entries`].
+pub(super) unsafe fn calls<'a>(srq: *mut sys::ibv_srq) -> &'a Calls {
+    // SAFETY: the caller's word.
+    &unsafe { SrqObject::of(srq) }.calls
 }
 
 /// `verbs_context_ops::create_srq`
@@ -92,12 +111,13 @@ unsafe fn create(
     };
     // SAFETY: the caller's word.
     let response = unsafe { command(pd, attr, &pending, tail)? };
-    // SAFETY: `context` is that of `own`.
-    match unsafe { own.slots(context, &response.doorbell) } {
-        Ok((slot, _)) => {
+    let owner = Owner::Shared(pending.base().cast());
+    // SAFETY: `context` is that of `own`; the kernel made the queue, and who posts to it is given the object.
+    match unsafe { own.slots(context, &response.doorbell, owner) } {
+        Ok(Slots { slot, calls, .. }) => {
             attr.attr.max_wr = 1 << size.log_entries;
-            let queue = RecvQueue::new(memory, slot, size);
-            Ok(pending.finish(Lock::new(queue)).cast())
+            let entries = Lock::new(RecvQueue::new(memory, slot, size));
+            Ok(pending.finish(SharedQueue { entries, calls }).cast())
         }
         Err(error) => {
             // SAFETY: the kernel made it above, and nobody else knows it.
@@ -115,7 +135,7 @@ unsafe fn create(
 unsafe fn command(
     pd: *mut sys::ibv_pd,
     attr: &mut sys::ibv_srq_init_attr,
-    pending: &Pending<sys::verbs_srq, Lock<RecvQueue>>,
+    pending: &Pending<sys::verbs_srq, SharedQueue>,
     tail: CreateSrqRequest,
 ) -> Result<CreateSrqResponse, Errno> {
     exchange(tail, |request, request_size, response, response_size| {

@@ -14,9 +14,9 @@ use super::address::Address;
 use super::cq::CqObject;
 use super::object::Pending;
 use super::qp::QpObject;
-use super::srq::SrqObject;
-use super::{cq, cq_ex, post, post_recv, qp_ex};
-use crate::ffi::Lock;
+use super::srq::{SharedQueue, SrqObject};
+use super::{called, cq, cq_ex, post, post_recv, qp_ex};
+use crate::ffi::{Calls, Lock};
 use crate::queue::{CompletionQueue, Done, QueuePair, RecvQueue, SharedCompletions};
 
 pub(crate) use super::sys;
@@ -28,7 +28,8 @@ impl Cq {
     pub(crate) fn new(queue: CompletionQueue) -> Self {
         let pending = Pending::<sys::verbs_cq, SharedCompletions>::new();
         // SAFETY: the object is new.
-        cq_ex::set_functions(unsafe { &mut (*pending.base()).__bindgen_anon_1.cq_ex });
+        let functions = unsafe { &mut (*pending.base()).__bindgen_anon_1.cq_ex };
+        cq_ex::set_functions(functions, false);
         Self(pending.finish(Arc::new(Lock::new(queue))))
     }
 
@@ -104,9 +105,10 @@ impl Drop for Cq {
 pub(crate) struct Srq(*mut sys::ibv_srq);
 
 impl Srq {
-    pub(crate) fn new(queue: RecvQueue) -> Self {
-        let pending = Pending::<sys::verbs_srq, Lock<RecvQueue>>::new();
-        Self(pending.finish(Lock::new(queue)).cast())
+    pub(crate) fn new(queue: RecvQueue, calls: Calls) -> Self {
+        let pending = Pending::<sys::verbs_srq, SharedQueue>::new();
+        let entries = Lock::new(queue);
+        Self(pending.finish(SharedQueue { entries, calls }).cast())
     }
 
     pub(crate) fn done(&self) -> Arc<Done> {
@@ -118,7 +120,10 @@ impl Srq {
     pub(crate) fn post(&self, requests: &mut [Recv]) -> Result<(), (c_int, usize)> {
         // SAFETY: the object lives as long as `self`, the list as long as the call.
         post_list(requests, |list, bad| unsafe {
-            post_recv::post_srq_recv(self.0, list, bad)
+            match super::srq::calls(self.0).queue {
+                None => post_recv::post_srq_recv(self.0, list, bad),
+                Some(_) => called::post_srq_recv(self.0, list, bad),
+            }
         })
     }
 }
@@ -307,7 +312,8 @@ impl Qp {
     pub(crate) fn new(pair: QueuePair) -> Self {
         let pending = Pending::<sys::verbs_qp, QueuePair>::new();
         // SAFETY: the object is new.
-        qp_ex::set_functions(unsafe { &mut (*pending.base()).__bindgen_anon_1.qp_ex });
+        let functions = unsafe { &mut (*pending.base()).__bindgen_anon_1.qp_ex };
+        qp_ex::set_functions(functions, pair.calls.queue.is_some());
         Self(pending.finish(pair))
     }
 
@@ -326,7 +332,10 @@ impl Qp {
     pub(crate) fn post_send(&self, requests: &mut [Send]) -> Result<(), (c_int, usize)> {
         // SAFETY: the object lives as long as `self`, the list as long as the call.
         post_list(requests, |list, bad| unsafe {
-            post::post_send(self.0.cast(), list, bad)
+            match self.pair().calls.queue {
+                None => post::post_send(self.0.cast(), list, bad),
+                Some(_) => called::post_send(self.0.cast(), list, bad),
+            }
         })
     }
 
@@ -334,7 +343,10 @@ impl Qp {
     pub(crate) fn post_recv(&self, requests: &mut [Recv]) -> Result<(), (c_int, usize)> {
         // SAFETY: as above.
         post_list(requests, |list, bad| unsafe {
-            post_recv::post_recv(self.0.cast(), list, bad)
+            match self.pair().calls.recv {
+                None => post_recv::post_recv(self.0.cast(), list, bad),
+                Some(_) => called::post_recv(self.0.cast(), list, bad),
+            }
         })
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{CompletionQueue, Member, RecvQueue, SendQueue};
-use crate::ffi::Lock;
+use crate::ffi::{Calls, Lock};
 
 /// A completion queue that several queue pairs and the program share.
 pub(crate) type SharedCompletions = Arc<Lock<CompletionQueue>>;
@@ -21,6 +21,8 @@ pub(crate) struct QueuePair {
     pub(crate) send: Arc<Lock<SendQueue>>,
     /// Receive queue; none with a shared one.
     pub(crate) recv: Option<Arc<Lock<RecvQueue>>>,
+    /// How its queues are kicked if not by themselves.
+    pub(crate) calls: Calls,
     send_cq: SharedCompletions,
     recv_cq: SharedCompletions,
 }
@@ -35,6 +37,7 @@ impl QueuePair {
         send: SendQueue,
         recv: Received,
         completions: [SharedCompletions; 2],
+        calls: Calls,
     ) -> Self {
         let [send_cq, recv_cq] = completions;
         let (recv, recv_done) = match recv {
@@ -61,6 +64,7 @@ impl QueuePair {
             datagrams,
             send,
             recv,
+            calls,
             send_cq,
             recv_cq,
         }

@@ -2,6 +2,7 @@
 
 //! A node whose program uses the provider.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use guestmem::MmapRegion;
@@ -11,7 +12,9 @@ use nupa_proto::admin::{
     QP_MASK_STATE,
 };
 use nupa_proto::cqe::CQE_SIZE;
-use nupa_proto::doorbell::{kick_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_NONE, SLOT_SIZE};
+use nupa_proto::doorbell::{
+    kick_offset, PAGE_SIZE, PUSH_OFFSET, SLOTS, SLOT_DRIVER, SLOT_INDEX, SLOT_NONE, SLOT_SIZE,
+};
 use nupa_proto::regs::BAR_DOORBELL;
 use nupa_proto::uabi::SLOT_LIVE;
 use nupa_proto::wqe::BLOCK_SIZE;
@@ -20,7 +23,7 @@ use zerocopy::IntoBytes;
 use super::common::guest::{direct, iova, Guest, FIRST_UNUSED};
 use super::common::{World, DOORBELL_PAGES};
 use crate::ffi::testing::{sys, Cq, Qp, Srq};
-use crate::ffi::{DoorbellPair, Pages, Slot};
+use crate::ffi::{Called, Calls, DoorbellPair, Kick, Pages, Slot};
 use crate::queue::{
     CompletionQueue, QueuePair, Received, RecvQueue, RecvSize, SendQueue, SendSize,
 };
@@ -38,10 +41,40 @@ pub(super) struct Node {
     pair: Arc<DoorbellPair>,
     shared: usize,
     trapped: usize,
+    kicks: Kicks,
+    asked: Arc<Asked>,
     eqn: u32,
     pub(super) pd: u32,
     pub(super) memory: u64,
     pub(super) key: u32,
+}
+
+/// How often the program has asked the kernel to kick a slot.
+#[derive(Debug)]
+struct Asked([AtomicUsize; SLOTS as usize]);
+
+/// One of them.
+#[derive(Debug)]
+struct Call {
+    slot: usize,
+    asked: Arc<Asked>,
+}
+
+impl Kick for Call {
+    fn kick(&self) {
+        self.asked.0[self.slot].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a controller looks at beside the shared page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kicks {
+    /// Trapped page and push slots.
+    Pushed,
+    /// A trapped page.
+    Trapped,
+    /// Nothing: the kernel has to kick.
+    Called,
 }
 
 /// A completion queue and its number.
@@ -70,6 +103,8 @@ pub(super) struct Shape {
     pub(super) inline: u32,
     pub(super) qp_type: QpType,
     pub(super) signal_all: bool,
+    /// How its queues are kicked.
+    pub(super) kicks: Kicks,
 }
 
 impl Default for Shape {
@@ -80,6 +115,7 @@ impl Default for Shape {
             inline: 64,
             qp_type: QpType::Rc,
             signal_all: false,
+            kicks: Kicks::Pushed,
         }
     }
 }
@@ -91,6 +127,11 @@ fn map(ram: &MmapRegion, offset: usize, len: usize) -> Pages {
 
 impl Node {
     pub(super) fn new(world: &World, id: u16) -> Self {
+        Self::kicking(world, id, Kicks::Pushed)
+    }
+
+    /// A node with another kind of doorbell page.
+    pub(super) fn kicking(world: &World, id: u16, kicks: Kicks) -> Self {
         let guest = Guest::up(world, id);
         let eqn = guest.eq(0).eqn;
         let shared = FIRST_UNUSED - DOORBELL_PAGES as usize * PAGE_SIZE;
@@ -98,7 +139,11 @@ impl Node {
         guest.ram.write(trapped, &[0xff; PAGE_SIZE]).unwrap();
         let pair = Arc::new(DoorbellPair {
             shared: map(&guest.ram, shared, PAGE_SIZE),
-            trapped: map(&guest.ram, trapped, PAGE_SIZE),
+            trapped: match kicks {
+                Kicks::Called => Pages::anonymous(PAGE_SIZE).unwrap(),
+                _ => map(&guest.ram, trapped, PAGE_SIZE),
+            },
+            push: kicks == Kicks::Pushed,
         });
         let marks = (0..usize::from(SLOTS)).map(|slot| slot * SLOT_SIZE + SLOT_DRIVER);
         for mark in marks {
@@ -112,6 +157,8 @@ impl Node {
             pair,
             shared,
             trapped,
+            kicks,
+            asked: Arc::new(Asked([const { AtomicUsize::new(0) }; SLOTS as usize])),
             eqn,
             pd,
             memory,
@@ -128,6 +175,15 @@ impl Node {
         let (page, number) = self.guest.slot();
         assert_eq!(page, 0, "a test uses one page");
         (number, Slot::new(&self.pair, number).unwrap())
+    }
+
+    /// How a slot is kicked if not by itself.
+    fn call(&self, number: u16, slot: &Slot) -> Option<Called> {
+        let call = Call {
+            slot: number.into(),
+            asked: Arc::clone(&self.asked),
+        };
+        (self.kicks == Kicks::Called).then(|| Called::new(slot, Arc::new(call)))
     }
 
     /// Takes a ring's place in memory, both as the controller and as the program see it.
@@ -164,7 +220,11 @@ impl Node {
             ..CreateSrq::default()
         };
         let srqn = self.guest.create(AdminOpcode::CreateSrq, &command).unwrap();
-        let srq = Srq::new(RecvQueue::new(memory, slot, size));
+        let calls = Calls {
+            queue: self.call(number, &slot),
+            recv: None,
+        };
+        let srq = Srq::new(RecvQueue::new(memory, slot, size), calls);
         TestSrq { srqn, srq }
     }
 
@@ -201,6 +261,11 @@ impl Node {
         };
         let buffer = self.guest.buffer(parameters.as_bytes());
         let qpn = self.guest.create(AdminOpcode::CreateQp, &buffer).unwrap();
+        let recv_slot = own.as_ref().map(|(_, slot)| slot);
+        let calls = Calls {
+            queue: self.call(sq_number, &sq_slot),
+            recv: recv_slot.and_then(|(number, slot)| self.call(*number, slot)),
+        };
         let received = match (own, srq) {
             (Some(((_, memory), (_, slot))), _) => {
                 Received::Own(RecvQueue::new(memory, slot, recv))
@@ -210,7 +275,9 @@ impl Node {
         };
         let send = SendQueue::new(sq_memory, sq_slot, send, shape.signal_all);
         let shared = cqs.map(|cq| cq.cq.shared());
-        let qp = Qp::new(QueuePair::new(qpn, datagrams, send, received, shared));
+        let qp = Qp::new(QueuePair::new(
+            qpn, datagrams, send, received, shared, calls,
+        ));
         let made = TestQp { qpn, qp };
         self.modify(&made, QpStateCode::Init, |command| {
             command.mask = (QP_MASK_STATE | QP_MASK_ACCESS).into();
@@ -256,10 +323,28 @@ impl Node {
         self.modify(qp, QpStateCode::Rts, |_| ());
     }
 
-    /// Hands the stores to the trapped page to the controller, as a hypervisor does; how many there were.
+    /// Whether anything was ever stored to a push slot.
+    pub(super) fn was_pushed(&self) -> bool {
+        let mut slots = [0; PAGE_SIZE - PUSH_OFFSET];
+        let at = self.shared + PUSH_OFFSET;
+        self.guest.ram.read(at, &mut slots).unwrap();
+        slots != [0; PAGE_SIZE - PUSH_OFFSET]
+    }
+
+    /// Hands the stores to the trapped page to the controller, as a hypervisor does, or the calls, as the kernel does;
+    /// how many there were.
     pub(super) fn run(&self) -> usize {
         let mut kicks = 0;
         for slot in 0..SLOTS {
+            let asked = self.asked.0[usize::from(slot)].swap(0, Ordering::Relaxed);
+            if asked > 0 {
+                let at = self.shared + usize::from(slot) * SLOT_SIZE + SLOT_INDEX;
+                let index = self.guest.ram.load_u32(at).unwrap();
+                let offset = kick_offset(0, slot);
+                self.guest
+                    .write_bar(BAR_DOORBELL, offset, &index.to_le_bytes());
+                kicks += asked;
+            }
             for within in [0, 4] {
                 let at = self.trapped + usize::from(slot) * SLOT_SIZE + within;
                 let value = self.guest.ram.load_u32(at).unwrap();
@@ -304,7 +389,7 @@ pub(super) struct Side {
 
 impl Side {
     fn new(world: &World, id: u16, shape: Shape) -> Self {
-        let node = Node::new(world, id);
+        let node = Node::kicking(world, id, shape.kicks);
         let cq = node.cq(8);
         let qp = node.qp(shape, [&cq, &cq], None);
         Self { node, cq, qp }

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Kicks where there is no trapped page to store to: the kernel gives them, asked by commands to post nothing.
+//!
+//! Rings do as they always do; what they store to the trapped page goes to one that nobody looks at ([`DoorbellPair`]). The
+//! entry points that hand over requests (`super::called`) then look at the slot once more, with the queue's lock given
+//! back ([`Called`]). So what is only for such devices costs the others nothing.
+//!
+//! [`DoorbellPair`]: super::memory::DoorbellPair
+
+use std::fmt::Debug;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+use nupa_engine::client::Doorbell;
+use nupa_engine::hal::SlotWord;
+use nupa_proto::doorbell::need_kick;
+use rustix::io::Errno;
+
+use super::errno::check;
+use super::memory::Slot;
+use super::sys;
+
+/// Tries of a command that the kernel has no memory for at the moment. A kick that is lost is not made up for before the
+/// engine looks at the queue for another reason.
+const TRIES: u32 = 1000;
+
+/// Has the engine look at a queue.
+pub(crate) trait Kick: Debug + Send + Sync {
+    /// Does that.
+    fn kick(&self);
+}
+
+/// A way to kick a queue, for all that post to it.
+pub(crate) type SharedKick = Arc<dyn Kick>;
+
+/// A queue that is kicked by a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Called {
+    slot: Slot,
+    kick: SharedKick,
+}
+
+impl Called {
+    pub(crate) fn new(slot: &Slot, kick: SharedKick) -> Self {
+        Self {
+            slot: slot.clone(),
+            kick,
+        }
+    }
+
+    /// Does what may ring the queue, and calls if the engine has asked to be told of that.
+    ///
+    /// Another thread may ring it as well: whatever was rung since is looked at here too, so there may be a call too many,
+    /// but never one too few. The ring has stored its index and issued the fence before the event index is loaded.
+    pub(super) fn around<T>(&self, ring: impl FnOnce() -> T) -> T {
+        let old = self.slot.load(SlotWord::Index);
+        let result = ring();
+        let (new, event) = (
+            self.slot.load(SlotWord::Index),
+            self.slot.load(SlotWord::Event),
+        );
+        if need_kick(event, new, old) {
+            self.kick.kick();
+        }
+        result
+    }
+}
+
+/// The calls of an object's queues; none where there are trapped pages, or where it has no such queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls {
+    /// Of the send queue, or the shared receive queue.
+    pub(crate) queue: Option<Called>,
+    /// Of the receive queue.
+    pub(crate) recv: Option<Called>,
+}
+
+/// Whose doorbell slots are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Owner {
+    /// A completion queue, which is never kicked.
+    Completions,
+    /// A queue pair.
+    Pair(*mut sys::ibv_qp),
+    /// A shared receive queue.
+    Shared(*mut sys::ibv_srq),
+}
+
+/// A queue that is kicked by a command.
+///
+/// # Invariants
+///
+/// The object is one that the kernel made for this provider, and exists whenever it is kicked.
+#[derive(Debug)]
+enum Command {
+    Send(*mut sys::ibv_qp),
+    Recv(*mut sys::ibv_qp),
+    Shared(*mut sys::ibv_srq),
+}
+
+// SAFETY: the pointers are to objects that any thread may name in a command.
+unsafe impl Send for Command {}
+// SAFETY: as above; the commands do not change them.
+unsafe impl Sync for Command {}
+
+impl Owner {
+    /// Kicks of the object's queues by commands: of the one that it has in any case, and of a receive queue.
+    ///
+    /// # Safety
+    ///
+    /// The object is one that the kernel made for this provider, and exists for as long as its queues are posted to.
+    pub(super) unsafe fn commands(self) -> (Option<SharedKick>, Option<SharedKick>) {
+        match self {
+            Self::Completions => (None, None),
+            Self::Pair(qp) => (
+                Some(Arc::new(Command::Send(qp))),
+                Some(Arc::new(Command::Recv(qp))),
+            ),
+            Self::Shared(srq) => (Some(Arc::new(Command::Shared(srq))), None),
+        }
+    }
+}
+
+impl Command {
+    /// Runs the command.
+    fn run(&self) -> Result<(), Errno> {
+        let (mut send, mut recv) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the object exists (invariant); null is a list without requests, and what is refused of it is written
+        // to variables of ours.
+        check(unsafe {
+            match *self {
+                Self::Send(qp) => sys::ibv_cmd_post_send(qp, ptr::null_mut(), &raw mut send),
+                Self::Recv(qp) => sys::ibv_cmd_post_recv(qp, ptr::null_mut(), &raw mut recv),
+                Self::Shared(srq) => {
+                    sys::ibv_cmd_post_srq_recv(srq, ptr::null_mut(), &raw mut recv)
+                }
+            }
+        })
+    }
+}
+
+/// Has the kernel's engine look for work in this program's time.
+///
+/// # Safety
+///
+/// The kernel made the queue for this provider, and it exists.
+pub(super) unsafe fn look(cq: *mut sys::ibv_cq) {
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: the caller's word; there is room for the one completion that is asked for. There is never one: the kernel
+    // leaves the queue to the program. An error says that the device is gone, which the program sees by itself.
+    let _ = unsafe { sys::ibv_cmd_poll_cq(cq, 1, none.as_mut_ptr()) };
+}
+
+impl Kick for Command {
+    fn kick(&self) {
+        for _ in 0..TRIES {
+            match self.run() {
+                Err(Errno::NOMEM | Errno::INTR | Errno::AGAIN) => std::thread::yield_now(),
+                // Any other error says that the device is gone, whose queues are flushed.
+                Ok(()) | Err(_) => return,
+            }
+        }
+    }
+}
