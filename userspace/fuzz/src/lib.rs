@@ -19,11 +19,13 @@ mod actions;
 mod commands;
 mod decode;
 mod hostile;
+mod pool;
 mod storm;
 mod udata;
 mod verbs;
 
 pub use actions::{Action, FAULTS};
+pub use pool::pool;
 pub use storm::storm;
 pub use udata::udata;
 pub use verbs::KINDS;
