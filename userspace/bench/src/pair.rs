@@ -31,6 +31,7 @@ struct Nodes([(Node<VecStorage>, Machine); 2]);
 impl Fabric for Nodes {
     type Storage = VecStorage;
     type Platform = Machine;
+    type Link = nupa_engine::NoLink;
 
     fn max_nodes(&self) -> u16 {
         2

@@ -4,6 +4,7 @@
 
 use nupa_engine::fabric;
 use nupa_engine::node::Node;
+use nupa_engine::NoLink;
 use nupa_function::{Function, Functions};
 
 use crate::platform::NodePlatform;
@@ -18,6 +19,7 @@ pub(crate) struct Nodes(pub(crate) Vec<Controller>);
 impl fabric::Fabric for Nodes {
     type Storage = Heap;
     type Platform = NodePlatform;
+    type Link = NoLink;
 
     fn max_nodes(&self) -> u16 {
         u16::try_from(self.0.len()).unwrap_or(u16::MAX)

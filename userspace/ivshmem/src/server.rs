@@ -32,6 +32,10 @@ pub(crate) struct Server {
     memory: File,
     vectors: u16,
     most: u16,
+    /// Where the search for a number begins. QEMU frees what it has of a device that left and, when the number comes
+    /// back, writes there (`hw/misc/ivshmem-pci.c`, `close_peer_eventfds`), which ends it some time later; so a number is
+    /// not given again before all others were.
+    next: u16,
     devices: BTreeMap<u16, Device>,
 }
 
@@ -43,6 +47,7 @@ impl Server {
             memory,
             vectors,
             most,
+            next: 0,
             devices: BTreeMap::new(),
         }
     }
@@ -51,7 +56,7 @@ impl Server {
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         loop {
             let (connecting, gone) = self.wait().context("cannot wait for devices")?;
-            // Those that left first, so that one that is started again gets its old number.
+            // Those that left first, so that there is room for one that is started again.
             self.leave(gone);
             if connecting {
                 while let Some(stream) = self.listener.accept_stream()? {
@@ -84,11 +89,15 @@ impl Server {
 
     /// Takes a device in and tells all others of it.
     fn join(&mut self, stream: UnixStream) {
-        let free = (0..self.most).find(|id| !self.devices.contains_key(id));
-        let Some(id) = free else {
+        if self.devices.len() >= usize::from(self.most) {
             tracing::warn!("{} devices are connected; one more is refused", self.most);
             return;
+        }
+        let mut numbers = (self.next..=u16::MAX).chain(0..self.next);
+        let Some(id) = numbers.find(|id| !self.devices.contains_key(id)) else {
+            return; // there are more numbers than devices
         };
+        self.next = id.wrapping_add(1);
         let device = match self.device(stream) {
             Ok(device) => device,
             Err(error) => return tracing::error!("no interrupts for device {id}: {error}"),

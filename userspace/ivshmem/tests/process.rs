@@ -222,17 +222,17 @@ fn each_vector_of_each_device_is_an_interrupt_of_its_own() {
 }
 
 #[test]
-fn a_device_that_goes_is_told_of_and_its_number_is_given_again() {
+fn a_device_that_goes_is_told_of_and_its_number_is_not_given_again() {
     let server = Server::start("leave");
     let first = server.device();
     let mut second = server.device();
     drop(first);
     assert!(matches!(receive(&second.stream), Some((0, None))));
     let third = server.device();
-    assert_eq!(third.id, 0);
+    assert_eq!(third.id, 2, "QEMU breaks if it hears of 0 again");
     second.peers.clear();
     second.hear_of_peer();
-    raise(&second.peer(0)[1]);
+    raise(&second.peer(2)[1]);
     assert_eq!(
         (raised(&third.vectors[0]), raised(&third.vectors[1])),
         (0, 1)
@@ -245,7 +245,7 @@ fn one_device_too_many_is_refused_and_the_others_go_on() {
     let devices = [server.device(), server.device(), server.device()];
     assert!(receive(&server.connect()).is_none());
     drop(devices);
-    // Only a free number shows that the server has seen the others go.
+    // Only that it takes one in shows that the server has seen the others go.
     while receive(&server.connect()).is_none() {}
 }
 
