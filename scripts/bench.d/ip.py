@@ -2,16 +2,14 @@
 """nupanet0 against virtio-net: the same work between the same two guests, alternating."""
 
 import re
-import shutil
 import time
 
 import memory
 import results
-from nodes import INTERFACE, Node, Switch, make_run_dir, stop_all
+from nodes import INTERFACE
+from pair import Pair
 from profile import Profile
 from waiting import wait_until
-
-PEER = "peer0"
 
 
 def tcp(streams):
@@ -55,9 +53,9 @@ SERVERS = ("pkill -x iperf3; pkill -x netserver; iperf3 -s -D >/dev/null; netser
            "for p in 5201 12865; do until ss -Hltn \"sport = :$p\" | grep -q .; do sleep 0.1; done; done")
 
 
-def driver_memory(run_dir):
+def driver_memory(pair):
     """MB that the modules take on a node of two CPUs, with default rings."""
-    node = Node(3, run_dir, cpus=2)
+    node = pair.node(3, cpus=2)
     node.start()
     node.up()  # once, so that what stays for good (caches of the modules' files) is there
     node.run("nupa-down")
@@ -68,29 +66,6 @@ def driver_memory(run_dir):
     taken = without - memory.available(node)
     node.stop()
     return taken / 1024
-
-
-def start_nodes(run_dir, cpus):
-    """Two guests with both interfaces; returns them and what the peer is."""
-    for peernet, name in (("tap", "virtio-net, tap and bridge"), ("stream", "virtio-net, stream socket")):
-        nodes = [Node(number, run_dir, cpus=cpus, peernet=peernet) for number in (1, 2)]
-        try:
-            for node in nodes:
-                node.begin_start()
-            for node in nodes:
-                node.finish_start()
-        except AssertionError as error:
-            print(f"bench: no {name}: {str(error).splitlines()[0]}", flush=True)
-            for node in nodes:
-                node.stop()
-            continue
-        for node in nodes:
-            node.up()
-            node.run(f"ip address replace 10.78.0.{node.number}/24 dev {PEER} && ip link set {PEER} mtu 9000 up")
-        nodes[0].await_ping("10.78.0.2")
-        nodes[0].await_ping(nodes[1].ip)
-        return nodes, f"{name}, MTU 9000"
-    raise SystemExit("bench: neither tap nor stream netdev can be had for the peer")
 
 
 def alternate(one, names, options, processes, nodes):
@@ -116,32 +91,20 @@ def alternate(one, names, options, processes, nodes):
 def measure(mode, options):
     """Entries of all IP works, and of the driver's memory."""
     names = [name for name in WORKS if not options.work or name in options.work]
-    run_dir = make_run_dir("nupa-bench-")
-    switch = Switch(run_dir, nodes=4)
-    nodes = []
-    try:
-        print("starting the switch and two nodes", flush=True)
-        switch.start()
-        nodes, peer_name = start_nodes(run_dir, options.cpus)
-        one, two = nodes
+    with Pair(mode, options.cpus) as pair:
+        pair.boot()
+        one, two = pair.up()
         two.run(SERVERS)
         mtu = one.link()["mtu"]
-        processes = {"switch": switch.process.pid, **{node.name: node.pid for node in nodes}}
-        values = alternate(one, names, options, processes, nodes)
+        values = alternate(one, names, options, pair.processes(), pair.nodes)
         found = []
         for name in names:
             text, unit, _, higher = WORKS[name]
             sides = values[name]
             found.append(results.entry(f"{text} ({INTERFACE} MTU {mtu})", mode, unit, sides["ours"], sides["peer"],
-                                       peer_name, options.runs, higher))
-        for node in nodes:
-            node.stop()
-        nodes = []
+                                       pair.peer_name, options.runs, higher))
+        pair.stop_nodes()
         if not options.work:
-            found.append(results.entry("driver memory of a node, 2 CPUs", mode, "MB", driver_memory(run_dir), 64.0,
+            found.append(results.entry("driver memory of a node, 2 CPUs", mode, "MB", driver_memory(pair), 64.0,
                                        "budget", 1, higher_is_better=False))
         return found
-    finally:
-        switch.stop()
-        stop_all(run_dir)
-        shutil.rmtree(run_dir, ignore_errors=True)

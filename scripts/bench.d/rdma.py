@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """nupa_rdma0 against soft RoCE over virtio-net: perftest between the same two guests, alternating.
 
-Bandwidth is also held against a memcpy between two shared mappings of the host, which is all that a controller of the
-emulated fabric does; the provider's cost is counted on the host (userspace/provider).
+Bandwidth with a controller is also held against a memcpy between two shared mappings of the host, which is all that
+the emulated one does, and latency over a pool against that of its memory; the provider's cost is counted on the host
+(userspace/provider).
 """
 
 import mmap
 import os
 import re
-import shutil
 import time
 
 import cargo
+import pool
 import results
-from ip import start_nodes
-from nodes import Switch, make_run_dir, stop_all
+from pair import Pair
 
 OURS, PEER = "nupa_rdma0", "rxe0"
 PEER_ROCE = "soft RoCE, {}"
@@ -102,22 +102,19 @@ def alternate(one, two, runs):
 def measure(mode, options):
     """Entries of all RDMA works."""
     cost = provider_cost(mode)
-    run_dir = make_run_dir("nupa-bench-")
-    switch = Switch(run_dir, nodes=4)
-    try:
-        print("starting the switch and two nodes", flush=True)
-        switch.start()
-        nodes, peer_name = start_nodes(run_dir, options.cpus)
+    with Pair(mode, options.cpus) as pair:
+        pair.boot()
+        latency = pool.visible(pair.nodes) if mode != "pcie" else None
+        nodes = pair.up()
         add_soft_roce(nodes)
         values, copies = alternate(*nodes, options.runs)
-        peer_name = PEER_ROCE.format(peer_name)
+        peer_name = PEER_ROCE.format(pair.peer_name)
         found = [results.entry(text, mode, unit, values[name]["ours"], values[name]["peer"], peer_name, options.runs, higher)
                  for name, (text, unit, _, higher) in WORKS.items()]
-        found.append(results.entry("ib_write_bw 64 KB", mode, "MB/s", values["write_bw"]["ours"], copies,
-                                   "memcpy between shared mappings", options.runs))
+        if mode == "pcie":
+            found.append(results.entry("ib_write_bw 64 KB", mode, "MB/s", values["write_bw"]["ours"], copies,
+                                       "memcpy between shared mappings", options.runs))
+        else:
+            found.append(pool.entry(mode, latency, values["write_lat"]["ours"]))
         found.append(cost)
         return found
-    finally:
-        switch.stop()
-        stop_all(run_dir)
-        shutil.rmtree(run_dir, ignore_errors=True)

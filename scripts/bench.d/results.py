@@ -6,6 +6,8 @@ import re
 import statistics
 import sys
 
+from modes import MODES
+
 
 def entry(work, mode, unit, ours, peer, peer_name, runs, higher_is_better=True):
     """An entry; `ours` and `peer` are lists of runs, or single numbers. The ratio is above 1 where ours is better."""
@@ -23,9 +25,21 @@ def table(entries):
     return "\n".join(lines)
 
 
-def write(directory, entries, notes):
-    """Writes results.json and results.md; returns the latter's text."""
+def earlier(file, mode):
+    """Entries of other modes that were written before."""
+    try:
+        return [item for item in json.loads(file.read_text()) if item["mode"] != mode]
+    except (FileNotFoundError, ValueError):
+        return []
+
+
+def write(directory, mode, entries, notes):
+    """Writes results.json and results.md, with what is there of other modes; returns the latter's text."""
     directory.mkdir(parents=True, exist_ok=True)
+    others = earlier(directory / "results.json", mode)
+    if others:
+        notes = [*notes, "rows of other modes are of the last run with each of them"]
+    entries = sorted(others + entries, key=lambda item: MODES.index(item["mode"]))
     (directory / "results.json").write_text(json.dumps(entries, indent=1) + "\n")
     text = table(entries) + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
     (directory / "results.md").write_text(text)
