@@ -7,9 +7,11 @@ MAKEFLAGS += --no-print-directory
 
 help: ## say what there is
 	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
-	@echo 'make test      everything that can fail: tests on the host and on nodes'
+	@echo 'make test      everything that can fail: tests on the host, and on nodes in all modes or that of MODE'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
-	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|all MODE=pcie)'
+	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|all)'
+	@echo 'MODE=pcie      nodes are joined by the emulated fabric switch; they share memory with'
+	@echo '               MODE=cxl (a CXL memory device) and MODE=ivshmem (any KVM host has that)'
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
@@ -30,7 +32,7 @@ demo: modules userspace ## boot two nodes, show what works and how fast
 test-host: setup ## tests that need no node
 	@scripts/host-tests
 
-test-nodes: modules userspace ## tests on two and three nodes (TESTS='-k name' picks some)
+test-nodes: modules userspace ## tests on two to four nodes (TESTS='-k name' picks some)
 	@scripts/in-root tests/run $(TESTS)
 
 test: modules userspace ## all tests
@@ -46,7 +48,7 @@ lint: setup ## formatting, clippy, rustdoc and shellcheck, warnings fatal
 fmt: setup ## format all Rust sources
 	@scripts/lint --fix-format
 
-vm-up: modules userspace ## start nodes 1 and 2 and leave them up (MODE=pcie|cxl|ivshmem)
+vm-up: modules userspace ## start nodes 1 and 2 and leave them up
 	@vms/start 1 & vms/start 2 && wait $$!
 
 vm-down: ## stop all nodes, the switch and the pool
