@@ -5,7 +5,9 @@ import os
 
 import pytest
 
+import lanes
 import leaks
+import modes
 import reaper
 import report
 from fabric import LOGS, Fabric
@@ -15,16 +17,34 @@ from verbs import Rdma
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: what a test asserts is a time that other tests must not change")
+    config.addinivalue_line("markers", "only(*modes, why): the modes that a test is about")
 
 
 def pytest_addoption(parser):
     parser.addoption("--keep", action="store_true", help="leave the nodes running at the end")
 
 
+def pytest_generate_tests(metafunc):
+    """Has tests on nodes once for each mode of the run."""
+    if "fabric" in metafunc.fixturenames:
+        metafunc.parametrize("fabric", modes.chosen(), indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Drops what is not about its mode; it is not counted as skipped, because there is nothing to be had."""
+    dropped = [item for item in items if not modes.fits(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if modes.fits(item)]
+
+
 @pytest.fixture(scope="session")
 def fabric(request):
-    """The switch and its nodes; nothing runs until a test asks for nodes."""
-    session = Fabric(keep_logs=LOGS / f"lane{os.environ['NUPA_TEST_LANE']}")
+    """The nodes of a mode, and the switch where there is one; nothing runs until a test asks for nodes.
+
+    Those of one mode end when a test of another one asks.
+    """
+    session = Fabric(request.param, keep_logs=LOGS / f"lane{os.environ['NUPA_TEST_LANE']}-{request.param}")
     yield session
     if request.config.getoption("--keep"):
         reaper.release(session.run_dir)
@@ -76,12 +96,13 @@ def quiet_kernels(request):
         pytest.fail(f"{name}'s kernel printed:\n" + "\n".join(lines), pytrace=False)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_leaks(fabric):
-    """On the debug kernel: fails a module's last test where a node's kernel has lost memory since it started."""
+@pytest.fixture(autouse=True)
+def no_leaks(request):
+    """On the debug kernel: fails a file's last test in a mode where a node's kernel has lost memory since it started."""
     yield
-    if not DEBUG_KERNEL:
+    if not DEBUG_KERNEL or "fabric" not in request.fixturenames or not request.node.stash.get(lanes.LAST, False):
         return
+    fabric = request.getfixturevalue("fabric")
     for name, text in [(node.name, leaks.scan(node)) for node in fabric.running()]:
         if text:
             fabric.trouble()  # The kernel's own line about it is not the next test's.
@@ -104,7 +125,8 @@ def pytest_runtest_makereport(item, call):
                 result.sections.append((f"{node.name}: last commands", text))
             if node.log.path.exists():
                 result.sections.append((f"{node.name}: last lines of the console", node.log.tail(25)))
-        result.sections.append(("switch: last lines of its log", fabric.switch.log_tail(15)))
+        if fabric.switch:
+            result.sections.append(("switch: last lines of its log", fabric.switch.log_tail(15)))
     if result.when == "teardown":
         for node in fabric.nodes.values():
             node.history.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""The nodes and the switch of a test session, and how they get back to a known state."""
+"""The nodes of a test session, the switch where there is one, and how they get back to a known state."""
 
 import shutil
 
@@ -20,7 +20,8 @@ for n in /run/netns/*; do
     [ -e "$n" ] && {{ ip netns pids "${{n##*/}}" | xargs -r kill -9; ip netns del "${{n##*/}}"; }}
 done
 for l in br0 {INTERFACE}.100 veth0; do [ ! -e /sys/class/net/$l ] || ip link del $l; done
-[ -e /sys/class/net/{INTERFACE} ] || nupa-up || exit 1
+# A driver that is loaded may have found its device unfit, and does not look again by itself.
+[ -e /sys/class/net/{INTERFACE} ] || {{ nupa-down; nupa-up; }} || exit 1
 ip link set {INTERFACE} nomaster mtu 9000 promisc off up
 ip address flush dev {INTERFACE} scope global
 ip route flush cache
@@ -36,13 +37,17 @@ true
 
 
 class Fabric:
-    """A switch and up to four nodes, started when first needed and kept for the session."""
+    """Up to four nodes of a mode, started when first needed and kept for the session.
 
-    def __init__(self, keep_logs=None):
-        self.run_dir = make_run_dir("nupa-test-")
+    `switch` is None where nodes share memory; what such nodes need beside them, `vms/start` starts.
+    """
+
+    def __init__(self, mode="pcie", keep_logs=None):
+        self.mode = mode
+        self.run_dir = make_run_dir(f"nupa-test-{mode}-")
         self.keep_logs = keep_logs
-        self.switch = Switch(self.run_dir, nodes=63)
-        self.nodes = {number: Node(number, self.run_dir) for number in range(1, 5)}
+        self.switch = Switch(self.run_dir, nodes=63) if mode == "pcie" else None
+        self.nodes = {number: Node(number, self.run_dir, fabric=mode) for number in range(1, 5)}
         self.agents = {}
         self.settled = set()
 
@@ -54,7 +59,17 @@ class Fabric:
 
         `settled` says that the caller changes no settings; so what one such caller found, the next one finds.
         """
-        if self.switch.process is None or self.switch.process.poll() is not None:
+        nodes, starting = self.start(*numbers)
+        self.settled -= {node.number for node in starting} if settled else set(numbers)
+        if not self.settled.issuperset(numbers):
+            self.tidy(nodes)
+        if settled:
+            self.settled |= set(numbers)
+        return nodes
+
+    def start(self, *numbers):
+        """Starts those of the nodes that do not run, without any module of ours; returns all, and those it started."""
+        if self.switch and not self.switch.running():
             for node in self.running():  # a node does not survive its switch
                 node.kill()
             self.switch.start()
@@ -69,16 +84,19 @@ class Fabric:
             for node in starting:  # one that did not come up would be taken for one that has
                 node.stop()
             raise
-        self.settled -= {node.number for node in starting} if settled else set(numbers)
-        if not self.settled.issuperset(numbers):
-            self.tidy(nodes)
-        if settled:
-            self.settled |= set(numbers)
+        return nodes, starting
+
+    def bare(self, *numbers):
+        """Nodes that run without any module of ours, as do all others that run."""
+        nodes, _ = self.start(*numbers)
+        self.settled.clear()
+        for node in self.running():
+            node.run("nupa-down", timeout=60)
         return nodes
 
     def tidy(self, nodes):
         """Brings nodes that run into their default state."""
-        for node in nodes:
+        for node in nodes if self.switch else ():
             self.switch.fault(node.number)
             self.switch.link(node.number, up=True)
         tidying = [(node, node.spawn(TIDY)) for node in nodes]
@@ -108,7 +126,8 @@ class Fabric:
         try:
             for agent in self.agents.values():
                 agent.close()
-            self.switch.stop()
+            if self.switch:
+                self.switch.stop()
         finally:
             stop_all(self.run_dir)
             self.save_logs()
@@ -120,7 +139,8 @@ class Fabric:
         if not self.keep_logs:
             return
         self.keep_logs.mkdir(parents=True, exist_ok=True)
-        for log in (*(node.log.path for node in self.nodes.values()), self.run_dir / "switch.log"):
+        others = (self.run_dir / name for name in ("switch.log", "ivshmem.log"))
+        for log in (*(node.log.path for node in self.nodes.values()), *others):
             if log.exists():
                 shutil.copy(log, self.keep_logs)
 

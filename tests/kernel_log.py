@@ -39,8 +39,8 @@ class KernelLog:
         return "\n".join(self.lines()[-count:])
 
     def position(self):
-        """A mark to be given to `since`."""
-        return len(self.lines())
+        """A mark to be given to `since`. What is printed next may go on in a line that was begun, behind a prompt."""
+        return self.text().count("\n")
 
     def since(self, position):
         return "\n".join(self.lines()[position:])
@@ -51,7 +51,7 @@ class KernelLog:
         if len(lines) < self.checked:  # the node was started afresh
             self.checked = 0
         new = lines[self.checked :]
-        self.checked = len(lines)
+        self.checked = self.position()
         for at, line in enumerate(new):
             if TROUBLE.search(line) and not HARMLESS.search(line):
                 return new[max(0, at - 3) : at + 60]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Runs modules of tests beside each other: each lane is a process with a fabric of its own, and takes the next module
-when it is done with one. Tests that are marked `alone` come last, when all other lanes have ended."""
+"""Runs modules of tests beside each other: each lane is a process with a fabric of its own, and takes the next job, which
+is a module in one mode, when it is done with one. Tests that are marked `alone` come last, when all other lanes have
+ended."""
 
 import ctypes
 import fcntl
@@ -12,55 +13,15 @@ import traceback
 
 import pytest
 
+from modes import mode_of
+
 PR_SET_PDEATHSIG = 1
-
-
-class Lane:
-    """A pytest plug-in that runs the modules which this lane gets.
-
-    `modules` is a pipe with the place of a module in `names` in each byte; `others` one that ends when the other lanes
-    have ended, None in those.
-    """
-
-    def __init__(self, number, names, modules, others):
-        self.number, self.names, self.modules, self.others = number, names, modules, others
-
-    def claimed(self):
-        """The modules that this lane gets, one after the other."""
-        while place := os.read(self.modules, 1):
-            yield self.names[place[0]]
-
-    def tests(self, session):
-        """The tests of this lane, each taken when the one before is about to run."""
-        crowd = [item for item in session.items if not item.get_closest_marker("alone")]
-        for name in self.claimed():
-            yield from (item for item in crowd if item.module.__name__ == name)
-        alone = [item for item in session.items if item.get_closest_marker("alone")]
-        if alone and self.others is not None:
-            os.read(self.others, 1)
-            yield from alone
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session):
-        """In place of pytest's own loop, which knows all tests from the start."""
-        if session.testsfailed:
-            raise session.Failed("not all tests can be collected")
-        tests = self.tests(session)
-        item = next(tests, None)
-        while item:
-            following = next(tests, None)
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if session.shouldfail or session.shouldstop:
-                # Nothing is left for the other lanes either.
-                for _ in self.claimed():
-                    pass
-                raise session.Failed(session.shouldfail or session.shouldstop)
-            item = following
-        return True
+# In the stash of a test: whether it is the last one of its job.
+LAST = pytest.StashKey[bool]()
 
 
 class Lock:
-    """Held by one lane at a time, while it prints."""
+    """Held by one lane at a time, while it prints or takes a job."""
 
     def __init__(self):
         self.file = tempfile.TemporaryFile()
@@ -72,20 +33,89 @@ class Lock:
         fcntl.lockf(self.file, fcntl.LOCK_UN)
 
 
-def modules_of(names):
-    """A pipe that has a byte for each module."""
-    reading, writing = os.pipe()
-    os.write(writing, bytes(range(len(names))))
-    os.close(writing)
-    return reading
+class Jobs:
+    """Jobs, (mode, module), that no lane has taken yet. All lanes see the same."""
+
+    def __init__(self, jobs):
+        self.jobs = list(jobs)
+        self.lock = Lock()
+        self.taken = tempfile.TemporaryFile()
+        os.ftruncate(self.taken.fileno(), len(self.jobs))
+
+    def take(self, mode, from_the_end):
+        """The next job, None if there is none: one of the mode, because nodes of another have to be started first.
+
+        If the mode has none left, lanes begin with another at different ends, so that each has its own for long.
+        """
+        with self.lock:
+            taken = os.pread(self.taken.fileno(), len(self.jobs), 0)
+            left = [place for place, byte in enumerate(taken) if not byte]
+            if not left:
+                return None
+            if mode not in (self.jobs[place][0] for place in left):
+                mode = self.jobs[left[-1 if from_the_end else 0]][0]
+            place = next(place for place in left if self.jobs[place][0] == mode)
+            os.pwrite(self.taken.fileno(), b"\1", place)
+            return self.jobs[place]
 
 
-def run(count, names, work):
+class Lane:
+    """A pytest plug-in that runs the jobs which this lane gets.
+
+    `others` is a pipe that ends when the other lanes have ended; None in those.
+    """
+
+    def __init__(self, number, jobs, others):
+        self.number, self.jobs, self.others = number, jobs, others
+
+    def taken(self):
+        """The jobs that this lane gets, one after the other."""
+        job = None, None
+        while job := self.jobs.take(job[0], self.number > 0):
+            yield job
+
+    def tests(self, session):
+        """The tests of this lane; a job is taken when the last test of the one before is about to run."""
+        crowd = [item for item in session.items if not item.get_closest_marker("alone")]
+        for job in self.taken():
+            yield from (item for item in crowd if job_of(item) == job)
+        if self.others is not None:
+            yield from (item for item in session.items if item.get_closest_marker("alone"))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        """In place of pytest's own loop, which knows all tests from the start."""
+        if session.testsfailed:
+            raise session.Failed("not all tests can be collected")
+        if session.config.option.collectonly:
+            return True
+        tests = self.tests(session)
+        item = next(tests, None)
+        while item:
+            following = next(tests, None)
+            if item.get_closest_marker("alone"):
+                os.read(self.others, 1)
+            item.stash[LAST] = following is None or job_of(following) != job_of(item)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail or session.shouldstop:
+                # Nothing is left for the other lanes either.
+                for _ in self.taken():
+                    pass
+                raise session.Failed(session.shouldfail or session.shouldstop)
+            item = following
+        return True
+
+
+def job_of(item):
+    return mode_of(item), item.module.__name__
+
+
+def run(count, jobs, work):
     """Calls `work(lane)` in so many processes; returns what it returned in each, None where one ended otherwise.
 
     The processes end with the caller.
     """
-    modules = modules_of(names)
+    jobs = Jobs(jobs)
     waiting, ending = os.pipe()
     caller = os.getpid()
     answers, children = [], []
@@ -98,7 +128,7 @@ def run(count, names, work):
                 os._exit(1)
             if number == 0:
                 os.close(ending)
-            lane = Lane(number, names, modules, waiting if number == 0 else None)
+            lane = Lane(number, jobs, waiting if number == 0 else None)
             try:
                 answer.write(json.dumps(work(lane)).encode())
                 answer.flush()

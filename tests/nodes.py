@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Nodes (QEMU guests) and the switch between them, as the scripts in vms/ run them."""
+"""Nodes (QEMU guests) and the switch that some are joined by, as the scripts in vms/ run them."""
 
 import json
 import os
@@ -18,7 +18,13 @@ from waiting import PATIENCE, wait_until
 TOP = pathlib.Path(__file__).resolve().parent.parent
 VMS = TOP / "vms"
 INTERFACE = "nupanet0"
-PCI_ID = "1af4:10f0"
+# Where a node has what joins it to others, by mode: the bus, the name of our driver there, a command that prints the
+# device's name on the bus.
+DEVICES = {
+    "pcie": ("pci", "nupa_fabric", "lspci -Dn -d 1af4:10f0 | cut -d' ' -f1"),
+    "cxl": ("dax", "nupa_fabric", "ls /sys/bus/dax/devices"),
+    "ivshmem": ("pci", "nupa_ivshmem", "lspci -Dn -d 1af4:1110 | cut -d' ' -f1"),
+}
 
 
 class CommandFailed(AssertionError):
@@ -196,8 +202,18 @@ class Node:
     def read(self, path):
         return self.run(f"cat {path}").out.strip()
 
-    def pci_address(self):
-        return self.run(f"lspci -Dn -d {PCI_ID} | cut -d' ' -f1").out.split()[0]
+    def device(self):
+        """Name of the device that the driver is for, on its bus: a PCI function's address, or daxX.Y."""
+        return self.run(DEVICES[self.fabric][2]).out.split()[0]
+
+    def device_directory(self):
+        """Directory of the device in sysfs."""
+        return f"/sys/bus/{DEVICES[self.fabric][0]}/devices/{self.device()}"
+
+    def driver_directory(self):
+        """Directory in sysfs of the driver that the device is bound to."""
+        bus, driver, _ = DEVICES[self.fabric]
+        return f"/sys/bus/{bus}/drivers/{driver}"
 
     def link(self, interface=INTERFACE):
         """`ip -j -d -s link show` of an interface."""
@@ -258,6 +274,9 @@ class Switch:
         if self.process.poll() is not None:
             raise CommandFailed(f"the switch ended at once:\n{self.log_tail()}")
 
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
     def _answers_or_ended(self):
         return self.process.poll() is not None or self.control("stats")["ok"]
 
@@ -294,7 +313,7 @@ class Switch:
 
     def stop(self):
         """Ends it as a person would; it must go by itself."""
-        if self.process and self.process.poll() is None:
+        if self.running():
             self.process.terminate()
             return self.process.wait(timeout=10)
         return 0

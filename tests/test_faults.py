@@ -7,8 +7,12 @@ import time
 import pytest
 
 import traffic
+from modes import emulator_only
 from nodes import INTERFACE
 from waiting import wait_until
+
+# Nodes of a pool that die are in test_pool_nodes.
+pytestmark = emulator_only
 
 
 def test_link_down_stops_the_carrier(pair, fabric, saw):

@@ -9,6 +9,7 @@ import pytest
 
 import memory
 from idle_peer import IdlePeer
+from modes import emulator_only
 from nodes import INTERFACE
 from waiting import DEBUG_KERNEL, wait_until
 
@@ -33,6 +34,7 @@ def test_memory_of_a_node(pair, saw):
     saw(f"{idle / 1024:.1f} MB at the default MTU, {jumbo / 1024:.1f} MB at 65535 (limit 64)")
 
 
+@emulator_only
 @measures_memory
 def test_memory_of_idle_peers(pair, fabric, saw):
     """59 nodes join and leave; the rest of the fabric notices, and pays next to nothing."""
@@ -52,6 +54,7 @@ def test_memory_of_idle_peers(pair, fabric, saw):
     saw(f"{max(cost, 0):.1f} KB for each of {len(peers)} peers (limit 16)")
 
 
+@emulator_only
 @pytest.mark.alone
 def test_idle_switch_sleeps(pair, fabric, saw):
     """With nodes up and nothing to do the switch uses next to no CPU."""

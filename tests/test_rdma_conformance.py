@@ -7,7 +7,11 @@ import subprocess
 
 import pytest
 
+from modes import only
 from verbs import DEVICE, install
+from waiting import PATIENCE
+
+pytestmark = only("pcie", why="rdma-core's tests stay on one node, where no pool is in between")
 
 SUITE = os.environ.get("NUPA_RDMA_CORE", "")
 MODULES = ["test_addr", "test_atomic", "test_cq", "test_cq_events", "test_cqex", "test_device", "test_fork", "test_mr",
@@ -32,41 +36,45 @@ OTHERWISE = {
     "test_dm_bad_access": "device memory is not limited to words of four bytes",
     "test_dm_write_bad_flow": "device memory is not limited to words of four bytes",
 }
-NAME = re.compile(r"^(test_\w+) \(")
+NAME = re.compile(r"^(test_\w+) \((?:tests\.)?(test_\w+)\.(\w+)")
 RESULT = re.compile(r"(?:\.\.\. |^)(ok|FAIL|ERROR|skipped '(.*)')$")
 
 
 def results(text):
-    """What unittest printed: {test: (result, reason for skipping)}. A test's name and result may be lines apart."""
+    """What unittest printed: {module: {(class, test): (result, reason for skipping)}}.
+
+    A test's name and result may be lines apart.
+    """
     found, name = {}, None
     for line in text.splitlines():
-        name = match[1] if (match := NAME.match(line)) else name
+        name = match.group(2, 3, 1) if (match := NAME.match(line)) else name
         if name and (match := RESULT.search(line)):
-            found[name] = (match[1].split()[0], match[2] or "")
+            module, *test = name
+            found.setdefault(module, {})[tuple(test)] = (match[1].split()[0], match[2] or "")
             name = None
     return found
 
 
-@pytest.fixture
-def suite(settled):
-    """Node 1 with the suite unpacked."""
-    node = settled[0]
+@pytest.fixture(scope="module")
+def outcome(fabric, request):
+    """Output of the suite on node 1: of all modules at once, because loading them takes as long as most of them run."""
+    node, _ = fabric.ensure(1, 2, settled=True)
     install(node)
+    chosen = sorted({item.callspec.params["module"] for item in request.session.items if item.module is request.module})
     if node.run("test -d /run/tests", check=False).code != 0:
         archive = subprocess.run(["tar", "-C", SUITE, "-cf", "-", "tests"], capture_output=True, check=True).stdout
         subprocess.run(node.ssh("tar -C /run -xf -"), input=archive, env=node.environment(), check=True, timeout=60)
-    return node
+    return node.run(f"cd /run/tests && timeout {300 * PATIENCE} python3 -B -W ignore run_tests.py --dev {DEVICE} "
+                    f"-v {' '.join(chosen)} 2>&1", timeout=320, check=False).out
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_conformance(suite, saw, module):
-    done = suite.run(f"cd /run/tests && timeout 120 python3 -B -W ignore run_tests.py --dev {DEVICE} -v {module} 2>&1",
-                     timeout=150, check=False)
-    found = results(done.out)
-    wrong = [name for name, (result, _) in found.items() if result in ("FAIL", "ERROR") and name not in OTHERWISE]
-    skipped = {name: reason for name, (result, reason) in found.items() if result == "skipped"}
-    assert found and not wrong, f"{wrong}\n{done.out[-6000:]}"
-    surprising = {name: reason for name, reason in skipped.items()
-                  if not any(re.search(words, name + reason) for words in MISSING)}
+def test_conformance(settled, outcome, saw, module):
+    found = results(outcome).get(module, {})
+    wrong = [test for test, (result, _) in found.items() if result in ("FAIL", "ERROR") and test[1] not in OTHERWISE]
+    skipped = {test: reason for test, (result, reason) in found.items() if result == "skipped"}
+    assert found and not wrong, f"{wrong}\n{outcome[-6000:]}"
+    surprising = {test: reason for test, reason in skipped.items()
+                  if not any(re.search(words, test[1] + reason) for words in MISSING)}
     assert not surprising, f"skipped, though the device should have it: {surprising}"
     saw(f"{len(found) - len(skipped)} passed, {len(skipped)} skipped")

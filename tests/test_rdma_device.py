@@ -5,8 +5,11 @@ import re
 
 import pytest
 
+from modes import everywhere, only
 from nodes import INTERFACE
 from verbs import DEVICE, install, remote, serve, sge
+
+pytestmark = only("pcie", why="about nupa_rdma and rdma-core, which are the same above whatever is below")
 
 
 @pytest.fixture
@@ -25,6 +28,7 @@ def devinfo(node):
     return found
 
 
+@everywhere
 def test_devinfo(equipped, saw):
     one, two = equipped
     found = devinfo(one)
@@ -43,6 +47,7 @@ LEAST = {"max_qp": 4096, "max_qp_wr": 4096, "max_sge": 16, "max_sge_rd": 16, "ma
          "max_srq_sge": 16, "max_ah": 1024, "max_mw": 256}
 
 
+@everywhere
 def test_limits(settled, rdma, saw):
     """Limits are large enough, and true: the largest queues that are promised can be made."""
     program = rdma.program(settled[0])
@@ -81,11 +86,12 @@ def test_gids_follow_the_addresses(settled, rdma, saw):
     saw(f"IPv4 at {index[one.ip]}, IPv6 at {index[one.ip6]}; a third came and went")
 
 
-def test_parent_is_the_controller(equipped, saw):
-    """What programs look for in sysfs to place themselves: the PCI function, its NUMA node and its link."""
+@everywhere
+def test_parent_is_the_device(equipped, saw):
+    """What programs look for in sysfs to place themselves: the PCI function or DAX device, and its NUMA node."""
     one = equipped[0]
     parent = one.run(f"readlink -f /sys/class/infiniband/{DEVICE}/device").out.strip()
-    assert parent.endswith(one.pci_address()), parent
+    assert parent.endswith(one.device()), parent
     one.read(f"{parent}/numa_node")
     saw(parent.rpartition("/")[2])
 
@@ -136,6 +142,7 @@ def test_statistic(settled, rdma, saw):
     saw(f"{len(after)} counters, of which grew: {', '.join(grown)}")
 
 
+@everywhere
 @pytest.mark.parametrize("program,options", [
     ("ibv_rc_pingpong", ""), ("ibv_rc_pingpong", "-e -s 65536"), ("ibv_srq_pingpong", ""), ("ibv_ud_pingpong", ""),
     ("ibv_rc_pingpong", "-N -s 1000"),

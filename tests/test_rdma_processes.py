@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from modes import only
 from verbs import ALL_ACCESS, DEVICE, Side, connect, remote, sge
 from waiting import wait_until
 
@@ -71,12 +72,12 @@ def test_keys_of_other_programs(settled, rdma, saw):
     a, b = rdma.rc(one, two)
     stranger = Side(rdma.program(two))
     victim = stranger.region(1000, 7)
-    local, far = a.region(1000, 1), b.region(1000, 2)
+    local = a.region(1000, 1)
     a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(victim))
     a.failed("REM_ACCESS_ERR")
     stranger.check(victim)
     a, b = rdma.rc(one, two)
-    local, far = a.region(1000, 1), b.region(1000, 2)
+    local = a.region(1000, 1)
     b.post_send("RDMA_WRITE", sges=[sge(victim)], remote=remote(local))
     b.failed("LOC_PROT_ERR")
     a.check(local)
@@ -102,6 +103,7 @@ def test_queue_pairs_of_other_programs(settled, rdma, saw):
     saw("the stranger fails, the connection goes on")
 
 
+@only("pcie", why="about nupa_rdma alone, which is the same above whatever is below")
 def test_mappings(settled, rdma, saw):
     """A context maps its own doorbell pages; any other offset of its file, and those of other contexts, are refused."""
     side, other = (Side(rdma.program(settled[0])) for _ in range(2))
@@ -137,24 +139,6 @@ def test_several_programs_at_once(settled, rdma, saw):
     for n, ((_, b), (_, far)) in enumerate(zip(pairs, regions)):
         b.check(far, [[0, 10 + n, 0, 300000]])
     saw("4 pairs, 200 writes")
-
-
-def test_three_nodes(fabric, rdma, saw):
-    """Each node writes to both others at once."""
-    trio = fabric.ensure(1, 2, 3)
-    ends = []
-    for source in trio:
-        for target in trio:
-            if source is not target:
-                a, b = rdma.rc(source, target)
-                ends.append((a, b, a.region(100000, len(ends)), b.region(100000, 50)))
-    for a, _, local, far in ends:
-        a.program.begin("write_often", a.qp, a.cq, sge(local), remote(far), 20)
-    for a, *_ in ends:
-        a.program.result(60)
-    for number, (_, b, _, far) in enumerate(ends):
-        b.check(far, [[0, number, 0, 100000]])
-    saw("six connections at the same time, all bytes right")
 
 
 def test_reconnect(settled, rdma, saw):

@@ -8,7 +8,9 @@ import time
 import pytest
 
 from guest.pattern import pattern
+from modes import only
 from verbs import Side, connect, remote, sge
+from waiting import many
 
 OPERATIONS = ["SEND", "SEND_WITH_IMM", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP",
               "ATOMIC_FETCH_AND_ADD", "ATOMIC_WRITE", "FLUSH", "SEND_WITH_INV", "LOCAL_INV", "BIND_MW"]
@@ -263,6 +265,7 @@ def test_shared_receive_queue(settled, rdma, saw):
     saw("12 messages of two senders in order, limit and last entry reported, the other connection goes on")
 
 
+@only("pcie", why="admin commands are carried out by the same code above whatever is below")
 def test_ten_thousand_queue_pairs(settled, rdma, saw):
     """Made and destroyed by two programs on each node, 100 there at a time in each; nothing gets slow."""
     programs = [(program, program.pd(), program.cq(64)) for node in settled * 2 for program in [rdma.program(node)]]
@@ -270,19 +273,19 @@ def test_ten_thousand_queue_pairs(settled, rdma, saw):
     for _ in range(5):
         start = time.monotonic()
         for program, pd, cq in programs:
-            program.begin("churn", pd, cq, 500)
+            program.begin("churn", pd, cq, many(500))
         for program, *_ in programs:
             program.result(120)
         times.append(time.monotonic() - start)
     # The machine may have something else to do for a while, but not always.
     assert min(times[-2:]) < 2 * min(times[:2]) + 1, f"slower and slower: {times}"
-    saw(f"{10000 / sum(times):.0f} a second")
+    saw(f"{20 * many(500):,}, {20 * many(500) / sum(times):.0f} a second")
 
 
 def test_thousand_connections(settled, rdma, saw):
     """So many connections at once, all of which work."""
     a, b = rdma.rc(*settled, entries=4096)
-    count = 1000
+    count = many(1000)
     ends = [(side, side.program.gid()) for side in (a, b)]
     for side in (a, b):
         side.program.begin("many", side.pd, side.cq, count)

@@ -3,6 +3,7 @@
 
 import pytest
 
+from modes import emulator_only
 from waiting import wait_until
 
 SERVE = """set -e
@@ -56,11 +57,12 @@ def test_disk_of_another_node(disk, saw):
     saw("8 MiB written and read three times")
 
 
+@emulator_only
 def test_disk_survives_a_reset(disk, saw):
     """Requests that a reset of the controller swallows are flushed at once, so that the driver above connects again."""
     disk.run(WRITE)
     reading = disk.spawn("dd if=/dev/nvme0n1 of=/dev/null bs=64k iflag=direct status=none")
-    disk.run(f"echo 1 >/sys/bus/pci/devices/{disk.pci_address()}/reset", timeout=20)
+    disk.run(f"echo 1 >{disk.device_directory()}/reset", timeout=20)
     wait_until("the disk to be connected again", lambda: disk.run(STATE).out.strip() == "live", 40)
     assert reading.wait(60).code == 0
     disk.run(COMPARE)

@@ -10,8 +10,11 @@ import sys
 import pytest
 
 import reaper
+from modes import only
 from nodes import process_alive
 from waiting import wait_until
+
+pytestmark = only("pcie", why="one mode is enough to see how runs end")
 
 HERE = pathlib.Path(__file__).resolve().parent
 

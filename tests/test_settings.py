@@ -6,8 +6,11 @@ import re
 import pytest
 
 import traffic
+from modes import everywhere, only
 from nodes import INTERFACE
-from waiting import wait_until
+from waiting import DEBUG_KERNEL, wait_until
+
+pytestmark = only("pcie", why="about nupa_net, which is the same above whatever is below")
 
 
 def shown(node, option):
@@ -29,17 +32,18 @@ def statistics(node):
     return {name: int(value) for name, value in pairs}
 
 
-def test_driver_info(pair, saw):
-    for node in pair:
+@everywhere
+def test_driver_info(settled, saw):
+    for node in settled:
         info = shown(node, "-i")
         assert info["driver"] == "nupa_net", info
-        assert node.pci_address() in info["bus-info"], info
+        assert node.device() in info["bus-info"], info
         assert info["firmware-version"], info
     saw(f"{info['driver']} {info['version']}, firmware {info['firmware-version']}, {info['bus-info']}")
 
 
-def test_link_settings(pair, saw):
-    for node in pair:
+def test_link_settings(settled, saw):
+    for node in settled:
         link = shown(node, "")
         assert link["Duplex"] == "Full" and link["Link detected"] == "yes", link
         assert re.match(r"\d+Mb/s", link["Speed"]), link
@@ -47,13 +51,13 @@ def test_link_settings(pair, saw):
     saw(f"{link['Speed']}, {link['Duplex']} duplex")
 
 
-def test_statistics_count_traffic(pair, saw):
-    one, two = pair
+def test_statistics_count_traffic(settled, saw):
+    one, two = settled
     names = statistics(one).keys()
     assert len(names) >= 4, names
-    before = [node.link()["stats64"] for node in pair], [statistics(node) for node in pair]
+    before = [node.link()["stats64"] for node in settled], [statistics(node) for node in settled]
     traffic.tcp(one, two.ip, size=4 << 20)
-    after = [node.link()["stats64"] for node in pair], [statistics(node) for node in pair]
+    after = [node.link()["stats64"] for node in settled], [statistics(node) for node in settled]
     for old, new in zip(*(side[0] for side in (before, after))):
         for way in ("rx", "tx"):
             assert new[way]["bytes"] - old[way]["bytes"] >= 4 << 20, f"{way}: {old} -> {new}"
@@ -64,6 +68,7 @@ def test_statistics_count_traffic(pair, saw):
     saw(f"{len(names)} statistics, {len(rising)} of them moved")
 
 
+@everywhere
 def test_super_frames_travel_whole(pair, saw):
     """Segments of up to 64 KB cross the fabric as one frame: far fewer frames than packets of the MTU."""
     one, two = pair
@@ -73,7 +78,9 @@ def test_super_frames_travel_whole(pair, saw):
     traffic.iperf3(one, two, "-M 1448", seconds=2)
     after = two.link()["stats64"]["rx"]
     mean = (after["bytes"] - before["bytes"]) / (after["packets"] - before["packets"])
-    assert mean > 6000, f"frames of {mean:.0f} bytes on average arrive at MTU 1500"
+    # TCP makes segments of what it sends in a millisecond, which is little on the debug kernel.
+    least = 1514 if DEBUG_KERNEL else 6000
+    assert mean > least, f"frames of {mean:.0f} bytes on average arrive at MTU 1500"
     saw(f"MTU 1500: received frames of {mean:.0f} bytes on average")
 
 
@@ -91,6 +98,7 @@ def test_features(pair, saw):
     saw(f"tso, tx, sg, gro off and on under {report['sent'] + report['received']} verified bytes")
 
 
+@everywhere
 def test_channels_under_traffic(pair, saw):
     one, two = pair
     most = maxima(one, "-l")["Combined"]
@@ -165,8 +173,8 @@ def test_coalescing(pair, saw):
     saw(f"default: Adaptive RX: {default['Adaptive RX']}, rx-usecs {default['rx-usecs']}")
 
 
-def test_pause_is_reported(pair, saw):
-    pause = pair[0].run(f"ethtool -a {INTERFACE}").out
+def test_pause_is_reported(settled, saw):
+    pause = settled[0].run(f"ethtool -a {INTERFACE}").out
     assert re.search(r"RX:\s+(on|off)", pause) and re.search(r"TX:\s+(on|off)", pause), pause
     saw(" ".join(pause.split()[3:]))
 

@@ -6,7 +6,9 @@ import re
 import pytest
 
 import traffic
+from modes import only
 from nodes import INTERFACE
+from verbs import remote, sge
 from waiting import wait_until
 
 VLAN = f"{INTERFACE}.100"
@@ -28,8 +30,7 @@ def test_vlan(pair, saw, offload):
         assert one.pings("10.77.100.2", 3, options="-M do -s 8972") == 3, "a full packet does not fit with its tag"
         traffic.tcp(one, "10.77.100.2", size=4 << 20)
         traffic.udp(two, "10.77.100.1", count=50)
-        capture = two.spawn(f"timeout 20 tcpdump -lnne -i {INTERFACE} -c 2 vlan 100 and icmp 2>/run/tcpdump.err")
-        two.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+        capture = traffic.capture(two, "-e -c 2 vlan 100 and icmp", 20)
         one.pings("10.77.100.2", 2)
         out = capture.wait(30).out
         assert out.count("vlan 100") == 2, out
@@ -85,9 +86,7 @@ def test_bridge_forwards_super_frames_with_right_checksums(pair, saw):
     add_bridge(two)
     one.await_ping("10.77.0.102")
     one.await_ping(two.ip)
-    capture = two.spawn("ip netns exec behind timeout 60 tcpdump -lnnvv -i eth0 -c 400 tcp and dst 10.77.0.102 "
-                        "2>/run/tcpdump.err")
-    two.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    capture = traffic.capture(two, "-vv -c 400 tcp and dst 10.77.0.102", 60, "eth0", "ip netns exec behind ")
     traffic.tcp(one, "10.77.0.102", size=8 << 20)
     traffic.udp(one, "10.77.0.102", count=50)
     traffic.tcp(two, one.ip, size=4 << 20, prefix="ip netns exec behind ")
@@ -123,6 +122,24 @@ def test_three_nodes_all_pairs(trio, saw):
     saw(f"all six ways; a ring of three streams moved {moved} bytes, all right")
 
 
+@only("pcie", why="test_pool_nodes has four")
+def test_rdma_between_three_nodes(trio, rdma, saw):
+    """Each node writes to both others at once."""
+    ends = []
+    for source in trio:
+        for target in trio:
+            if source is not target:
+                a, b = rdma.rc(source, target)
+                ends.append((a, b, a.region(100000, len(ends)), b.region(100000, 50)))
+    for a, _, local, far in ends:
+        a.program.begin("write_often", a.qp, a.cq, sge(local), remote(far), 20)
+    for a, *_ in ends:
+        a.program.result(60)
+    for number, (_, b, _, far) in enumerate(ends):
+        b.check(far, [[0, number, 0, 100000]])
+    saw("six connections at the same time, all bytes right")
+
+
 def test_broadcast_and_multicast_reach_all(trio, saw):
     one, two, three = trio
     for node in trio:
@@ -145,10 +162,7 @@ def test_multicast_filter(trio, saw):
     one, two, three = trio
     group = "33:33:00:00:12:34"
     two.run(f"ip maddress add {group} dev {INTERFACE}")
-    captures = {node: node.spawn(f"timeout 6 tcpdump -p -lnne -i {INTERFACE} ether dst {group} 2>/run/tcpdump.err")
-                for node in (two, three)}
-    for node in captures:
-        node.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    captures = {node: traffic.capture(node, f"-p -e ether dst {group}", 6) for node in (two, three)}
     one.run(f"""python3 -c '
 import socket
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(("{INTERFACE}", 0))
@@ -164,8 +178,7 @@ def test_unicast_is_private(trio, saw):
     """Node 3, promiscuous, sees no frame between nodes 1 and 2."""
     one, two, three = trio
     one.await_ping(two.ip)
-    capture = three.spawn(f"timeout 30 tcpdump -lnn -i {INTERFACE} tcp port 5300 or icmp or udp 2>/run/tcpdump.err")
-    three.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    capture = traffic.capture(three, "tcp port 5300 or icmp or udp", 30)
     traffic.tcp(one, two.ip, size=2 << 20)
     one.pings(two.ip, 5)
     three.pings(one.ip, 1)

@@ -10,8 +10,8 @@ import traffic
 from nodes import INTERFACE
 
 
-def test_ping(pair, saw):
-    one, two = pair
+def test_ping(settled, saw):
+    one, two = settled
     for source, target in ((one, two.ip), (two, one.ip), (one, two.ip6), (two, one.ip6)):
         for size in (0, 56, 8000, 65000):
             got = source.pings(target, count=5, options=f"-s {size}")
@@ -34,38 +34,38 @@ def test_mac_comes_from_the_node_and_is_stable(pair, saw):
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_tcp_bytes(pair, saw, family):
-    one, two = pair
+def test_tcp_bytes(settled, saw, family):
+    one, two = settled
     for source, target in ((one, two), (two, one)):
         report = traffic.tcp(source, target.ip if family == "ipv4" else target.ip6, size=16 << 20, seed=source.number)
         saw(f"{source.name}: {report['sent'] + report['received']} bytes in {report['seconds']:.1f} s, all right")
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_udp_bytes(pair, saw, family):
-    one, two = pair
+def test_udp_bytes(settled, saw, family):
+    one, two = settled
     for source, target in ((one, two), (two, one)):
         report = traffic.udp(source, target.ip if family == "ipv4" else target.ip6, count=200, seed=source.number)
         saw(f"{source.name}: {report['datagrams']} datagrams, {report['bytes']} bytes, all right")
 
 
-def test_tcp_one_stream(pair, saw):
-    end = traffic.iperf3(*pair)["end"]
+def test_tcp_one_stream(settled, saw):
+    end = traffic.iperf3(*settled)["end"]
     assert end["sum_received"]["bits_per_second"] > 10e6, end
     saw(f"{end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s, {end['sum_sent']['retransmits']} retransmits")
 
 
-def test_tcp_four_streams_both_ways(pair, saw):
+def test_tcp_four_streams_both_ways(settled, saw):
     for options in ("-P 4", "-P 4 -R"):
-        end = traffic.iperf3(*pair, options)["end"]
+        end = traffic.iperf3(*settled, options)["end"]
         assert len(end["streams"]) == 4, end
         assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"]), end
         saw(f"{options}: {end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s")
 
 
-def test_udp_stream_loses_nothing_on_the_fabric(pair, saw):
+def test_udp_stream_loses_nothing_on_the_fabric(settled, saw):
     """Datagrams may be lost only where the receiving program is too slow to read them, and that is counted."""
-    one, two = pair
+    one, two = settled
 
     def full_sockets():
         return int(two.run("nstat -asz UdpRcvbufErrors | tail -n 1").out.split()[1])
@@ -77,9 +77,9 @@ def test_udp_stream_loses_nothing_on_the_fabric(pair, saw):
     saw(f"{end['packets']} datagrams, {lost} lost at full sockets, none on the way")
 
 
-def test_udp_segmentation_offload(pair, saw):
+def test_udp_segmentation_offload(settled, saw):
     """One send of many datagrams (UDP_SEGMENT) must arrive as that many datagrams."""
-    one, two = pair
+    one, two = settled
     receiver = two.spawn("""python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5400)); s.settimeout(20)
@@ -126,8 +126,8 @@ def test_mtu_sweep(pair, saw):
         saw(f"{mtu} ({time.monotonic() - start:.1f} s)")
 
 
-def test_mtu_limits(pair, saw):
-    one, _ = pair
+def test_mtu_limits(settled, saw):
+    one, _ = settled
     link = one.link()
     assert (link["min_mtu"], link["max_mtu"]) == (68, 65535), link
     for mtu in (67, 65536):
@@ -135,22 +135,20 @@ def test_mtu_limits(pair, saw):
     saw("67 and 65536 refused")
 
 
-def test_ssh_copy_keeps_a_file(pair, saw):
-    one, two = pair
+def test_ssh_copy_keeps_a_file(settled, saw):
+    one, two = settled
     one.run("head -c 16M /dev/urandom >/tmp/file && scp -q -o StrictHostKeyChecking=no "
             f"-o UserKnownHostsFile=/dev/null /tmp/file root@{two.ip}:/tmp/file", timeout=90)
-    sums = [node.run("sha256sum /tmp/file; rm /tmp/file").out.split()[0] for node in pair]
+    sums = [node.run("sha256sum /tmp/file; rm /tmp/file").out.split()[0] for node in settled]
     assert sums[0] == sums[1], sums
     saw(f"16 MB, SHA-256 {sums[0][:12]}...")
 
 
-def test_tcpdump_sees_frames(pair, saw):
-    one, two = pair
-    captures = [node.spawn(f"timeout 20 tcpdump -lnn -i {INTERFACE} -c 10 icmp 2>/run/tcpdump.err") for node in pair]
-    for node in pair:
-        node.run("for i in $(seq 100); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+def test_tcpdump_sees_frames(settled, saw):
+    one, two = settled
+    captures = [traffic.capture(node, "-c 10 icmp", 20) for node in settled]
     assert one.pings(two.ip, count=5) == 5
-    for node, capture in zip(pair, captures):
+    for node, capture in zip(settled, captures):
         out = capture.wait(30).out
         requests, replies = out.count("ICMP echo request"), out.count("ICMP echo reply")
         assert requests == replies == 5, f"{node.name} saw {requests} requests, {replies} replies:\n{out}"

@@ -3,9 +3,12 @@
 
 import json
 
-from waiting import wait_until
+from nodes import INTERFACE
+from waiting import PATIENCE, wait_until
 
 NETCHECK = "netcheck"
+# Seconds without progress after which netcheck gives up.
+STALLED = 10 * PATIENCE
 CORRUPT = 3
 
 
@@ -13,9 +16,23 @@ def endpoint(address):
     return f"[{address}]:5300" if ":" in address else f"{address}:5300"
 
 
+def capture(node, what, seconds, interface=INTERFACE, prefix=""):
+    """Starts tcpdump with such arguments for at most so many seconds; it sees what is sent once this returns."""
+    # What the one before said is not waited for.
+    node.run("rm -f /run/tcpdump.err")
+    running = node.spawn(f"{prefix}timeout {seconds * PATIENCE} tcpdump -lnn -i {interface} {what} 2>/run/tcpdump.err")
+    node.run(f"for i in $(seq {100 * PATIENCE}); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
+    return running
+
+
+def options(seed, largest):
+    """What all clients of netcheck are told."""
+    return f"--seed {seed} --max {largest} --timeout {STALLED}"
+
+
 def tcp(node, address, size=4 << 20, seed=1, timeout=90, largest=65507, prefix=""):
     """Sends verified chunks both ways; fails on any wrong byte or lost connection."""
-    command = f"{prefix}{NETCHECK} tcp --to {endpoint(address)} --bytes {size} --seed {seed} --max {largest}"
+    command = f"{prefix}{NETCHECK} tcp --to {endpoint(address)} --bytes {size} {options(seed, largest)}"
     report = node.run(command, timeout=timeout).json()
     assert report["sent"] >= size and report["received"] >= size, report
     return report
@@ -23,13 +40,13 @@ def tcp(node, address, size=4 << 20, seed=1, timeout=90, largest=65507, prefix="
 
 def udp(node, address, count=100, seed=1, largest=65507, timeout=90, prefix=""):
     """Sends verified datagrams of sizes 1 to `largest`; fails on a wrong byte or a lost datagram."""
-    command = f"{prefix}{NETCHECK} udp --to {endpoint(address)} --count {count} --seed {seed} --max {largest}"
+    command = f"{prefix}{NETCHECK} udp --to {endpoint(address)} --count {count} {options(seed, largest)}"
     report = node.run(command, timeout=timeout).json()
     assert report["datagrams"] == count, report
     return report
 
 
-def start(node, address, seconds, seed=1, timeout=10):
+def start(node, address, seconds, seed=1, timeout=STALLED):
     """Starts verified TCP traffic that ends after `seconds`; returns when it runs."""
     load = node.spawn(f"{NETCHECK} tcp --to {endpoint(address)} --seconds {seconds} --seed {seed} --timeout {timeout}")
     wait_until(f"traffic of {node.name} to {address}",

@@ -10,6 +10,7 @@ import time
 from types import SimpleNamespace
 
 from nodes import INTERFACE, CommandFailed
+from waiting import PATIENCE
 
 # The tests can be tried on another device, such as a soft RoCE one that is then made over nupanet0.
 DEVICE = os.environ.get("NUPA_TEST_RDMA", "nupa_rdma0")
@@ -42,6 +43,7 @@ class Agent:
 
     def line(self, timeout):
         """The next line of the agent's output."""
+        timeout *= PATIENCE
         deadline = time.monotonic() + timeout
         while b"\n" not in self.text:
             left = deadline - time.monotonic()
@@ -272,6 +274,6 @@ def install(node):
 
 def serve(node, command, port):
     """Starts a server program on a node and waits until it listens on a TCP port."""
-    running = node.spawn(f"timeout 100 {command}")
-    node.run(f"for i in $(seq 100); do ss -Hltn 'sport = :{port}' | grep -q . && exit 0; sleep 0.1; done; exit 1")
+    running = node.spawn(f"timeout {100 * PATIENCE} {command}")
+    node.run(f"for i in $(seq {100 * PATIENCE}); do ss -Hltn 'sport = :{port}' | grep -q . && exit 0; sleep 0.1; done; exit 1")
     return running

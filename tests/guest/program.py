@@ -25,7 +25,9 @@ from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE
 
 from loops import Loops
+from mixture import Mixture
 from pattern import difference, pattern, patched
+from share import Share
 from work import Send, completion, extended_completion, flags, receive
 
 PORT = 1
@@ -92,7 +94,7 @@ class Repeated:
         return (self.memory[:] * 2)[start : start + length]
 
 
-class Program(Loops):
+class Program(Loops, Mixture, Share):
     """One process with a context of its own."""
 
     def __init__(self):

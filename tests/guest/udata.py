@@ -23,6 +23,8 @@ PAGE = 4096
 AREA = 64 * PAGE
 RDMA_VERBS_IOCTL = 0xC0181B01
 UHW_IN, UHW_OUT = 0x1000, 0x1001
+# UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT (include/uapi/rdma/ib_user_ioctl_cmds.h).
+SECOND_CONTEXT = (0, 3)
 
 # Numbers of commands (include/uapi/rdma/ib_user_verbs.h).
 GET_CONTEXT, QUERY_DEVICE, QUERY_PORT, ALLOC_PD, DEALLOC_PD, CREATE_AH = range(6)
@@ -110,7 +112,9 @@ class Caller:
                 state, mask = self.random.choice(((1, 0x39), (6, 1), (0, 1)))
                 return bytes(64) + struct.pack("<7I2H14B2x", pick("qp"), mask, *[0] * 7, state, *[0] * 7, 1, *[0] * 4, 0)
             case n if n in (POST_SEND, POST_RECV, POST_SRQ_RECV):
-                return struct.pack("<IIII", pick("srq" if n == POST_SRQ_RECV else "qp"), 1, 0, 64)
+                # One request, which is refused, or none, which is a kick.
+                requests = self.random.randrange(2)
+                return struct.pack("<IIII", pick("srq" if n == POST_SRQ_RECV else "qp"), requests, 0, 64)
             case 32:  # CREATE_SRQ
                 return struct.pack("<QIIII", 1, pick("pd"), small, 1, 0)
             case 33:  # MODIFY_SRQ
@@ -148,7 +152,8 @@ class Caller:
                                                   self.random.choice((5, 6, 9, 4, 200)))}
         # Not the driver's, but what these end with: a request of 64 bytes.
         for posts in (POST_SEND, POST_RECV, POST_SRQ_RECV):
-            shapes[posts] = lambda: struct.pack("<QIIII40x", 1, 0, self.random.randrange(12), 2, 0)
+            shapes[posts] = lambda: self.random.choice(
+                (b"", struct.pack("<QIIII40x", 1, 0, self.random.randrange(12), 2, 0)))
         part = shapes[number]() if number in shapes and self.random.random() < 0.85 else b""
         match self.random.randrange(10):
             case 0:
@@ -192,8 +197,12 @@ class Caller:
             data = draw.choice((draw.randrange(20), self.area, self.answer, self.address(), draw.getrandbits(64)))
             attributes += struct.pack("<HHHHQ", identity, length, draw.choice((0, 1, 1)), 0, data)
         size = 24 + len(attributes)
-        objects, methods = draw.randrange(22), draw.randrange(10)
-        header = struct.pack("<HHHHQII", size, objects, methods, count, 0, draw.choice(DRIVER_IDS), 0)
+        called = draw.randrange(22), draw.randrange(10)
+        # Refusing a second context by this interface, the core keeps a reference to the task that asked
+        # (uverbs_std_types_device.c frees it without rdma_restrack_put, up to 7.2 at least).
+        while called == SECOND_CONTEXT:
+            called = draw.randrange(22), draw.randrange(10)
+        header = struct.pack("<HHHHQII", size, *called, count, 0, draw.choice(DRIVER_IDS), 0)
         buffer = bytearray(header + attributes)
         try:
             fcntl.ioctl(self.file, RDMA_VERBS_IOCTL, buffer)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""What joins the nodes: the emulated controllers, CXL memory, or ivshmem. Most tests run once for each of these modes."""
+
+import os
+import sys
+
+import pytest
+
+MODES = ("pcie", "cxl", "ivshmem")
+POOLS = ("cxl", "ivshmem")
+# What a run of all modes has on pools, so that it fits into its time: all that differs there. MODE=cxl and MODE=ivshmem
+# have everything.
+SHORT = {
+    "cxl": ("test_pool_memory", "test_pool_nodes", "test_pool_sharing", "test_rdma_direct", "test_rdma_operations", "test_traffic"),
+    "ivshmem": ("test_pool_memory", "test_pool_sharing", "test_rdma_direct", "test_rdma_operations", "test_traffic"),
+}
+
+
+def chosen():
+    """The modes of this run: that of MODE, or all."""
+    mode = os.environ.get("MODE")
+    if mode and mode not in MODES:
+        sys.exit(f"tests: MODE={mode} is unknown; it may be {', '.join(MODES)}")
+    return (mode,) if mode else MODES
+
+
+def only(*modes, why):
+    """A mark of tests that are about certain modes; `why` is for who reads it. A test's own comes before its file's."""
+    assert why and set(modes) <= set(MODES)
+    return pytest.mark.only(*modes, why=why)
+
+
+# For a test in a file that is marked otherwise.
+everywhere = pytest.mark.only(*MODES)
+emulator_only = only("pcie", why="the emulated switch is told by its control socket what to do, and there is none")
+
+
+def mode_of(item):
+    """The mode that a collected test is for. One that starts no nodes of the run is nobody's, and goes with the first."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("fabric", chosen()[0]) if callspec else chosen()[0]
+
+
+def fits(item):
+    """Whether a test has something to say in its mode, in this run."""
+    mode, module = mode_of(item), item.module.__name__
+    if mode in SHORT and len(chosen()) > 1 and module not in SHORT[mode]:
+        return False
+    marks = [mark for mark in item.own_markers if mark.name == "only"] or list(item.iter_markers("only"))
+    return all(mode_of(item) in mark.args for mark in marks)
