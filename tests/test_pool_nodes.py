@@ -254,6 +254,7 @@ def share_used(node, seconds):
     return (used() - before) / (time.monotonic() - start)
 
 
+@pytest.mark.alone
 def test_idle_nodes_sleep(settled, saw):
     """A driver that has nothing to do for others or itself uses at most 2 % of a CPU.
 

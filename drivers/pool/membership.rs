@@ -19,13 +19,26 @@ use nupa_proto::pool::{
 pub struct NodeSet(u64);
 
 impl NodeSet {
-    fn insert(&mut self, node: u16) {
-        self.0 |= 1u64.wrapping_shl(u32::from(node));
+    /// Adds a node; ids that no node can have are none.
+    pub fn insert(&mut self, node: u16) {
+        self.0 |= Self::bit(node);
+    }
+
+    /// Takes a node out.
+    pub fn remove(&mut self, node: u16) {
+        self.0 &= !Self::bit(node);
     }
 
     /// Whether a node is in it.
     pub fn contains(self, node: u16) -> bool {
-        node < MAX_NODES && self.0 & 1u64.wrapping_shl(u32::from(node)) != 0
+        self.0 & Self::bit(node) != 0
+    }
+
+    const fn bit(node: u16) -> u64 {
+        match node < MAX_NODES {
+            true => 1u64.wrapping_shl(node as u32),
+            false => 0,
+        }
     }
 
     /// Whether no node is in it.
@@ -35,7 +48,12 @@ impl NodeSet {
 
     /// Its nodes, in order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
-        (0..MAX_NODES).filter(move |node| self.contains(*node))
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let node = u16::try_from(left.trailing_zeros()).ok()?;
+            left &= left.wrapping_sub(1);
+            (node < MAX_NODES).then_some(node)
+        })
     }
 }
 

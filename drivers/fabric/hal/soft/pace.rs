@@ -16,15 +16,19 @@ const SHORT_US: Range<u64> = 50..500;
 const LOOK_SHARE: u64 = 4;
 /// Looks in vain that each double the shortest pause.
 pub(super) const MAX_VAIN: u32 = 3;
+/// Looks that broke into others' work, one after the other, which double it as well, after some.
+pub(super) const BREAKS: Range<u32> = 2..5;
+/// But not beyond so many microseconds.
+const SPARED_US: u64 = 1_600;
 /// Pauses as part of the time since something came: often where more is likely, then less.
 const SOON_SHARE: u64 = 2;
 const LATER_SHARE: u64 = 4;
 /// Microseconds between looks after some time in which nothing has come: so late it may find out.
 const BLIND_US: u64 = 10_000;
 /// The same after a long time: each look costs an emulated processor half a millisecond.
-const IDLE_US: u64 = 30_000;
+const IDLE_US: u64 = LONG_US;
 /// As part of the time in which nothing has come, how long it pauses next beyond [`BLIND_US`].
-const IDLE_SHARE: u64 = 200;
+const IDLE_SHARE: u64 = 100;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
 
@@ -47,6 +51,9 @@ pub(super) struct Pause {
     pub(super) cost_us: u64,
     /// Looks in vain, at most [`MAX_VAIN`].
     pub(super) vain: u32,
+    /// Looks that broke into others' work, who may have more come at a time then; at most the end of
+    /// [`BREAKS`].
+    pub(super) breaks: u32,
 }
 
 impl Pause {
@@ -56,7 +63,10 @@ impl Pause {
             return if self.awake { SHORT_US.end } else { LONG_US };
         }
         let shortest = self.cost_us.saturating_mul(LOOK_SHARE);
-        let shortest = shortest.clamp(SHORT_US.start, SHORT_US.end) << self.vain.min(MAX_VAIN);
+        let shortest = shortest.clamp(SHORT_US.start, SHORT_US.end);
+        let breaks = self.breaks.min(BREAKS.end).saturating_sub(BREAKS.start);
+        let spared = self.vain.min(MAX_VAIN) + breaks;
+        let shortest = (shortest << spared).min(SPARED_US);
         let longest = (self.quiet_us / IDLE_SHARE).clamp(BLIND_US, IDLE_US);
         let soon_us = self.quiet_us.min(CALM_US) / SOON_SHARE;
         let later_us = self.quiet_us / LATER_SHARE;
@@ -94,6 +104,7 @@ mod tests {
         quiet_us: 0,
         cost_us: 5,
         vain: 0,
+        breaks: 0,
     };
 
     #[test]
@@ -109,9 +120,17 @@ mod tests {
     }
 
     #[test]
-    fn looks_in_vain_are_spared() {
-        let pauses = [0, 1, 2, 3, 4].map(|vain| Pause { vain, ..BLIND }.us());
-        assert_eq!(pauses, [50, 100, 200, 400, 400]);
+    fn looks_in_vain_and_into_others_work_are_spared() {
+        let vain = [0, 1, 2, 3, 4].map(|vain| Pause { vain, ..BLIND }.us());
+        assert_eq!(vain, [50, 100, 200, 400, 400]);
+        let breaks = [2, 3, 4, 5, 6].map(|breaks| Pause { breaks, ..BLIND }.us());
+        assert_eq!(breaks, vain);
+        let both = Pause {
+            vain: 3,
+            breaks: 5,
+            ..BLIND
+        };
+        assert_eq!(both.us(), SPARED_US);
     }
 
     #[test]
@@ -140,8 +159,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pauses_are_bounded(quiet_us: u64, cost_us: u64, vain: u32, wakeable: bool, awake: bool) {
-            let pause = Pause { wakeable, awake, quiet_us, cost_us, vain };
+        fn pauses_are_bounded(
+            quiet_us: u64,
+            cost_us: u64,
+            vain: u32,
+            breaks: u32,
+            wakeable: bool,
+            awake: bool,
+        ) {
+            let pause = Pause { wakeable, awake, quiet_us, cost_us, vain, breaks };
             prop_assert!((SHORT_US.start..=LONG_US).contains(&pause.us()));
             prop_assert!((SPIN_US.start..=SPIN_US.end).contains(&spin_us(cost_us)));
         }

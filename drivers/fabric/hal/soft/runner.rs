@@ -3,7 +3,7 @@
 //! and nobody else wants the processor, and from time to time.
 
 use super::{
-    pace::{self, Pause, CALM_US, MAX_VAIN},
+    pace::{self, Pause, BREAKS, CALM_US, MAX_VAIN},
     station::Turn,
     SoftFunction,
 };
@@ -32,6 +32,8 @@ pub(super) struct Plan {
     cost_us: Atomic<u64>,
     /// Looks of its own, one after the other, for which nothing had come: others find what comes, in their time, or nothing does.
     vain: Atomic<u32>,
+    /// Looks of its own, since it was alone, that others' work was interrupted for.
+    breaks: Atomic<u32>,
 }
 
 impl Plan {
@@ -43,6 +45,7 @@ impl Plan {
             next_us: Atomic::new(0),
             cost_us: Atomic::new(0),
             vain: Atomic::new(0),
+            breaks: Atomic::new(0),
         }
     }
 
@@ -74,6 +77,15 @@ impl Plan {
         self.vain.store(vain, Relaxed);
     }
 
+    /// Notes whether the function is about to look while nobody else wants the processor.
+    fn looks_alone(&self, alone: bool) {
+        let breaks = match alone {
+            true => 0,
+            false => self.breaks.load(Relaxed).saturating_add(1).min(BREAKS.end),
+        };
+        self.breaks.store(breaks, Relaxed);
+    }
+
     /// Whether programs find what comes, in their time, before the function looks by itself: then it need not be woken, and looks
     /// after a while whether they still do.
     pub(super) fn is_tended(&self) -> bool {
@@ -93,6 +105,7 @@ impl Plan {
             quiet_us: self.quiet_us(now_us),
             cost_us: self.cost_us.load(Relaxed),
             vain: self.vain.load(Relaxed),
+            breaks: self.breaks.load(Relaxed),
         };
         let planned_us = self.next_us.load(Relaxed);
         let next_us = pace::next_us(now_us, planned_us, pause.us(), turn.due_us, turn.looked)?;
@@ -126,6 +139,7 @@ impl Runner {
     /// Looks for work; `None` if somebody else has the station. Also says whether the next look is due at once.
     fn look(&self) -> Option<(Turn, bool)> {
         let function = &self.function;
+        function.plan.looks_alone(is_alone());
         let may_spin = || function.plan.is_warm(function.clock.now_us()) && is_alone();
         let mut spins = may_spin();
         let mut before: Option<Turn> = None;

@@ -33,7 +33,7 @@ use nk::{
 };
 use nupa_engine::{limits::Limits, node::NodeConfig, Peer};
 use nupa_function::{Function, FunctionConfig, Model, CAPS};
-use nupa_pool::{JoinOptions, Membership, Options, Pool, Refusal, Sharing};
+use nupa_pool::{JoinOptions, Membership, NodeSet, Options, Pool, Refusal, Sharing};
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
@@ -229,6 +229,7 @@ fn station(
         membership,
         sharing: Sharing::new(),
         model: Model::new(nodes),
+        linked: NodeSet::default(),
         bell,
         refusals: Refusals::new(),
         shown: false,

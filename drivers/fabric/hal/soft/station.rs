@@ -33,6 +33,8 @@ pub(super) struct Station {
     /// Device memory that it shares.
     pub(super) sharing: Sharing,
     pub(super) model: Model<Nodes>,
+    /// Peers with an open link.
+    pub(super) linked: NodeSet,
     /// For hosts that sleep, if they can be woken.
     pub(super) bell: Option<Arc<dyn Bell>>,
     pub(super) refusals: Refusals,
@@ -182,13 +184,9 @@ impl Station {
     }
 
     fn drop_links(&mut self) {
-        for id in 0..self.peers() {
+        for id in self.linked.iter() {
             self.down(id);
         }
-    }
-
-    fn peers(&self) -> u16 {
-        u16::try_from(self.model.functions.peers.len()).unwrap_or(u16::MAX)
     }
 
     /// Tells the engine who came and went.
@@ -244,12 +242,14 @@ impl Station {
         let epoch = link.epoch;
         if let Some(peer) = self.model.functions.peer_mut(id) {
             peer.link_mut().set(Some(link));
+            self.linked.insert(id);
         }
         let functions = &mut self.model.functions;
         self.model.engine.peer_up(functions, id, epoch);
     }
 
     fn down(&mut self, id: u16) {
+        self.linked.remove(id);
         if let Some(peer) = self.model.functions.peer_mut(id) {
             peer.link_mut().set(None);
         }
@@ -258,7 +258,7 @@ impl Station {
 
     /// Has no more to do with peers that misbehaved.
     fn break_off(&mut self) {
-        for id in 0..self.peers() {
+        for id in self.linked.iter() {
             let peer = self.model.functions.peer_mut(id);
             let Some((true, violation)) = peer.map(|peer| peer.link().is_refused()) else {
                 continue;
@@ -279,7 +279,7 @@ impl Station {
 
     /// Shows the others what there is for them, and wakes who sleeps.
     fn publish(&mut self) {
-        for id in 0..self.peers() {
+        for id in self.linked.iter() {
             let peer = self.model.functions.peer_mut(id);
             if !peer.is_some_and(|peer| peer.link_mut().publish().wakes) {
                 continue;
