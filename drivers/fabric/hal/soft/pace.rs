@@ -29,6 +29,11 @@ const BLIND_US: u64 = 10_000;
 const IDLE_US: u64 = LONG_US;
 /// As part of the time in which nothing has come, how long it pauses next beyond [`BLIND_US`].
 const IDLE_SHARE: u64 = 100;
+/// Looks that found something, less those that did not, from which on a host that others would wake for each looks by itself; and
+/// how many count at most.
+pub(super) const CROWD: Range<u32> = 4..8;
+/// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
+pub(super) const CROWD_US: Range<u64> = 250..1_000;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
 

@@ -3,7 +3,7 @@
 //! and nobody else wants the processor, and from time to time.
 
 use super::{
-    pace::{self, Pause, BREAKS, CALM_US, MAX_VAIN},
+    pace::{self, Pause, BREAKS, CALM_US, CROWD, CROWD_US, MAX_VAIN},
     station::Turn,
     SoftFunction,
 };
@@ -34,6 +34,11 @@ pub(super) struct Plan {
     vain: Atomic<u32>,
     /// Looks of its own, since it was alone, that others' work was interrupted for.
     breaks: Atomic<u32>,
+    /// Looks of its own, shortly one after the other, that found something, less those that did not; and when the last one was.
+    crowd: Atomic<u32>,
+    looked_us: Atomic<u64>,
+    /// It has looked without a pause since.
+    spun: Atomic<bool>,
 }
 
 impl Plan {
@@ -46,6 +51,9 @@ impl Plan {
             cost_us: Atomic::new(0),
             vain: Atomic::new(0),
             breaks: Atomic::new(0),
+            crowd: Atomic::new(0),
+            looked_us: Atomic::new(0),
+            spun: Atomic::new(false),
         }
     }
 
@@ -68,22 +76,35 @@ impl Plan {
         }
     }
 
-    /// Notes that the look was the function's own, after a pause.
-    fn looked_after_pause(&self, arrived: bool) {
-        let vain = match arrived {
-            true => 0,
-            false => self.vain.load(Relaxed).saturating_add(1).min(MAX_VAIN),
-        };
-        self.vain.store(vain, Relaxed);
+    /// Notes a look of the function's own, without a pause before it, or after one.
+    fn looked_itself(&self, now_us: u64, spins: bool, arrived: bool) {
+        if spins {
+            return self.spun.store(true, Relaxed);
+        }
+        count(&self.vain, !arrived, MAX_VAIN);
+        if self.spun.load(Relaxed) {
+            return self.spun.store(false, Relaxed);
+        }
+        let gap_us = now_us.saturating_sub(self.looked_us.load(Relaxed));
+        if arrived || gap_us >= CROWD_US.start {
+            let before = self.crowd.load(Relaxed);
+            let after = match arrived && gap_us < CROWD_US.end {
+                true => before.saturating_add(1).min(CROWD.end),
+                false => before.saturating_sub(1),
+            };
+            self.crowd.store(after, Relaxed);
+            self.looked_us.store(now_us, Relaxed);
+        }
     }
 
     /// Notes whether the function is about to look while nobody else wants the processor.
     fn looks_alone(&self, alone: bool) {
-        let breaks = match alone {
-            true => 0,
-            false => self.breaks.load(Relaxed).saturating_add(1).min(BREAKS.end),
-        };
-        self.breaks.store(breaks, Relaxed);
+        count(&self.breaks, !alone, BREAKS.end);
+    }
+
+    /// Whether so much arrives that it looks by itself although others could wake it for each.
+    fn gathers(&self) -> bool {
+        self.wakeable && self.crowd.load(Relaxed) >= CROWD.start
     }
 
     /// Whether programs find what comes, in their time, before the function looks by itself: then it need not be woken, and looks
@@ -112,6 +133,16 @@ impl Plan {
         self.next_us.store(next_us, Relaxed);
         Some(next_us.saturating_sub(now_us))
     }
+}
+
+/// Counts looks of a kind that came one after the other.
+fn count(looks: &Atomic<u32>, another: bool, max: u32) {
+    let before = looks.load(Relaxed);
+    let after = match another {
+        true => before.saturating_add(1).min(max),
+        false => 0,
+    };
+    looks.store(after, Relaxed);
 }
 
 /// What the function's NAPI instance polls.
@@ -144,14 +175,14 @@ impl Runner {
         let mut spins = may_spin();
         let mut before: Option<Turn> = None;
         loop {
-            let turn = function.serve(|station| station.turn(&function.kicks, spins));
+            let awake = spins || function.plan.gathers();
+            let turn = function.serve(|station| station.turn(&function.kicks, spins, awake));
             let Some(mut turn) = turn else {
                 return before.map(|turn| (turn, false));
             };
             turn.raised |= before.map_or(0, |turn| turn.raised);
-            if !spins {
-                function.plan.looked_after_pause(turn.arrived);
-            }
+            let now_us = function.clock.now_us();
+            function.plan.looked_itself(now_us, spins, turn.arrived);
             let goes_on = may_spin();
             if spins && !goes_on {
                 // Who relied on its looking has been told only now that it does not, so it looks once more.

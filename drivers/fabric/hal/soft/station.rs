@@ -71,9 +71,11 @@ pub(super) struct Turn {
 }
 
 impl Station {
-    /// Does all that there is to do: kicks, arrivals, timers, the heartbeat. `spins`: there is another turn at once.
-    pub(super) fn turn(&mut self, kicks: &Kicks, spins: bool) -> Turn {
+    /// Does all that there is to do: kicks, arrivals, timers, the heartbeat. `spins`: there is another turn at once; `awake`: it is
+    /// soon enough that others need not ring.
+    pub(super) fn turn(&mut self, kicks: &Kicks, spins: bool, awake: bool) -> Turn {
         // Before anything is looked at: what comes later is told by who sends it.
+        self.show(awake);
         let rung = self.attend(spins) && self.model.poll_doorbells();
         let work = self.work(kicks);
         Turn {
@@ -126,10 +128,9 @@ impl Station {
         }
     }
 
-    /// Tells the others and the drivers of this host how it looks for work from now on. True if a doorbell may have been rung
-    /// without a kick just before.
+    /// Tells the drivers of this host how it looks for work from now on. True if a doorbell may have been rung without a kick
+    /// just before.
     fn attend(&mut self, spins: bool) -> bool {
-        self.show(spins);
         let few = self.model.functions.own.node.pair_slots() <= MAX_POLLED;
         let polled = spins && few;
         if polled == self.polled {
