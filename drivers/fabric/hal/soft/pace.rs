@@ -29,13 +29,48 @@ const BLIND_US: u64 = 10_000;
 const IDLE_US: u64 = LONG_US;
 /// As part of the time in which nothing has come, how long it pauses next beyond [`BLIND_US`].
 const IDLE_SHARE: u64 = 100;
-/// Looks that found something, less those that did not, from which on a host that others would wake for each looks by itself; and
-/// how many count at most.
-pub(super) const CROWD: Range<u32> = 4..8;
-/// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
-pub(super) const CROWD_US: Range<u64> = 250..1_000;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
+
+/// Looks that found something, less those that did not, from which on a host that others would wake for each looks by itself; and
+/// how many count at most.
+const CROWD: Range<u32> = 4..8;
+/// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
+const CROWD_US: Range<u64> = 250..1_000;
+
+/// Whether so much arrives that a host looks by itself although others could wake it for each, which it tells them: what network
+/// devices call interrupt moderation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Crowd(u32);
+
+impl Crowd {
+    /// The same from a word.
+    pub(super) fn from_word(word: u32) -> Self {
+        Self(word.min(CROWD.end))
+    }
+
+    /// As a word.
+    pub(super) fn to_word(self) -> u32 {
+        self.0
+    }
+
+    /// After another look, so many microseconds after the one before that counted, for which something had arrived or not. `None`
+    /// if it does not count.
+    pub(super) fn after(self, gap_us: u64, arrived: bool) -> Option<Self> {
+        match (arrived, gap_us) {
+            (true, gap_us) if gap_us < CROWD_US.end => {
+                Some(Self::from_word(self.0.saturating_add(1)))
+            }
+            (false, gap_us) if gap_us < CROWD_US.start => None,
+            _ => Some(Self(self.0.saturating_sub(1))),
+        }
+    }
+
+    /// Whether it is one.
+    pub(super) fn gathers(self) -> bool {
+        self.0 >= CROWD.start
+    }
+}
 
 /// Microseconds to look for more without a pause, where a look takes so long.
 pub(super) fn spin_us(cost_us: u64) -> u64 {
@@ -160,6 +195,27 @@ mod tests {
             (LONG_US..LONG_US + 700).contains(&longest_us),
             "{longest_us}"
         );
+    }
+
+    #[test]
+    fn a_crowd_comes_and_goes() {
+        let after = |looks: &[(u64, bool)]| {
+            let counted = |crowd: Crowd, &(gap_us, arrived): &(u64, bool)| {
+                let after = crowd.after(gap_us, arrived).unwrap_or(crowd);
+                Crowd::from_word(after.to_word())
+            };
+            looks.iter().fold(Crowd::default(), counted).gathers()
+        };
+        let stream = [(150, true); 10];
+        assert!(after(&stream));
+        assert!(!after(&stream[..3]));
+        // Each again seen by a second look that finds nothing more.
+        assert!(after(&[(150, true), (20, false)].repeat(10)));
+        // What comes once in a while is no crowd.
+        assert!(!after(&[(1_600, true); 10]));
+        // It is over after some looks in vain, not after one.
+        assert!(after(&[&stream[..], &[(500, false)]].concat()));
+        assert!(!after(&[&stream[..], &[(500, false); 5]].concat()));
     }
 
     proptest! {

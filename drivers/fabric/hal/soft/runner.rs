@@ -3,7 +3,7 @@
 //! and nobody else wants the processor, and from time to time.
 
 use super::{
-    pace::{self, Pause, BREAKS, CALM_US, CROWD, CROWD_US, MAX_VAIN},
+    pace::{self, Crowd, Pause, BREAKS, CALM_US, MAX_VAIN},
     station::Turn,
     SoftFunction,
 };
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     vain: Atomic<u32>,
     /// Looks of its own, since it was alone, that others' work was interrupted for.
     breaks: Atomic<u32>,
-    /// Looks of its own, shortly one after the other, that found something, less those that did not; and when the last one was.
+    /// A [`Crowd`], and when the last look was that counted for it.
     crowd: Atomic<u32>,
     looked_us: Atomic<u64>,
     /// It has looked without a pause since.
@@ -86,15 +86,14 @@ impl Plan {
             return self.spun.store(false, Relaxed);
         }
         let gap_us = now_us.saturating_sub(self.looked_us.load(Relaxed));
-        if arrived || gap_us >= CROWD_US.start {
-            let before = self.crowd.load(Relaxed);
-            let after = match arrived && gap_us < CROWD_US.end {
-                true => before.saturating_add(1).min(CROWD.end),
-                false => before.saturating_sub(1),
-            };
-            self.crowd.store(after, Relaxed);
+        if let Some(crowd) = self.crowd().after(gap_us, arrived) {
+            self.crowd.store(crowd.to_word(), Relaxed);
             self.looked_us.store(now_us, Relaxed);
         }
+    }
+
+    fn crowd(&self) -> Crowd {
+        Crowd::from_word(self.crowd.load(Relaxed))
     }
 
     /// Notes whether the function is about to look while nobody else wants the processor.
@@ -104,7 +103,7 @@ impl Plan {
 
     /// Whether so much arrives that it looks by itself although others could wake it for each.
     fn gathers(&self) -> bool {
-        self.wakeable && self.crowd.load(Relaxed) >= CROWD.start
+        self.wakeable && self.crowd().gathers()
     }
 
     /// Whether programs find what comes, in their time, before the function looks by itself: then it need not be woken, and looks
