@@ -57,3 +57,16 @@ counters! {
     cq_overflows,
     tx_direct_writes,
 }
+
+impl Counters {
+    /// Bytes of frames and messages that came and went, wrapping around.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        let bytes = [
+            self.tx_bytes,
+            self.rx_bytes,
+            self.tx_message_bytes,
+            self.rx_message_bytes,
+        ];
+        bytes.iter().fold(0, |sum, count| sum.wrapping_add(count.0))
+    }
+}

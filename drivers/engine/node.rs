@@ -163,6 +163,11 @@ impl<S: Storage> Node<S> {
         self.fault
     }
 
+    /// Bytes of frames and messages that came and went, wrapping around.
+    pub fn moved_bytes(&self) -> u64 {
+        self.counters.moved_bytes()
+    }
+
     /// Counters since the last reset.
     pub fn counters(&self) -> PortCounters {
         self.counters.to_wire()

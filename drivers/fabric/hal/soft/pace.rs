@@ -16,7 +16,7 @@ const SHORT_US: Range<u64> = 50..500;
 const LOOK_SHARE: u64 = 4;
 /// Looks in vain that each double the shortest pause.
 pub(super) const MAX_VAIN: u32 = 3;
-/// Looks that broke into others' work, one after the other, which double it as well, after some.
+/// Looks that broke into others' work, between which there was bulk, which double it as well, after some.
 pub(super) const BREAKS: Range<u32> = 2..5;
 /// But not beyond so many microseconds.
 const SPARED_US: u64 = 1_600;
@@ -32,11 +32,18 @@ const IDLE_SHARE: u64 = 100;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
 
-/// Looks that found something, less those that did not, from which on a host that others would wake for each looks by itself; and
+/// Bytes between two looks from which on they count as bulk, which may gather: who waits for less is kept waiting by it.
+const BULK: u64 = 32 << 10;
+/// Looks that found bulk, less those that did not, from which on a host that others would wake for each looks by itself; and
 /// how many count at most.
 const CROWD: Range<u32> = 4..8;
 /// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
 const CROWD_US: Range<u64> = 250..1_000;
+
+/// Whether so many bytes that came and went between two looks are bulk.
+pub(super) fn is_bulk(moved: u64) -> bool {
+    moved >= BULK
+}
 
 /// Whether so much arrives that a host looks by itself although others could wake it for each, which it tells them: what network
 /// devices call interrupt moderation.
@@ -54,10 +61,10 @@ impl Crowd {
         self.0
     }
 
-    /// After another look, so many microseconds after the one before that counted, for which something had arrived or not. `None`
-    /// if it does not count.
-    pub(super) fn after(self, gap_us: u64, arrived: bool) -> Option<Self> {
-        match (arrived, gap_us) {
+    /// After another look, so many microseconds after the one before that counted, for which bulk had arrived or not. `None` if it
+    /// does not count.
+    pub(super) fn after(self, gap_us: u64, bulk: bool) -> Option<Self> {
+        match (bulk, gap_us) {
             (true, gap_us) if gap_us < CROWD_US.end => {
                 Some(Self::from_word(self.0.saturating_add(1)))
             }
@@ -91,8 +98,8 @@ pub(super) struct Pause {
     pub(super) cost_us: u64,
     /// Looks in vain, at most [`MAX_VAIN`].
     pub(super) vain: u32,
-    /// Looks that broke into others' work, who may have more come at a time then; at most the end of
-    /// [`BREAKS`].
+    /// Looks that broke into others' work, who may have more come at a time then, while there is bulk; at most the end
+    /// of [`BREAKS`].
     pub(super) breaks: u32,
 }
 
@@ -199,6 +206,7 @@ mod tests {
 
     #[test]
     fn a_crowd_comes_and_goes() {
+        assert!(is_bulk(65_536) && !is_bulk(9_000));
         let after = |looks: &[(u64, bool)]| {
             let counted = |crowd: Crowd, &(gap_us, arrived): &(u64, bool)| {
                 let after = crowd.after(gap_us, arrived).unwrap_or(crowd);

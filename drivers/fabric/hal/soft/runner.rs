@@ -32,8 +32,10 @@ pub(super) struct Plan {
     cost_us: Atomic<u64>,
     /// Looks of its own, one after the other, for which nothing had come: others find what comes, in their time, or nothing does.
     vain: Atomic<u32>,
-    /// Looks of its own, since it was alone, that others' work was interrupted for.
+    /// Looks of its own, since it was alone, that others' work was interrupted for, while there was bulk.
     breaks: Atomic<u32>,
+    /// Bytes that had come and gone at the last of its own looks.
+    moved: Atomic<u64>,
     /// A [`Crowd`], and when the last look was that counted for it.
     crowd: Atomic<u32>,
     looked_us: Atomic<u64>,
@@ -51,6 +53,7 @@ impl Plan {
             cost_us: Atomic::new(0),
             vain: Atomic::new(0),
             breaks: Atomic::new(0),
+            moved: Atomic::new(0),
             crowd: Atomic::new(0),
             looked_us: Atomic::new(0),
             spun: Atomic::new(false),
@@ -77,16 +80,22 @@ impl Plan {
     }
 
     /// Notes a look of the function's own, without a pause before it, or after one.
-    fn looked_itself(&self, now_us: u64, spins: bool, arrived: bool) {
+    fn looked_itself(&self, now_us: u64, spins: bool, turn: &Turn) {
         if spins {
             return self.spun.store(true, Relaxed);
         }
-        count(&self.vain, !arrived, MAX_VAIN);
+        count(&self.vain, !turn.arrived, MAX_VAIN);
+        let moved = turn.moved.wrapping_sub(self.moved.load(Relaxed));
+        self.moved.store(turn.moved, Relaxed);
+        let bulk = pace::is_bulk(moved);
+        if bulk || turn.arrived {
+            count(&self.breaks, bulk, BREAKS.end);
+        }
         if self.spun.load(Relaxed) {
             return self.spun.store(false, Relaxed);
         }
         let gap_us = now_us.saturating_sub(self.looked_us.load(Relaxed));
-        if let Some(crowd) = self.crowd().after(gap_us, arrived) {
+        if let Some(crowd) = self.crowd().after(gap_us, bulk && turn.arrived) {
             self.crowd.store(crowd.to_word(), Relaxed);
             self.looked_us.store(now_us, Relaxed);
         }
@@ -96,9 +105,9 @@ impl Plan {
         Crowd::from_word(self.crowd.load(Relaxed))
     }
 
-    /// Notes whether the function is about to look while nobody else wants the processor.
-    fn looks_alone(&self, alone: bool) {
-        count(&self.breaks, !alone, BREAKS.end);
+    /// Notes that the function is about to look while nobody else wants the processor.
+    fn looks_alone(&self) {
+        self.breaks.store(0, Relaxed);
     }
 
     /// Whether so much arrives that it looks by itself although others could wake it for each.
@@ -169,7 +178,9 @@ impl Runner {
     /// Looks for work; `None` if somebody else has the station. Also says whether the next look is due at once.
     fn look(&self) -> Option<(Turn, bool)> {
         let function = &self.function;
-        function.plan.looks_alone(is_alone());
+        if is_alone() {
+            function.plan.looks_alone();
+        }
         let may_spin = || function.plan.is_warm(function.clock.now_us()) && is_alone();
         let mut spins = may_spin();
         let mut before: Option<Turn> = None;
@@ -181,7 +192,7 @@ impl Runner {
             };
             turn.raised |= before.map_or(0, |turn| turn.raised);
             let now_us = function.clock.now_us();
-            function.plan.looked_itself(now_us, spins, turn.arrived);
+            function.plan.looked_itself(now_us, spins, &turn);
             let goes_on = may_spin();
             if spins && !goes_on {
                 // Who relied on its looking has been told only now that it does not, so it looks once more.

@@ -64,6 +64,8 @@ pub(super) struct Turn {
     pub(super) arrived: bool,
     /// Vectors that were raised, one bit each.
     pub(super) raised: u64,
+    /// Bytes that came and went since the function is there, wrapping around.
+    pub(super) moved: u64,
     /// Microseconds after which the next turn is needed.
     pub(super) due_us: Option<u64>,
     /// Others do not ring.
@@ -123,6 +125,7 @@ impl Station {
             looked: false,
             arrived: false,
             raised: self.model.functions.own.host.raised(),
+            moved: self.model.functions.own.node.moved_bytes(),
             due_us: next.map(|next| next.saturating_sub(now)),
             awake: self.awake,
         }
