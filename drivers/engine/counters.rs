@@ -59,7 +59,7 @@ counters! {
 }
 
 impl Counters {
-    /// Bytes of frames and messages that came and went, wrapping around.
+    /// Bytes of frames and messages that came and went since the last reset, wrapping around.
     pub(crate) fn moved_bytes(&self) -> u64 {
         let bytes = [
             self.tx_bytes,

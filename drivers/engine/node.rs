@@ -163,7 +163,7 @@ impl<S: Storage> Node<S> {
         self.fault
     }
 
-    /// Bytes of frames and messages that came and went, wrapping around.
+    /// Bytes of frames and messages that came and went since the last reset, wrapping around.
     pub fn moved_bytes(&self) -> u64 {
         self.counters.moved_bytes()
     }

@@ -85,6 +85,7 @@ impl Plan {
             return self.spun.store(true, Relaxed);
         }
         count(&self.vain, !turn.arrived, MAX_VAIN);
+        // After a reset of the function this is wrong once, and costs one look at another time.
         let moved = turn.moved.wrapping_sub(self.moved.load(Relaxed));
         self.moved.store(turn.moved, Relaxed);
         let bulk = pace::is_bulk(moved);
@@ -178,11 +179,12 @@ impl Runner {
     /// Looks for work; `None` if somebody else has the station. Also says whether the next look is due at once.
     fn look(&self) -> Option<(Turn, bool)> {
         let function = &self.function;
-        if is_alone() {
+        let alone = is_alone();
+        if alone {
             function.plan.looks_alone();
         }
-        let may_spin = || function.plan.is_warm(function.clock.now_us()) && is_alone();
-        let mut spins = may_spin();
+        let is_warm = || function.plan.is_warm(function.clock.now_us());
+        let mut spins = alone && is_warm();
         let mut before: Option<Turn> = None;
         loop {
             let awake = spins || function.plan.gathers();
@@ -193,7 +195,7 @@ impl Runner {
             turn.raised |= before.map_or(0, |turn| turn.raised);
             let now_us = function.clock.now_us();
             function.plan.looked_itself(now_us, spins, &turn);
-            let goes_on = may_spin();
+            let goes_on = is_warm() && is_alone();
             if spins && !goes_on {
                 // Who relied on its looking has been told only now that it does not, so it looks once more.
                 spins = false;

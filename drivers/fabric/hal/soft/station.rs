@@ -64,7 +64,7 @@ pub(super) struct Turn {
     pub(super) arrived: bool,
     /// Vectors that were raised, one bit each.
     pub(super) raised: u64,
-    /// Bytes that came and went since the function is there, wrapping around.
+    /// Bytes that came and went since the function was reset, wrapping around.
     pub(super) moved: u64,
     /// Microseconds after which the next turn is needed.
     pub(super) due_us: Option<u64>,
