@@ -15,7 +15,7 @@ use crate::{
 };
 use nupa_proto::{
     admin::{QpType, QP_FLAG_SIGNAL_ALL},
-    frame::{MAX_FRAME, MIN_FRAME},
+    frame::MIN_FRAME,
     status::WcStatus,
     wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED},
 };
@@ -165,9 +165,10 @@ const fn unconnected(node: u16, qpn: u32) -> Remote {
 }
 
 impl Request {
-    /// Whether the length is one that the operation may have, and the node takes part in the fabric.
+    /// Whether the length is one that the operation may have, and the node, whose frames have so many bytes at most, takes part in
+    /// the fabric.
     #[inline(always)]
-    pub(crate) fn check(&self, up: bool) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, up: bool, max_frame: u32) -> Result<(), Refusal> {
         if self.is_local() {
             return Ok(());
         }
@@ -175,7 +176,7 @@ impl Request {
             return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
         }
         let fits = match self.opcode {
-            Opcode::Frame => (MIN_FRAME..=MAX_FRAME).contains(&self.len),
+            Opcode::Frame => (MIN_FRAME..=max_frame).contains(&self.len),
             Opcode::CompareSwap | Opcode::FetchAdd => self.len == ATOMIC_SIZE,
             _ if self.datagram => self.len <= MAX_DATAGRAM,
             _ => self.len <= MAX_MESSAGE,

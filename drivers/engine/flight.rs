@@ -149,7 +149,7 @@ impl<S: Storage> Node<S> {
         request.home = self.id();
         let regions = &self.regions;
         pair.compose::<S>(platform, regions, at, None, descriptor, request)?;
-        request.check(true)
+        request.check(true, self.limits().max_frame)
     }
 
     /// What is left to do once requests of a queue pair were answered or taken back. Returns whether its send queue waited

@@ -155,7 +155,7 @@ impl<S: Storage> Node<S> {
             qpn,
             epoch: self.epoch,
         };
-        let up = self.is_up();
+        let (up, max_frame) = (self.is_up(), self.limits().max_frame);
         let Self { pairs, regions, .. } = self;
         let Some(pair) = pairs.get_mut(qpn) else {
             return Fetched::Idle;
@@ -176,7 +176,7 @@ impl<S: Storage> Node<S> {
         (request.source, request.home) = (source, source.node);
         let at = pair.send.index;
         let composed = pair.compose::<S>(platform, regions, at, pushed, descriptor, request);
-        let checked = composed.and_then(|()| request.check(up));
+        let checked = composed.and_then(|()| request.check(up, max_frame));
         if pair.send.flight.count != 0 && pair.comes_later(request, checked) {
             return Fetched::Later;
         }

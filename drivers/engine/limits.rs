@@ -2,7 +2,10 @@
 //! How many objects a node may have, and how large.
 
 use crate::filter::{MAX_ADDRESSES, RSS_ENTRIES};
-use nupa_proto::admin::DeviceLimits;
+use nupa_proto::{
+    admin::DeviceLimits,
+    frame::{MAX_SUPER_FRAME, SUPER_FRAME_UNIT},
+};
 use zerocopy::little_endian::{U16, U32, U64};
 
 /// Limits of a node, chosen by its host.
@@ -32,6 +35,8 @@ pub struct Limits {
     pub max_gids: u16,
     /// READs, atomics and flushes in flight per queue pair, as initiator and as target.
     pub max_rd_atomic: u8,
+    /// Bytes of a frame.
+    pub max_frame: u32,
 }
 
 impl Default for Limits {
@@ -49,6 +54,7 @@ impl Default for Limits {
             max_srq: 65536,
             max_gids: 256,
             max_rd_atomic: 16,
+            max_frame: MAX_SUPER_FRAME,
         }
     }
 }
@@ -74,6 +80,7 @@ impl Limits {
             max_gids: U16::new(self.max_gids),
             max_srq: U32::new(self.max_srq),
             max_log_srq: self.max_log_ring,
+            max_super_frame: u8::try_from(self.max_frame / SUPER_FRAME_UNIT).unwrap_or(u8::MAX),
             ..DeviceLimits::default()
         }
     }

@@ -3,9 +3,10 @@
 
 use core::ops::Range;
 use nupa_proto::pool::{
-    message::ENTRY_SIZE, Class, Superblock, CLASSES, CONSUMER_BULK, DIRECTORY_SIZE, MAX_LOG_BULK,
-    MAX_LOG_ENTRIES, MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, PRODUCER_WANT, RING_CONSUMER,
-    RING_ENTRIES, RING_PRODUCER, SLOT_SIZE,
+    message::{max_frame, max_payload, ENTRY_SIZE},
+    Class, Superblock, CLASSES, CONSUMER_BULK, DIRECTORY_SIZE, MAX_LOG_BULK, MAX_LOG_ENTRIES,
+    MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, PRODUCER_WANT, RING_CONSUMER, RING_ENTRIES,
+    RING_PRODUCER, SLOT_SIZE,
 };
 
 /// log2 of the entries of a ring in pools that are formatted here.
@@ -127,6 +128,11 @@ impl Geometry {
         1 << self.log_bulk
     }
 
+    /// Bytes of the longest frame.
+    pub fn max_frame(&self) -> u32 {
+        max_frame(self.log_bulk)
+    }
+
     /// Where the device memory that a node offers to programs lies: its share behind the directory. Empty if there is none.
     pub fn device_memory(&self, node: u16) -> Range<u64> {
         let share = self.share(node);
@@ -203,6 +209,12 @@ impl Place {
     #[inline]
     pub(crate) fn bulk_len(&self) -> u32 {
         1 << self.log_bulk
+    }
+
+    /// Longest payload of an entry, if the ring is of that class.
+    #[inline]
+    pub(crate) fn max_payload(&self, class: Class) -> u32 {
+        max_payload(class, self.log_bulk)
     }
 
     /// Offset of the producer's link word.

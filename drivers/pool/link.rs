@@ -81,9 +81,9 @@ impl Ends {
         Link {
             epoch,
             send: PerClass {
-                request: Sender::new(self.send.request, word(own, peer)),
-                response: Sender::new(self.send.response, word(own, peer)),
-                frame: Sender::new(self.send.frame, word(own, peer)),
+                request: Sender::new(self.send.request, Class::Request, word(own, peer)),
+                response: Sender::new(self.send.response, Class::Response, word(own, peer)),
+                frame: Sender::new(self.send.frame, Class::Frame, word(own, peer)),
             },
             receive: PerClass {
                 request: Receiver::new(self.receive.request, Class::Request, word(peer, own)),

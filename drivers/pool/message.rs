@@ -4,12 +4,12 @@
 use core::ops::Range;
 use nupa_proto::{
     admin::MAX_VLAN_ID,
-    frame::{MAX_FRAME, MIN_FRAME},
+    frame::MIN_FRAME,
     pool::{
         message::{
             FrameBody, Header, Kind, NotifyBody, Reply, RequestBody, ResponseBody, BODY_SIZE,
-            FRAME_FLOOD, MAX_FRAGMENT, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED,
-            REQUEST_START, REQUEST_VLAN,
+            FRAME_FLOOD, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED, REQUEST_START,
+            REQUEST_VLAN,
         },
         Class,
     },
@@ -149,13 +149,15 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Checks what an entry says. `left` are the bytes that are still to come of the message before.
+/// Checks what an entry says. `left` are the bytes that are still to come of the message before, `most` those that it may have of
+/// payload.
 #[inline]
 pub(crate) fn check(
     class: Class,
     header: &Header,
     bytes: &[u8; BODY_SIZE],
     left: u32,
+    most: u32,
 ) -> Result<Body, Violation> {
     let unknown = Violation::Kind(header.kind);
     let kind = Kind::try_from(header.kind).map_err(|_| unknown)?;
@@ -169,7 +171,7 @@ pub(crate) fn check(
         _ => total,
     };
     let empty = payload == 0 && total != 0 && kind != Kind::Abort;
-    if payload > bounds || payload > MAX_FRAGMENT || empty || more != (left != 0) {
+    if payload > bounds || payload > most || empty || more != (left != 0) {
         return Err(length);
     }
     let body = match (class, kind) {
@@ -184,7 +186,7 @@ pub(crate) fn check(
     let fits = match &body {
         Body::Request(_, request) => total == request.payload_len(),
         Body::Response(..) => total <= MAX_MESSAGE,
-        Body::Frame(_) => payload == total && (MIN_FRAME..=MAX_FRAME).contains(&total),
+        Body::Frame(_) => payload == total && total >= MIN_FRAME,
         Body::Data | Body::Notify(_) | Body::Abort => total == 0,
     };
     if fits {

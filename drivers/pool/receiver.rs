@@ -69,7 +69,8 @@ impl Receiver {
         let header = &copy.header;
         self.check_entry(header)?;
         let left = self.total.wrapping_sub(self.offset);
-        let body = check(self.class, header, &copy.body, left)?;
+        let most = self.place.max_payload(self.class);
+        let body = check(self.class, header, &copy.body, left, most)?;
         let (len, total) = (header.payload_len.get(), header.total_len.get());
         if left != 0 && total != self.total {
             let payload = len;

@@ -8,8 +8,8 @@ use crate::{
 };
 use core::ops::Range;
 use nupa_proto::pool::{
-    message::{bulk_size, bulk_start, Header, ENTRY_PAYLOAD, MAX_FRAGMENT, MAX_INLINE},
-    LinkWord, CONSUMER_BULK, PRODUCER_WANT,
+    message::{bulk_size, bulk_start, Header, ENTRY_PAYLOAD, MAX_INLINE},
+    Class, LinkWord, CONSUMER_BULK, PRODUCER_WANT,
 };
 use zerocopy::{
     little_endian::{U16, U32},
@@ -23,7 +23,7 @@ pub enum Blocked {
     Full,
     /// The peer has not made its side of the link yet, or no longer has it. [`crate::Membership::tick`] tells if it is gone.
     Down,
-    /// Longer than [`MAX_FRAGMENT`].
+    /// Longer than [`max_payload`](nupa_proto::pool::message::max_payload).
     TooLong,
     /// The peer broke the rules.
     Violation(Violation),
@@ -57,6 +57,8 @@ pub struct Sender {
     consumed: u32,
     /// Position before which it is done.
     bulk_consumed: u32,
+    /// Longest payload of an entry.
+    max_payload: u32,
     /// The peer has made its side of the link.
     ready: bool,
     /// Index of the peer's that it was told to leave too little room.
@@ -64,8 +66,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(place: Place, word: LinkWord) -> Self {
+    pub(crate) fn new(place: Place, class: Class, word: LinkWord) -> Self {
         Self {
+            max_payload: place.max_payload(class),
             place,
             published: word,
             written: 0,
@@ -81,7 +84,7 @@ impl Sender {
     /// the same place.
     #[inline]
     pub fn reserve(&mut self, window: &impl Window, len: u32) -> Result<Reservation, Blocked> {
-        if len > MAX_FRAGMENT {
+        if len > self.max_payload {
             return Err(Blocked::TooLong);
         }
         let start = bulk_start(self.bulk_written, len, self.place.log_bulk());

@@ -34,8 +34,12 @@ pub const FRAME_VLAN: u8 = 1 << 3;
 /// `hash` is a flow hash over the transport header.
 pub const FRAME_L4_HASH: u8 = 1 << 4;
 
-/// Longest frame on the fabric: 64 KiB - 1 of IP packet, an Ethernet header and two VLAN tags.
+/// Longest frame of one packet: 64 KiB - 1 of IP packet, an Ethernet header and two VLAN tags. Every function carries it.
 pub const MAX_FRAME: u32 = 65535 + 14 + 8;
+/// Longest super-frame that any function carries (BIG TCP): three segments of the largest size, with room to spare.
+pub const MAX_SUPER_FRAME: u32 = 50 * SUPER_FRAME_UNIT;
+/// What the longest super-frame of a function is counted in.
+pub const SUPER_FRAME_UNIT: u32 = 4096;
 /// Shortest frame: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 

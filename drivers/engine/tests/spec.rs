@@ -132,7 +132,7 @@ fn layouts_are_those_of_the_specification() {
             max_gids,
             firmware,
             max_log_srq,
-            reserved,
+            max_super_frame,
             max_srq,
             max_fast_reg_pages
         }),

@@ -25,6 +25,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const HOSTILE: u16 = 1;
 const VICTIM: u16 = 0;
 const OTHER: u16 = 2;
+/// Bytes of the longest payload: a frame.
+const LONGEST: u32 = max_frame(MIN_LOG_BULK);
 
 /// What the hostile node does.
 #[derive(Clone, Debug)]
@@ -322,7 +324,7 @@ fn consume(
 fn check(message: &Message, ring: &Range<u64>) {
     let payload = &message.payload;
     assert!(ring.start + RING_ENTRIES <= payload.start && payload.end <= ring.end);
-    assert!(message.payload_len() <= MAX_FRAGMENT);
+    assert!(message.payload_len() <= LONGEST);
     assert!(message.offset + message.payload_len() <= message.total_len);
 }
 
@@ -424,6 +426,8 @@ fn each_rule_is_kept() {
         (good(1, 1, 8, 8, 0), false),
         (good(2, 3, 60, 60, 0), true),
         (good(2, 3, 13, 13, 0), false),
+        (good(2, 3, LONGEST, LONGEST, 0), true),
+        (good(2, 3, LONGEST + 1, LONGEST + 1, 0), false),
         (good(2, 3, 60, 61, 0), false),
         (edit(12, 1), false),
         (edit(16, 7), false),

@@ -11,7 +11,10 @@
 mod rig;
 
 use nupa_pool::{Blocked, Body, Outgoing, Stale};
-use nupa_proto::pool::message::{MAX_FRAGMENT, MAX_INLINE};
+use nupa_proto::pool::{
+    message::{max_frame, MAX_FRAGMENT, MAX_INLINE},
+    MIN_LOG_BULK,
+};
 use rig::{frame, notify, pair, response, sequence, write_request, Random};
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
@@ -162,6 +165,13 @@ fn a_full_ring_takes_nothing_until_there_are_credits() {
     }
     assert_eq!(sent, 4);
     assert!(sender.reserve(&here, 60).is_ok());
+    assert_eq!(
+        sender
+            .reserve(&here, max_frame(MIN_LOG_BULK) + 1)
+            .unwrap_err(),
+        Blocked::TooLong
+    );
+    let sender = &mut a.link(1).send.request;
     assert_eq!(
         sender.reserve(&here, MAX_FRAGMENT + 1).unwrap_err(),
         Blocked::TooLong

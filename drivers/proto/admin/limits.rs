@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a function and the other nodes are: `QueryDevice` and `QueryNode`.
 
+use crate::frame::{MAX_FRAME, MAX_SUPER_FRAME, SUPER_FRAME_UNIT};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -40,14 +41,23 @@ pub struct DeviceLimits {
     pub firmware: [U16; 3],
     /// log2 of the entries of a shared receive queue.
     pub max_log_srq: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// Longest super-frame in units of [`SUPER_FRAME_UNIT`](crate::frame::SUPER_FRAME_UNIT); 0: none is longer than
+    /// [`MAX_FRAME`].
+    pub max_super_frame: u8,
     /// Shared receive queues.
     pub max_srq: U32,
     /// Pages of a key that FAST_REG binds.
     pub max_fast_reg_pages: U32,
 }
 assert_size!(DeviceLimits, 56);
+
+impl DeviceLimits {
+    /// Bytes of the longest frame, at least [`MAX_FRAME`].
+    pub fn max_frame(&self) -> u32 {
+        let longest = u32::from(self.max_super_frame).saturating_mul(SUPER_FRAME_UNIT);
+        longest.clamp(MAX_FRAME, MAX_SUPER_FRAME)
+    }
+}
 
 /// Result of `QueryNode`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

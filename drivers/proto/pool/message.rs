@@ -5,8 +5,9 @@
 //! payload area, whose allocations follow from the lengths alone ([`bulk_start`]): producer and consumer count them alike.
 //! A message longer than [`MAX_FRAGMENT`] goes on in [`Kind::Data`] entries right behind.
 
+use super::Class;
 use crate::{
-    frame::{FrameMeta, MAX_FRAME},
+    frame::{FrameMeta, MAX_FRAME, MAX_SUPER_FRAME},
     wqe::Opcode,
 };
 use zerocopy::little_endian::{U16, U32, U64};
@@ -20,10 +21,30 @@ pub const ENTRY_PAYLOAD: u64 = 128;
 pub const MAX_INLINE: u32 = 128;
 /// Alignment of payloads in the payload area.
 pub const BULK_ALIGN: u32 = 64;
-/// Longest payload of one entry: 64 KiB, and a bit so that any frame is in one piece.
+/// Longest payload of one entry that is no frame: 64 KiB and a bit.
 pub const MAX_FRAGMENT: u32 = 65536 + BULK_ALIGN;
-const _: () = assert!(MAX_FRAME <= MAX_FRAGMENT);
 const _: () = assert!(2 * MAX_FRAGMENT <= 1 << super::MIN_LOG_BULK);
+const _: () = assert!(MAX_FRAME <= max_frame(super::MIN_LOG_BULK));
+
+/// Longest frame in a payload area of that size: it is in one piece, which fits wherever the one before ends.
+#[inline]
+pub const fn max_frame(log_bulk: u8) -> u32 {
+    let half = (1u32 << log_bulk) / 2;
+    if half < MAX_SUPER_FRAME {
+        half
+    } else {
+        MAX_SUPER_FRAME
+    }
+}
+
+/// Longest payload of an entry of a class in a payload area of that size.
+#[inline]
+pub const fn max_payload(class: Class, log_bulk: u8) -> u32 {
+    match class {
+        Class::Request | Class::Response => MAX_FRAGMENT,
+        Class::Frame => max_frame(log_bulk),
+    }
+}
 
 /// Bytes that a payload takes of the payload area.
 #[inline]

@@ -3,18 +3,18 @@
 
 use crate::{
     links::parts::{connect, end, pattern, OK},
-    rig::World,
+    rig::{World, LONGEST_FRAME},
 };
 use nupa_engine::link::Link;
 use nupa_pool::Outgoing;
 use nupa_proto::{
     admin::{QpStateCode, QpType},
-    frame::{FrameMeta, MAX_FRAME, MIN_FRAME},
+    frame::{FrameMeta, MIN_FRAME},
     pool::{
         message::{
-            FrameBody, NotifyBody, Reply, RequestBody, ResponseBody, MAX_FRAGMENT, REQUEST_DATAGRAM,
+            max_payload, FrameBody, NotifyBody, Reply, RequestBody, ResponseBody, REQUEST_DATAGRAM,
         },
-        Class,
+        Class, MIN_LOG_BULK,
     },
     status::WcStatus,
     wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE},
@@ -98,7 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(reply, status, numbers, payload, total)| Step::Response {
                 reply, status, numbers, payload, total,
             }),
-        1 => (MIN_FRAME..MAX_FRAME, any::<u32>(), 0u8..2)
+        1 => (MIN_FRAME..=LONGEST_FRAME, any::<u32>(), 0u8..2)
             .prop_map(|(payload, hash, flags)| Step::Frame { payload, hash, flags }),
         1 => number().prop_map(Step::Notify),
         3 => (class(), len()).prop_map(|(class, payload)| Step::More { class, payload }),
@@ -121,7 +121,7 @@ fn put(world: &mut World, class: Class, message: &Outgoing<'_>, payload: u32, to
     let (total, most) = left.unwrap_or((total, total));
     let payload = match message {
         Outgoing::Abort => 0,
-        _ => payload.min(most).min(MAX_FRAGMENT),
+        _ => payload.min(most).min(max_payload(class, MIN_LOG_BULK)),
     };
     let empty = payload == 0 && most != 0 && !matches!(message, Outgoing::Abort);
     if !empty && link.reserve(class, payload).is_some() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Links between hosts: rings of few entries, so that they are full often.
 
-use super::{machine::POOL, pool::Map, shared::Shared};
+use super::{machine::POOL, pool::Map, shared::Shared, LONGEST_FRAME};
 use nupa_engine::{
     link::{Arrival, DirectLink, Link},
     PoolLink, Shown,
@@ -9,8 +9,8 @@ use nupa_engine::{
 use nupa_pool::{Body, Outgoing, Violation};
 use nupa_proto::{
     pool::{
-        message::{Reply, MAX_FRAGMENT},
-        Class, CLASSES,
+        message::{max_payload, Reply, MAX_FRAGMENT},
+        Class, CLASSES, MIN_LOG_BULK,
     },
     status::WcStatus,
     wqe::Opcode,
@@ -20,7 +20,8 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 /// Entries of a ring.
 const ENTRIES: usize = 4;
 /// Bytes from the payload of one entry to that of the next.
-const STRIDE: usize = (MAX_FRAGMENT as usize).next_multiple_of(4096);
+const STRIDE: usize = LONGEST_FRAME as usize;
+const _: () = assert!(LONGEST_FRAME > MAX_FRAGMENT);
 
 /// A ring, as both ends have it.
 struct Ring {
@@ -98,7 +99,8 @@ impl TestLink {
 
 impl Link for TestLink {
     fn reserve(&mut self, class: Class, len: u32) -> Option<u64> {
-        assert!(len <= MAX_FRAGMENT, "a fragment is no longer than that");
+        let most = max_payload(class, MIN_LOG_BULK);
+        assert!(len <= most, "a fragment is no longer than that");
         let mut ring = self.out[class as usize].borrow_mut();
         if ring.entries.len() >= ENTRIES || self.refused {
             return None;

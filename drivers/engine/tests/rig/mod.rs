@@ -20,13 +20,17 @@ pub use fabric::{direct, linked, Engines, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
 pub use machine::{Kick, Machine, VecStorage, BASE};
 
-use nupa_engine::{Fabric, Node, NodeConfig};
+use nupa_engine::{Fabric, Limits, Node, NodeConfig};
+use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};
 use shared::Shared;
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     rc::Rc,
 };
+
+/// Bytes of the longest frame: what the smallest rings of a pool take, in all kinds of fabric.
+pub const LONGEST_FRAME: u32 = max_frame(MIN_LOG_BULK);
 
 /// What was done in a turn.
 enum Turn {
@@ -70,7 +74,10 @@ impl World {
         let node = |id| {
             let config = NodeConfig {
                 id,
-                ..NodeConfig::default()
+                limits: Limits {
+                    max_frame: LONGEST_FRAME,
+                    ..Limits::default()
+                },
             };
             (
                 Node::new(config),

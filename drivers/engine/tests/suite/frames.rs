@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Raw frames: filter, spreading, buffers, flooding, receivers that are not ready.
 
-use crate::rig::{linked, Cq, Eq, Host, Qp, World};
+use crate::rig::{linked, Cq, Eq, Host, Qp, World, LONGEST_FRAME};
 use nupa_engine::client::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::QpType,
@@ -106,12 +106,26 @@ impl Netdev {
     }
 }
 
+/// Bytes of a buffer, and buffers, one more than the longest frame takes.
+const BUFFER: u32 = 8192;
+const BUFFERS: usize = (LONGEST_FRAME / BUFFER) as usize + 1;
+
 #[test]
 fn a_frame_fills_as_many_buffers_as_it_needs() {
     let mut world = World::new(2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
-    for len in [14, 60, 1514, 4096, 4097, 65535 + 14, MAX_FRAME as usize] {
-        b.buffers(18, 4096);
+    let lengths = [
+        14,
+        60,
+        1514,
+        BUFFER,
+        BUFFER + 1,
+        65535 + 14,
+        MAX_FRAME,
+        LONGEST_FRAME,
+    ];
+    for len in lengths.map(|len| len as usize) {
+        b.buffers(BUFFERS, BUFFER);
         let bytes = frame(node_mac(1), 0, len);
         a.send(1, &bytes, WQE_SIGNALED, 0);
         world.pump();
@@ -120,13 +134,16 @@ fn a_frame_fills_as_many_buffers_as_it_needs() {
         assert_eq!(got.len(), 1, "length {len}");
         assert_eq!(got[0].opcode, CqeOpcode::RecvFrame.to_wire());
         assert_eq!(got[0].byte_len.get() as usize, len);
-        assert_eq!(usize::from(got[0].buffers.get()), len.div_ceil(4096));
+        assert_eq!(
+            usize::from(got[0].buffers.get()),
+            len.div_ceil(BUFFER as usize)
+        );
         assert_eq!((got[0].src_node.get(), got[0].frame.flags), (0, 3));
-        assert!(b.bytes(&got[0], 4096) == bytes);
+        assert!(b.bytes(&got[0], BUFFER) == bytes);
         // Hand back what is left: start over with empty rings.
         let index = got[0].queue_index.get();
         b.qp.recv.completed(index).expect("posted");
-        let rest = 18 - usize::from(got[0].buffers.get());
+        let rest = BUFFERS - usize::from(got[0].buffers.get());
         for _ in 0..rest {
             a.send(1, &frame(node_mac(1), 0, 14), 0, 0);
         }
@@ -142,7 +159,7 @@ fn a_frame_fills_as_many_buffers_as_it_needs() {
 
 #[test]
 fn wrong_lengths_are_refused() {
-    for len in [13u32, MAX_FRAME + 1] {
+    for len in [13u32, LONGEST_FRAME + 1] {
         let mut world = World::new(2);
         let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
         b.buffers(20, 4096);
