@@ -61,16 +61,23 @@ void nk_invalidate(void *addr, size_t len)
 void *nk_host_memory(phys_addr_t addr, size_t len, bool write)
 {
 	unsigned long pfn = PHYS_PFN(addr);
+	struct page *page;
+	struct folio *folio;
 	unsigned long last;
 	phys_addr_t end;
 
 	if (!len || check_add_overflow(addr, len - 1, &end))
 		return NULL;
-	for (last = PHYS_PFN(end); pfn <= last; pfn++) {
+	last = PHYS_PFN(end);
+	while (pfn <= last) {
 		if (!pfn_valid(pfn))
 			return NULL;
-		if (PageReserved(pfn_to_page(pfn)) && (write || !is_zero_pfn(pfn)))
+		page = pfn_to_page(pfn);
+		if (PageReserved(page) && (write || !is_zero_pfn(pfn)))
 			return NULL;
+		/* What was allocated together is of one kind. */
+		folio = page_folio(page);
+		pfn += folio_nr_pages(folio) - folio_page_idx(folio, page);
 	}
 	return phys_to_virt(addr);
 }
