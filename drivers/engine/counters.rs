@@ -59,14 +59,11 @@ counters! {
 }
 
 impl Counters {
-    /// Bytes of frames and messages that came and went since the last reset, wrapping around.
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        let bytes = [
-            self.tx_bytes,
-            self.rx_bytes,
-            self.tx_message_bytes,
-            self.rx_message_bytes,
-        ];
-        bytes.iter().fold(0, |sum, count| sum.wrapping_add(count.0))
+    /// Bytes of frames and messages that came and that went since the last reset, wrapping around.
+    pub(crate) fn moved_bytes(&self) -> [u64; 2] {
+        [
+            self.rx_bytes.0.wrapping_add(self.rx_message_bytes.0),
+            self.tx_bytes.0.wrapping_add(self.tx_message_bytes.0),
+        ]
     }
 }

@@ -163,8 +163,8 @@ impl<S: Storage> Node<S> {
         self.fault
     }
 
-    /// Bytes of frames and messages that came and went since the last reset, wrapping around.
-    pub fn moved_bytes(&self) -> u64 {
+    /// Bytes of frames and messages that came and that went since the last reset, wrapping around.
+    pub fn moved_bytes(&self) -> [u64; 2] {
         self.counters.moved_bytes()
     }
 

@@ -3,6 +3,7 @@
 
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
+#include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
@@ -135,23 +136,35 @@ void nk_napi_del(struct napi_struct *napi)
 	netif_napi_del(napi);
 }
 
-void nk_napi_schedule(struct napi_struct *napi)
+bool nk_napi_schedule(struct napi_struct *napi)
 {
+	bool scheduled;
+
 	local_bh_disable();
-	napi_schedule(napi);
+	scheduled = napi_schedule(napi);
 	local_bh_enable();
+	return scheduled;
 }
 
 /*
  * Where softirqs can run they do so before this returns. Else a softirq that runs already gets to it, or the interrupt that
  * this is in, or ksoftirqd.
  */
-void nk_napi_schedule_any(struct napi_struct *napi)
+bool nk_napi_schedule_any(struct napi_struct *napi)
 {
-	if (irqs_disabled())
-		napi_schedule(napi);
-	else
-		nk_napi_schedule(napi);
+	return irqs_disabled() ? napi_schedule(napi) : nk_napi_schedule(napi);
+}
+
+/*
+ * From the timer's function, which then restarts it. False if somebody has started it since it expired: changing a queued timer
+ * corrupts the queue.
+ */
+bool nk_hrtimer_set_next(struct hrtimer *timer, ktime_t expires)
+{
+	if (hrtimer_is_queued(timer))
+		return false;
+	hrtimer_set_expires(timer, expires);
+	return true;
 }
 
 /*

@@ -6,12 +6,15 @@
 
 #include <linux/ethtool.h>
 #include <linux/gfp.h>
+#include <linux/hrtimer.h>
+#include <linux/jiffies.h>
 #include <linux/netdevice.h>
 #include <net/page_pool/types.h>
 
 /* Macros that bindgen cannot evaluate. */
 enum nk_const {
 	NK_GFP_RX = (__force int)(GFP_ATOMIC | __GFP_NOWARN),
+	NK_TICK_NSEC = TICK_NSEC,
 	NK_PP_FLAG_DMA_MAP = PP_FLAG_DMA_MAP,
 	NK_PP_FLAG_DMA_SYNC_DEV = PP_FLAG_DMA_SYNC_DEV,
 	NK_COALESCE_RX_USECS = ETHTOOL_COALESCE_RX_USECS,
@@ -50,9 +53,10 @@ void nk_tx_disable(struct net_device *dev);
 /* NAPI */
 void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int weight);
 void nk_napi_del(struct napi_struct *napi);
-void nk_napi_schedule(struct napi_struct *napi);
+bool nk_napi_schedule(struct napi_struct *napi);
 void nk_napi_schedule_irqoff(struct napi_struct *napi);
-void nk_napi_schedule_any(struct napi_struct *napi);
+bool nk_napi_schedule_any(struct napi_struct *napi);
+bool nk_hrtimer_set_next(struct hrtimer *timer, ktime_t expires);
 bool nk_softirq_is_alone(void);
 void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb);
 

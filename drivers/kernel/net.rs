@@ -18,7 +18,7 @@ mod tx_queue;
 
 pub use self::{
     address::{AddressList, MacAddress},
-    detached::{is_alone, DetachedNapi},
+    detached::{is_alone, DetachedNapi, Repeat},
     device::{Device, RtnlGuard},
     features::Features,
     napi::{Napi, NapiContext, Poll},

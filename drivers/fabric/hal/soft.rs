@@ -13,6 +13,7 @@ mod kicks;
 mod memory;
 mod nodes;
 mod pace;
+mod plan;
 mod refusals;
 mod runner;
 mod sharing;
@@ -26,7 +27,9 @@ pub(crate) use self::{dax::DaxDriver, ivshmem::IvshmemDriver};
 use self::{
     desk::Desk,
     kicks::Kicks,
-    runner::{Plan, Runner},
+    pace::Wait,
+    plan::Plan,
+    runner::Runner,
     sharing::Shared,
     station::{Station, Turn},
     window::HostClock,
@@ -35,7 +38,10 @@ use super::{Function, Sharing};
 use crate::doorbell::Window;
 use core::ops::Range;
 use kernel::{prelude::*, sync::Arc, time::Delta};
-use nk::{bh, net::DetachedNapi};
+use nk::{
+    bh,
+    net::{DetachedNapi, Repeat},
+};
 use nupa_proto::doorbell::device_memory_offset;
 
 /// Has the function look for work.
@@ -50,7 +56,6 @@ pub(crate) struct SoftFunction {
     poller: Arc<Poller>,
     clock: HostClock,
     plan: Plan,
-    #[pin]
     kicks: Kicks,
     /// Physical addresses of the memory that counts as the function's own.
     own: Range<u64>,
@@ -77,6 +82,7 @@ impl SoftFunction {
         let Some(turn) = self.serve(f) else {
             return;
         };
+        self.plan.set_alone(false);
         // Handlers of completions are no business of the caller's.
         if turn.raised != 0 || turn.due_us == Some(0) {
             self.poller.schedule();
@@ -87,10 +93,16 @@ impl SoftFunction {
 
     /// Has the next look at its time after a turn. Any context.
     fn plan_next(&self, turn: &Turn) {
-        if let Some(pause_us) = self.plan.next(self.clock.now_us(), turn) {
-            let pause = Delta::from_micros(i64::try_from(pause_us).unwrap_or(i64::MAX));
-            self.poller.schedule_after(pause);
-        }
+        let planned_ns = u64::try_from(self.poller.until_due().as_nanos()).unwrap_or(0);
+        let planned_us = (planned_ns > 0).then_some(planned_ns / 1000);
+        let repeat = match self.plan.next(self.clock.now_us(), planned_us, turn) {
+            None => return,
+            Some(Wait::Tick) => Repeat::Tick,
+            Some(Wait::Us(us)) => {
+                Repeat::Period(Delta::from_micros(i64::try_from(us).unwrap_or(i64::MAX)))
+            }
+        };
+        self.poller.schedule_every(repeat);
     }
 
     /// Has the station looked at if somebody did not get it meanwhile.
@@ -200,9 +212,13 @@ impl Function for SoftFunction {
     fn look(&self) {
         let lingers = self.plan.is_tended();
         bh::disabled(|| {
-            self.help(|station| match lingers {
-                true => station.linger(&self.kicks),
-                false => station.work(&self.kicks),
+            self.help(|station| {
+                let turn = match lingers {
+                    true => station.linger(&self.kicks),
+                    false => station.work(&self.kicks),
+                };
+                self.plan.polled(&turn);
+                turn
             });
         });
     }

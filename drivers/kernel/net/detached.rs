@@ -4,13 +4,51 @@
 //! C headers: `include/linux/netdevice.h` (`alloc_netdev_dummy()`), `include/linux/hrtimer.h`.
 
 use super::napi::{private::Raw, Napi, Poll};
-use crate::bindings;
+use crate::{
+    bindings,
+    irqlock::{new_spinlock_irq, SpinLockIrq},
+};
 use core::{ffi::c_int, ptr::NonNull};
-use kernel::{container_of, prelude::*, sync::Arc, time::Delta, types::Opaque};
+use kernel::{
+    container_of,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+    time::Delta,
+    types::Opaque,
+};
 
 /// Budget of a poll, which says by returning it that it is not done: what it does is not counted in packets. So little, that it
 /// is the time of softirqs that ends a round of polls.
 const WEIGHT: c_int = 1;
+
+/// Nanoseconds from one tick of a processor to the next.
+const TICK: i64 = bindings::nk_const_NK_TICK_NSEC as i64;
+
+/// When a timer expires again and again.
+#[derive(Clone, Copy, Debug)]
+pub enum Repeat {
+    /// So long after it was set and after each time.
+    Period(Delta),
+    /// With the processor's tick. That costs nothing more where the tick is not stopped because the processor idles.
+    Tick,
+}
+
+impl Repeat {
+    /// The longest time from one tick to the next.
+    pub const TICK: Delta = Delta::from_nanos(TICK);
+
+    /// The first time after `now`.
+    fn after(self, now: i64) -> i64 {
+        match self {
+            Self::Period(period) => now.saturating_add(period.as_nanos().max(0)),
+            // Ticks are at multiples of their period (`tick_setup_sched_timer()`).
+            Self::Tick => now.saturating_sub(now % TICK).saturating_add(TICK),
+        }
+    }
+}
 
 /// A NAPI instance without a network device, and a timer that schedules it.
 ///
@@ -19,6 +57,13 @@ const WEIGHT: c_int = 1;
 pub struct DetachedNapi<P: Poll> {
     #[pin]
     timer: Opaque<bindings::hrtimer>,
+    /// When the timer expires again. Whoever changes when it expires holds the lock.
+    #[pin]
+    repeat: SpinLockIrq<Repeat>,
+    /// The next expiry in nanoseconds of `CLOCK_MONOTONIC`, or one that has passed.
+    due: Atomic<i64>,
+    /// The timer has expired since that was last asked.
+    expired: Atomic<bool>,
     /// The only reference, which goes before the device does.
     napi: Option<Arc<Napi<P>>>,
     _dev: DummyDevice,
@@ -44,10 +89,13 @@ impl<P: Poll> DetachedNapi<P> {
                             timer,
                             Some(Self::expired),
                             bindings::CLOCK_MONOTONIC as bindings::clockid_t,
-                            bindings::hrtimer_mode_HRTIMER_MODE_REL,
+                            bindings::hrtimer_mode_HRTIMER_MODE_ABS,
                         );
                     }
                 }),
+                repeat <- new_spinlock_irq!(Repeat::Tick),
+                due: Atomic::new(0),
+                expired: Atomic::new(false),
                 napi: Some(napi),
                 _dev: dev,
             }),
@@ -68,23 +116,53 @@ impl<P: Poll> DetachedNapi<P> {
     /// Has the target polled soon, if it is enabled. Any context.
     #[inline]
     pub fn schedule(&self) {
-        if let Some(napi) = &self.napi {
+        let _ = self.try_schedule();
+    }
+
+    /// The same; false if it is about to be polled anyway.
+    #[inline]
+    fn try_schedule(&self) -> bool {
+        match &self.napi {
             // SAFETY: Added by `Napi::add`; scheduling is harmless while disabled.
-            unsafe { bindings::nk_napi_schedule_any(napi.as_napi()) };
+            Some(napi) => unsafe { bindings::nk_napi_schedule_any(napi.as_napi()) },
+            None => false,
         }
     }
 
-    /// Has the target polled in a while, and not at the time that was said before. Any context but the timer's own.
-    pub fn schedule_after(&self, delay: Delta) {
+    /// Has the target polled at a time and then again and again, and not at the times that were said before. It is not repeated
+    /// while the target has not been polled for the last time, or says that it is not done: who polls then says again when. Any
+    /// context but the timer's own.
+    pub fn schedule_every(&self, repeat: Repeat) {
+        let mut current = self.repeat.lock();
+        *current = repeat;
+        let due = repeat.after(now());
+        self.due.store(due, Relaxed);
         // SAFETY: Set up in `new`; it is cancelled before it goes.
         unsafe {
             bindings::hrtimer_start_range_ns(
                 self.timer.get(),
-                delay.as_nanos().max(0),
+                due,
                 0,
-                bindings::hrtimer_mode_HRTIMER_MODE_REL,
+                bindings::hrtimer_mode_HRTIMER_MODE_ABS,
             );
         }
+    }
+
+    /// The time until the target is polled next as [`schedule_every`](Self::schedule_every) had it; not above zero if it is not to
+    /// be. Any context.
+    #[inline]
+    pub fn until_due(&self) -> Delta {
+        Delta::from_nanos(self.due.load(Relaxed).saturating_sub(now()))
+    }
+
+    /// Whether the target is polled because its time has come. Of the target's poll function.
+    #[inline]
+    pub fn take_expired(&self) -> bool {
+        let expired = self.expired.load(Relaxed);
+        if expired {
+            self.expired.store(false, Relaxed);
+        }
+        expired
     }
 
     /// # Safety
@@ -93,9 +171,28 @@ impl<P: Poll> DetachedNapi<P> {
     unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         // SAFETY: By this function's contract; a pinned `Self` cancels its timer before it goes.
         let this = unsafe { &*container_of!(Opaque::cast_from(timer), Self, timer) };
-        this.schedule();
-        bindings::hrtimer_restart_HRTIMER_NORESTART
+        this.expired.store(true, Relaxed);
+        // It is set again here and not only after the poll: where a hypervisor emulates the hardware's timer, each time that it is
+        // set costs as much as a poll.
+        if !this.try_schedule() {
+            return bindings::hrtimer_restart_HRTIMER_NORESTART;
+        }
+        let repeat = this.repeat.lock();
+        let due = repeat.after(now());
+        // SAFETY: It is in the timer's function, which called this one, and who starts the timer holds the lock.
+        if !unsafe { bindings::nk_hrtimer_set_next(timer, due) } {
+            return bindings::hrtimer_restart_HRTIMER_NORESTART;
+        }
+        this.due.store(due, Relaxed);
+        bindings::hrtimer_restart_HRTIMER_RESTART
     }
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+#[inline]
+fn now() -> i64 {
+    // SAFETY: No requirements.
+    unsafe { bindings::ktime_get() }
 }
 
 #[pinned_drop]

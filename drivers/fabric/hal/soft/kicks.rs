@@ -5,72 +5,98 @@ use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Full, Relaxed},
 };
-use nk::irqlock::{new_spinlock_irq, SpinLockIrq};
 use nupa_proto::doorbell::SLOTS;
 
+/// Bits of a word.
+const BITS: usize = u64::BITS as usize;
+/// Words of a page's slots.
+const WORDS: usize = (SLOTS as usize).div_ceil(BITS);
+
 /// Slots that were kicked.
-#[pin_data]
 pub(super) struct Kicks {
-    /// There may be one, so that nobody need take the lock to see that there is none.
-    any: Atomic<bool>,
-    #[pin]
-    pages: SpinLockIrq<KVec<Page>>,
+    /// One bit for each slot of each page.
+    pages: KVec<[Bits; WORDS]>,
+    /// One bit for each page, set after those of its slots, so that nobody need look at all of them.
+    marks: KVec<Bits>,
 }
-
-/// One page's slots.
-#[derive(Clone, Copy)]
-struct Page(u128);
-
-const _: () = assert!(SLOTS as u32 == u128::BITS);
 
 impl Kicks {
     /// None yet, of `pages` pages. May sleep.
-    pub(super) fn new(pages: u32) -> Result<impl PinInit<Self>> {
-        let pages = KVec::from_elem(Page(0), usize::try_from(pages)?, GFP_KERNEL)?;
-        Ok(pin_init!(Self {
-            any: Atomic::new(false),
-            pages <- new_spinlock_irq!(pages),
-        }))
+    pub(super) fn new(pages: u32) -> Result<Self> {
+        let count = usize::try_from(pages)?;
+        let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            pages.push([const { Bits::NONE }; WORDS], GFP_KERNEL)?;
+        }
+        let count = count.div_ceil(BITS);
+        let mut marks = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            marks.push(Bits::NONE, GFP_KERNEL)?;
+        }
+        Ok(Self { pages, marks })
     }
 
     /// Notes a kick; one of a slot that does not exist is nobody's. Any context.
     pub(super) fn add(&self, page: u32, slot: u16) {
-        let bit = 1u128.checked_shl(u32::from(slot)).unwrap_or(0);
-        {
-            let mut pages = self.pages.lock();
-            if let Some(page) = usize::try_from(page).ok().and_then(|at| pages.get_mut(at)) {
-                page.0 |= bit;
-            }
-        }
-        self.any.store(true, Relaxed);
+        let (page, slot) = (page as usize, usize::from(slot));
+        let slots = self.pages.get(page).and_then(|page| page.get(slot / BITS));
+        let Some((slots, mark)) = slots.zip(self.marks.get(page / BITS)) else {
+            return;
+        };
+        slots.set(slot % BITS);
+        mark.set(page % BITS);
     }
 
     /// Calls `serve` with page and slot of all that were kicked, each once, and tells whether there was one. `serve` may be
     /// kicked meanwhile.
     pub(super) fn take(&self, mut serve: impl FnMut(u32, u16)) -> bool {
-        // Before the bits are looked at, so that no later one is missed.
-        if !self.any.load(Relaxed) || !self.any.xchg(false, Full) {
-            return false;
-        }
-        let mut next = 0;
-        while let Some((number, mut left)) = self.take_page(next) {
-            while left != 0 {
-                // Below 128, so that it fits.
-                let slot = left.trailing_zeros() as u16;
-                left &= left.wrapping_sub(1);
-                serve(number, slot);
+        let mut any = false;
+        for (marks, first) in self.marks.iter().zip((0usize..).step_by(BITS)) {
+            for bit in marks.take() {
+                let number = first.wrapping_add(bit);
+                let Some(page) = self.pages.get(number) else {
+                    continue;
+                };
+                for (slots, first) in page.iter().zip((0usize..).step_by(BITS)) {
+                    for bit in slots.take() {
+                        any = true;
+                        // Below `SLOTS`, and there are not more pages than 32 bits count.
+                        serve(number as u32, first.wrapping_add(bit) as u16);
+                    }
+                }
             }
-            next = number.wrapping_add(1);
         }
-        next != 0
+        any
+    }
+}
+
+/// Bits that are set from anywhere and taken together.
+struct Bits(Atomic<u64>);
+
+impl Bits {
+    const NONE: Self = Self(Atomic::new(0));
+
+    /// Sets one. What was done before is seen by who takes it.
+    fn set(&self, bit: usize) {
+        let bit = 1u64.wrapping_shl(bit as u32);
+        let mut before = self.0.load(Relaxed);
+        // Also if it is set already: it may be just about to be taken.
+        while let Err(now) = self.0.cmpxchg(before, before | bit, Full) {
+            before = now;
+        }
     }
 
-    /// The slots of the first page from `first` on of which one was kicked.
-    fn take_page(&self, first: u32) -> Option<(u32, u128)> {
-        let mut pages = self.pages.lock();
-        let rest = (0u32..).zip(pages.iter_mut());
-        let mut rest = rest.skip(usize::try_from(first).ok()?);
-        let (number, page) = rest.find(|(_, page)| page.0 != 0)?;
-        Some((number, core::mem::take(&mut page.0)))
+    /// Clears all and gives those that were set.
+    fn take(&self) -> impl Iterator<Item = usize> {
+        let mut left = match self.0.load(Relaxed) {
+            0 => 0,
+            _ => self.0.xchg(0, Full),
+        };
+        core::iter::from_fn(move || {
+            let bit = left.trailing_zeros();
+            let found = left != 0;
+            left &= left.wrapping_sub(1);
+            found.then_some(bit as usize)
+        })
     }
 }

@@ -14,10 +14,15 @@ const LONG_US: u64 = 50_000;
 /// looking takes little of it.
 const SHORT_US: Range<u64> = 50..500;
 const LOOK_SHARE: u64 = 4;
-/// Looks in vain that each double the shortest pause.
+/// Looks in vain, one after the other, from which on others are taken to find what comes.
 pub(super) const MAX_VAIN: u32 = 3;
-/// Looks that broke into others' work, between which there was bulk, which double it as well, after some.
-pub(super) const BREAKS: Range<u32> = 2..5;
+/// Looks of a program that waits, in vain and one after the other, from which on it is taken to go on.
+const POLLS: u32 = 4;
+/// Part of an expectation by which it changes at a time.
+const LEARN_SHARE: u64 = 8;
+/// Looks that broke into others' work, between which there was bulk, less those between which there was not, which double it as
+/// well, after some.
+pub(super) const BREAKS: Range<u32> = 2..6;
 /// But not beyond so many microseconds.
 const SPARED_US: u64 = 1_600;
 /// Pauses as part of the time since something came: often where more is likely, then less.
@@ -32,17 +37,55 @@ const IDLE_SHARE: u64 = 100;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
 
-/// Bytes between two looks from which on they count as bulk, which may gather: who waits for less is kept waiting by it.
+/// Bytes that came or that went between two looks from which on they count as bulk, which may gather: who waits for less is kept
+/// waiting by it.
 const BULK: u64 = 32 << 10;
+/// The same for a stream, in so many microseconds or more: more than one message of the longest that travel in one piece, so
+/// nobody waits for each.
+const STREAM: u64 = 96 << 10;
+pub(super) const STREAM_US: u64 = 800;
+/// Such times, less twice those in which less moved, from which on there is a stream; and how many count at most.
+const STREAMS: Range<u32> = 3..4;
+/// Microseconds that a look takes which finds nothing, from which on the processor is one that interrupts cost much.
+const DEAR_US: u64 = 2;
 /// Looks that found bulk, less those that did not, from which on a host that others would wake for each looks by itself; and
 /// how many count at most.
 const CROWD: Range<u32> = 4..8;
 /// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
 const CROWD_US: Range<u64> = 250..1_000;
 
-/// Whether so many bytes that came and went between two looks are bulk.
+/// Whether so many bytes that came or that went between two looks, whichever are more, are bulk.
 pub(super) fn is_bulk(moved: u64) -> bool {
     moved >= BULK
+}
+
+/// Whether there is a stream that looks are for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream(u32);
+
+impl Stream {
+    /// The same from a word.
+    pub(super) fn from_word(word: u32) -> Self {
+        Self(word.min(STREAMS.end))
+    }
+
+    /// As a word.
+    pub(super) fn to_word(self) -> u32 {
+        self.0
+    }
+
+    /// After [`STREAM_US`] or more in which so many bytes came or went, whichever are more.
+    pub(super) fn after(self, moved: u64) -> Self {
+        match moved >= STREAM {
+            true => Self::from_word(self.0.saturating_add(1)),
+            false => Self(self.0.saturating_sub(2)),
+        }
+    }
+
+    /// Whether it is one.
+    pub(super) fn flows(self) -> bool {
+        self.0 >= STREAMS.start
+    }
 }
 
 /// Whether so much arrives that a host looks by itself although others could wake it for each, which it tells them: what network
@@ -85,6 +128,17 @@ pub(super) fn spin_us(cost_us: u64) -> u64 {
     looks_us.clamp(SPIN_US.start, SPIN_US.end)
 }
 
+/// Microseconds after which it looks first since something came, after a first look after so many, which was worth it, or broke into
+/// others' work for nothing.
+pub(super) fn expect_us(expected_us: u64, worth: bool) -> u64 {
+    let step = (expected_us / LEARN_SHARE).max(1);
+    let after = match worth {
+        true => expected_us.saturating_sub(step),
+        false => expected_us.saturating_add(step),
+    };
+    after.clamp(SHORT_US.start, SHORT_US.end)
+}
+
 /// What a pause depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pause {
@@ -96,24 +150,48 @@ pub(super) struct Pause {
     pub(super) quiet_us: u64,
     /// Microseconds that a look takes which finds nothing.
     pub(super) cost_us: u64,
-    /// Looks in vain, at most [`MAX_VAIN`].
-    pub(super) vain: u32,
+    /// What [`expect_us`] says, as long as it has not looked since something came.
+    pub(super) expected_us: Option<u64>,
     /// Looks that broke into others' work, who may have more come at a time then, while there is bulk; at most the end
     /// of [`BREAKS`].
     pub(super) breaks: u32,
+    /// They are for a stream.
+    pub(super) streams: bool,
+    /// Looks of a program that waits, one after the other, for which nothing had come.
+    pub(super) polls: u32,
+}
+
+/// A pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Microseconds.
+    Us(u64),
+    /// Until the processor's next tick, an interrupt that is there anyway.
+    Tick,
 }
 
 impl Pause {
-    /// Microseconds.
-    pub(super) fn us(&self) -> u64 {
+    /// How long it is.
+    pub(super) fn wait(&self) -> Wait {
+        let looks = !self.wakeable || self.awake;
+        let looked_after = self.polls >= POLLS || self.streams;
+        if looks && looked_after && self.cost_us >= DEAR_US {
+            return Wait::Tick;
+        }
+        Wait::Us(self.us())
+    }
+
+    fn us(&self) -> u64 {
         if self.wakeable {
             return if self.awake { SHORT_US.end } else { LONG_US };
         }
         let shortest = self.cost_us.saturating_mul(LOOK_SHARE);
         let shortest = shortest.clamp(SHORT_US.start, SHORT_US.end);
         let breaks = self.breaks.min(BREAKS.end).saturating_sub(BREAKS.start);
-        let spared = self.vain.min(MAX_VAIN) + breaks;
-        let shortest = (shortest << spared).min(SPARED_US);
+        let shortest = (shortest << breaks).min(SPARED_US);
+        if let Some(expected_us) = self.expected_us {
+            return expected_us.max(shortest);
+        }
         let longest = (self.quiet_us / IDLE_SHARE).clamp(BLIND_US, IDLE_US);
         let soon_us = self.quiet_us.min(CALM_US) / SOON_SHARE;
         let later_us = self.quiet_us / LATER_SHARE;
@@ -121,23 +199,31 @@ impl Pause {
     }
 }
 
-/// When the next look is, if the timer is to be set anew: it is set for `planned_us`, a pause is `pause_us`, there is something to
-/// do in `due_us`, and it was just looked, or not.
-pub(super) fn next_us(
-    now_us: u64,
-    planned_us: u64,
-    pause_us: u64,
+/// When the next look is, if the timer is to be set anew: it expires in `planned_us`, if at all, a pause is `pause`, ticks are
+/// `tick_us` apart, there is something to do in `due_us`, and it was just looked, or not.
+pub(super) fn next(
+    planned_us: Option<u64>,
+    pause: Wait,
+    tick_us: u64,
     due_us: Option<u64>,
     looked: bool,
-) -> Option<u64> {
-    let late_us = now_us.saturating_add(due_us.map_or(pause_us, |due| due.min(pause_us)));
-    // Setting it costs as much as a look, so it may come somewhat sooner, too. Nothing but a look makes up for one.
-    let early_us = match looked {
-        true => now_us.saturating_add(pause_us / 2).min(late_us),
-        false => now_us,
+) -> Option<Wait> {
+    let pause_us = match pause {
+        Wait::Us(us) => us,
+        Wait::Tick => tick_us,
     };
-    let stays = (early_us..=late_us).contains(&planned_us);
-    (!stays).then_some(late_us)
+    let late_us = due_us.map_or(pause_us, |due| due.min(pause_us));
+    // Setting it costs as much as a look, so it may come somewhat sooner, too. Nothing but a look makes up for one.
+    let early_us = match pause {
+        Wait::Us(_) if looked => late_us.min(pause_us / 4),
+        _ => 0,
+    };
+    let stays = planned_us.is_some_and(|planned| (early_us..=late_us).contains(&planned));
+    let next = match late_us < pause_us {
+        true => Wait::Us(late_us),
+        false => pause,
+    };
+    (!stays).then_some(next)
 }
 
 #[cfg(test)]
@@ -150,9 +236,12 @@ mod tests {
         awake: false,
         quiet_us: 0,
         cost_us: 5,
-        vain: 0,
+        expected_us: None,
         breaks: 0,
+        streams: false,
+        polls: 0,
     };
+    const TICK_US: u64 = 4_000;
 
     #[test]
     fn pauses_grow_with_the_time_in_which_nothing_came() {
@@ -167,17 +256,47 @@ mod tests {
     }
 
     #[test]
-    fn looks_in_vain_and_into_others_work_are_spared() {
-        let vain = [0, 1, 2, 3, 4].map(|vain| Pause { vain, ..BLIND }.us());
-        assert_eq!(vain, [50, 100, 200, 400, 400]);
-        let breaks = [2, 3, 4, 5, 6].map(|breaks| Pause { breaks, ..BLIND }.us());
-        assert_eq!(breaks, vain);
-        let both = Pause {
-            vain: 3,
-            breaks: 5,
+    fn looks_into_others_work_are_spared() {
+        let breaks = [2, 3, 4, 5, 6, 7].map(|breaks| Pause { breaks, ..BLIND }.us());
+        assert_eq!(breaks, [50, 100, 200, 400, 800, 800]);
+        let dear = Pause {
+            cost_us: 100,
+            breaks: 6,
             ..BLIND
         };
-        assert_eq!(both.us(), SPARED_US);
+        assert_eq!(dear.us(), SPARED_US);
+    }
+
+    #[test]
+    fn what_comes_regularly_is_found_by_few_looks() {
+        for gap_us in [60, 130, 333, 470] {
+            let (mut expected_us, mut looks, mut late_us) = (SHORT_US.end, 0, 0);
+            for round in 0..200 {
+                let (mut quiet_us, mut missed) = (0, 0);
+                while quiet_us < gap_us {
+                    let first = missed == 0;
+                    let pause = Pause {
+                        quiet_us,
+                        expected_us: first.then_some(expected_us),
+                        ..BLIND
+                    };
+                    quiet_us += pause.us();
+                    missed += 1;
+                    if first {
+                        expected_us = expect_us(expected_us, quiet_us >= gap_us);
+                    }
+                }
+                if round >= 100 {
+                    (looks, late_us) = (looks + missed, late_us + quiet_us - gap_us);
+                }
+            }
+            assert!((100..=200).contains(&looks), "{gap_us}: {looks}");
+            let bound_us = (gap_us / 3).max(SHORT_US.start);
+            assert!(late_us / 100 <= bound_us, "{gap_us}: {late_us}");
+        }
+        // Where others find it, it does not look before them.
+        let others = (0..100).fold(50, |expected_us, _| expect_us(expected_us, false));
+        assert_eq!(others, SHORT_US.end);
     }
 
     #[test]
@@ -194,8 +313,9 @@ mod tests {
                 longest_us = longest_us.max(now_us - last_us);
                 last_us = now_us;
             }
-            if let Some(next_us) = next_us(now_us, planned_us, pause.us(), None, looked) {
-                planned_us = next_us;
+            let left_us = planned_us.checked_sub(now_us);
+            if let Some(Wait::Us(us)) = next(left_us, pause.wait(), TICK_US, None, looked) {
+                planned_us = now_us + us;
             }
         }
         assert!(
@@ -226,32 +346,80 @@ mod tests {
         assert!(!after(&[&stream[..], &[(500, false); 5]].concat()));
     }
 
+    #[test]
+    fn streams_are_looked_after_at_ticks_where_interrupts_are_dear() {
+        let after = |moved: &[u64]| {
+            let counted =
+                |stream: Stream, &moved: &u64| Stream::from_word(stream.after(moved).to_word());
+            moved.iter().fold(Stream::default(), counted).flows()
+        };
+        assert!(after(&[1 << 18; 3]) && !after(&[1 << 18; 2]));
+        assert!(!after(&[1 << 16; 100]));
+        assert!(!after(&[&[1 << 18; 100][..], &[0]].concat()));
+        let stream = Pause {
+            streams: true,
+            ..BLIND
+        };
+        assert_eq!(stream.wait(), Wait::Tick);
+        let looks = |pause: Pause| pause.wait() != Wait::Tick;
+        assert!(looks(Pause {
+            cost_us: 1,
+            ..stream
+        }));
+        let wakeable = Pause {
+            wakeable: true,
+            ..stream
+        };
+        assert!(looks(wakeable));
+        assert!(!looks(Pause {
+            awake: true,
+            ..wakeable
+        }));
+        let waits = Pause {
+            polls: POLLS,
+            ..BLIND
+        };
+        assert_eq!(waits.wait(), Wait::Tick);
+        // A tick that it is set for comes, however often it looks before.
+        let next = |planned_us, due_us| next(planned_us, Wait::Tick, TICK_US, due_us, true);
+        assert_eq!(next(Some(3), None), None);
+        assert_eq!(next(None, None), Some(Wait::Tick));
+        assert_eq!(next(Some(5_000), None), Some(Wait::Tick));
+        assert_eq!(next(Some(3_000), Some(1_000)), Some(Wait::Us(1_000)));
+    }
+
     proptest! {
         #[test]
         fn pauses_are_bounded(
             quiet_us: u64,
             cost_us: u64,
-            vain: u32,
+            expected_us in proptest::option::of(50..500u64),
             breaks: u32,
             wakeable: bool,
             awake: bool,
+            streams: bool,
+            polls: u32,
         ) {
-            let pause = Pause { wakeable, awake, quiet_us, cost_us, vain, breaks };
+            let pause = Pause { wakeable, awake, quiet_us, cost_us, expected_us, breaks, streams, polls };
             prop_assert!((SHORT_US.start..=LONG_US).contains(&pause.us()));
             prop_assert!((SPIN_US.start..=SPIN_US.end).contains(&spin_us(cost_us)));
         }
 
         #[test]
         fn nothing_that_is_due_is_late(
-            now_us in 0..1_000_000u64,
-            planned_us in 0..2_000_000u64,
-            pause_us in 50..50_000u64,
+            planned_us in proptest::option::of(0..2_000_000u64),
+            pause_us in proptest::option::of(50..50_000u64),
             due_us in proptest::option::of(0..100_000u64),
             looked: bool,
         ) {
-            let next_us = next_us(now_us, planned_us, pause_us, due_us, looked).unwrap_or(planned_us);
-            prop_assert!(next_us >= now_us);
-            prop_assert!(next_us <= now_us + due_us.unwrap_or(u64::MAX).min(pause_us));
+            let pause = pause_us.map_or(Wait::Tick, Wait::Us);
+            let us = |wait| match wait {
+                Wait::Us(us) => us,
+                Wait::Tick => TICK_US,
+            };
+            let next_us = next(planned_us, pause, TICK_US, due_us, looked).map(us).or(planned_us);
+            let latest_us = us(pause).min(due_us.unwrap_or(u64::MAX));
+            prop_assert!(next_us.is_some_and(|next_us| next_us <= latest_us));
         }
     }
 }

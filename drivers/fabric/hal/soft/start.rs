@@ -7,8 +7,9 @@ use super::{
     kicks::Kicks,
     memory::NodeMemory,
     nodes::{Link, Nodes},
+    plan::Plan,
     refusals::Refusals,
-    runner::{Plan, Runner},
+    runner::Runner,
     sharing::Shared,
     station::{Bell, Station},
     storage::KernelStorage,
@@ -108,7 +109,7 @@ impl<'bound> SoftInstance<'bound> {
                 poller: place.poller,
                 clock,
                 plan: Plan::new(wakeable),
-                kicks <- kicks,
+                kicks,
                 own,
                 shared,
                 desk <- Desk::new(station),
@@ -175,11 +176,15 @@ fn refuse(device: &Device<Bound>, why: Refusal) -> Error {
 fn nodes(membership: &Membership, window: &PoolWindow, host: SoftHost) -> Result<Nodes> {
     let pool = membership.pool();
     let range = pool.device_memory(membership.node());
-    let max_nodes = pool.geometry().max_nodes();
+    let geometry = pool.geometry();
+    let max_nodes = geometry.max_nodes();
     let config = FunctionConfig {
         node: NodeConfig {
             id: membership.node(),
-            limits: Limits::default(),
+            limits: Limits {
+                max_frame: geometry.max_frame(),
+                ..Limits::default()
+            },
         },
         max_nodes,
         fabric_id: pool.fabric_id(),

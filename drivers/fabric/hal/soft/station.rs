@@ -64,8 +64,8 @@ pub(super) struct Turn {
     pub(super) arrived: bool,
     /// Vectors that were raised, one bit each.
     pub(super) raised: u64,
-    /// Bytes that came and went since the function was reset, wrapping around.
-    pub(super) moved: u64,
+    /// Bytes that came and that went since the function was reset, wrapping around.
+    pub(super) moved: [u64; 2],
     /// Microseconds after which the next turn is needed.
     pub(super) due_us: Option<u64>,
     /// Others do not ring.
