@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """What a user tries first: ping, TCP, UDP, IPv6, every MTU."""
 
+import json
 import re
 import time
 
@@ -61,6 +62,43 @@ def test_tcp_four_streams_both_ways(settled, saw):
         assert len(end["streams"]) == 4, end
         assert all(stream["receiver"]["bytes"] > 0 for stream in end["streams"]), end
         saw(f"{options}: {end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s")
+
+
+# Prints the length of the longest frame that came in at an interface as long as there is a file.
+WATCH = """
+import os, select, socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)); s.bind((sys.argv[1], 0))
+open(sys.argv[2], "w").close()
+longest, one = 0, bytearray(1)
+while os.path.exists(sys.argv[2]):
+    if select.select([s], [], [], 0.1)[0]:
+        length, _, _, address = s.recvmsg_into([one], 0, socket.MSG_TRUNC)
+        longest = max(longest, length) if address[2] != socket.PACKET_OUTGOING else longest
+print(longest)
+"""
+# Bytes of the longest frame of one packet: an IP packet, an Ethernet header and two VLAN tags.
+LONGEST_PACKET = 65535 + 14 + 8
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_big_tcp(settled, saw, family):
+    """Super-frames are as long as the sender is allowed to make them, and whole."""
+    one, two = settled
+    address = two.ip if family == "ipv4" else two.ip6
+    most = json.loads(one.run(f"ip -details -json link show {INTERFACE}").out)[0]["tso_max_size"]
+    assert most > LONGEST_PACKET
+    try:
+        for allowed in (65536, most):
+            one.run(f"ip link set {INTERFACE} gso_max_size {allowed} gso_ipv4_max_size {allowed}")
+            watcher = two.spawn(f"python3 -c '{WATCH}' {INTERFACE} /run/watch")
+            two.run("for i in $(seq 100); do [ -e /run/watch ] && exit 0; sleep 0.1; done; exit 1")
+            traffic.tcp(one, address, size=32 << 20, seed=allowed)
+            two.run("rm /run/watch")
+            longest = int(watcher.wait(20).out)
+            assert (longest > LONGEST_PACKET) == (allowed > LONGEST_PACKET) and longest <= allowed, longest
+            saw(f"up to {allowed} bytes: {longest}")
+    finally:
+        one.run(f"ip link set {INTERFACE} gso_max_size {most} gso_ipv4_max_size {most}")
 
 
 def test_udp_stream_loses_nothing_on_the_fabric(settled, saw):

@@ -76,7 +76,7 @@ impl Channel {
             qp.reclaim,
             send_cq,
             settings.tx,
-            info.max_nodes,
+            &info,
             hash,
         )?;
         let rx = Rx::new(number, qp.recv, recv_cq, pool, settings.rx)?;

@@ -33,11 +33,11 @@ pub(crate) fn target(skb: &SkBuff, max_nodes: u16) -> Option<u16> {
     })
 }
 
-/// What the fabric is told of a packet to send. `EINVAL` if it cannot carry it. `hash` asks for a flow hash even if
-/// it has to be computed.
+/// What the fabric is told of a packet to send. `EINVAL` if it cannot carry it, which takes up to `max_frame` bytes. `hash` asks
+/// for a flow hash even if it has to be computed.
 #[inline]
-pub(crate) fn encode(skb: &mut SkBuff, hash: bool) -> Result<FrameMeta> {
-    if !(MIN_FRAME..=MAX_FRAME).contains(&skb.len()) || skb.linear_len() < MIN_FRAME {
+pub(crate) fn encode(skb: &mut SkBuff, max_frame: u32, hash: bool) -> Result<FrameMeta> {
+    if !(MIN_FRAME..=max_frame).contains(&skb.len()) || skb.linear_len() < MIN_FRAME {
         return Err(EINVAL);
     }
     let mut meta = FrameMeta::default();
@@ -113,8 +113,14 @@ pub(crate) fn decode(meta: &FrameMeta, packet: &mut RxSkb, wanted: Wanted) -> Re
     } else if meta.flags & FRAME_CSUM_VALID != 0 && wanted.checksum {
         packet.set_checksum_valid();
     }
-    if let Some(kind) = gso_kind(gso_type) {
-        decode_gso(meta, packet, kind)?;
+    let segments = match gso_kind(gso_type) {
+        Some(kind) => decode_gso(meta, packet, kind)?,
+        None => false,
+    };
+    let tcp = matches!(gso_type, GsoType::TcpV4 | GsoType::TcpV6);
+    if packet.len() > MAX_FRAME && !(segments && tcp) {
+        // No IP header can say such a length.
+        return Err(EINVAL);
     }
     if meta.flags & FRAME_VLAN != 0 {
         packet.set_vlan_tag(meta.vlan_tci.get());
@@ -135,8 +141,8 @@ fn gso_kind(gso_type: GsoType) -> Option<GsoKind> {
 }
 
 /// A super-frame needs a checksum to do, headers in its linear part, and payload; if that is no more than one segment
-/// it is an ordinary frame.
-fn decode_gso(meta: &FrameMeta, packet: &mut RxSkb, kind: GsoKind) -> Result {
+/// it is an ordinary frame, and false is returned.
+fn decode_gso(meta: &FrameMeta, packet: &mut RxSkb, kind: GsoKind) -> Result<bool> {
     let headers = u32::from(meta.header_len.get());
     let size = meta.gso_size.get();
     if meta.flags & FRAME_NEEDS_CSUM == 0 || size == 0 || headers > packet.linear().len() as u32 {
@@ -145,12 +151,13 @@ fn decode_gso(meta: &FrameMeta, packet: &mut RxSkb, kind: GsoKind) -> Result {
     if headers <= u32::from(meta.csum_start.get()) {
         return Err(EINVAL);
     }
-    if packet.len().saturating_sub(headers) > u32::from(size) {
+    let segments = packet.len().saturating_sub(headers) > u32::from(size);
+    if segments {
         packet.set_gso(Gso {
             kind,
             size,
             ecn: meta.flags & FRAME_GSO_ECN != 0,
         });
     }
-    Ok(())
+    Ok(segments)
 }

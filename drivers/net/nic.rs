@@ -74,6 +74,7 @@ impl Nic {
             mtu: DEFAULT_MTU,
             min_mtu: MIN_MTU,
             max_mtu: MAX_MTU,
+            max_super_frame: info.limits.max_frame(),
             features: FEATURES,
             fixed_features: FIXED,
             vlan_features: FEATURES.with(Features::HIGHDMA),

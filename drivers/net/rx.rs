@@ -15,8 +15,8 @@ use nk::net::{Device, Features, NapiContext, PagePool, RxPage, RxSkb};
 use nupa_fabric::{Cq, RecvQueue};
 use nupa_proto::{cqe::Cqe, status::WcStatus};
 
-/// Bytes of a buffer. A frame of the largest size fills four: where the engine is software on this processor, it is the number
-/// of buffers that costs.
+/// Bytes of a buffer. A frame of the largest MTU fills four, the longest super-frame thirteen: where the engine is software on this
+/// processor, it is the number of buffers that costs.
 const BUFFER_SIZE: usize = 16 << 10;
 /// Processor pages of a buffer, as log2.
 pub(crate) const BUFFER_ORDER: u32 = BUFFER_SIZE.div_ceil(PAGE_SIZE).ilog2();

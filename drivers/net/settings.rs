@@ -10,7 +10,7 @@ pub(crate) const MAX_RX: u32 = 8192;
 pub(crate) const MAX_TX: u32 = 4096;
 /// Fewest of both: one frame of the largest size must fit several times.
 pub(crate) const MIN_RING: u32 = 64;
-/// log2 of the send ring's blocks per packet slot: a full-size TCP super-frame takes six blocks, an average one two.
+/// log2 of the send ring's blocks per packet slot: a packet of the most fragments takes six blocks, an average one two.
 const LOG_BLOCKS_PER_PACKET: u32 = 1;
 
 /// Smallest MTU (RFC 791).
@@ -27,7 +27,7 @@ pub(crate) const DEFAULT_MTU: u32 = 65520;
 
 /// Receive buffers that are spread over the channels to start with (64 MiB).
 const DEFAULT_RX_TOTAL: u32 = 4096;
-/// Of these, most per channel: 128 frames of the largest size. More only make the working set larger than the caches.
+/// Of these, most per channel: 128 frames of the largest MTU. More only make the working set larger than the caches.
 const DEFAULT_RX: u32 = 512;
 /// Packets in flight per channel to start with.
 const DEFAULT_TX: u32 = 512;

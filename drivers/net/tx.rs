@@ -7,7 +7,7 @@
 use crate::{frame, nic::Nic, stats::TxStats};
 use kernel::{device, prelude::*};
 use nk::net::{SkBuff, Transmit, TxFifo, TxQueue, MAX_SEGMENTS};
-use nupa_fabric::{dma_sge, Cq, SendQueue, SendReclaim};
+use nupa_fabric::{dma_sge, Cq, PortInfo, SendQueue, SendReclaim};
 use nupa_proto::{
     cqe::Cqe,
     status::WcStatus,
@@ -30,6 +30,8 @@ pub(crate) struct Tx {
     /// An event was asked for and has not come yet.
     armed: bool,
     max_nodes: u16,
+    /// Bytes of the longest frame.
+    max_frame: u32,
     /// Frames get a flow hash even if it has to be computed, for targets with several queues.
     hash: bool,
 }
@@ -42,7 +44,7 @@ impl Tx {
         reclaim: SendReclaim,
         cq: Cq,
         packets: u32,
-        max_nodes: u16,
+        info: &PortInfo,
         hash: bool,
     ) -> Result<Self> {
         let fifo = TxFifo::new(device, packets)?;
@@ -53,7 +55,8 @@ impl Tx {
             fifo,
             wake_blocks: packets.max(MAX_BLOCKS),
             armed: false,
-            max_nodes,
+            max_nodes: info.max_nodes,
+            max_frame: info.limits.max_frame(),
             hash,
         })
     }
@@ -71,7 +74,7 @@ impl Tx {
     #[inline]
     fn post(&mut self, mut skb: SkBuff) -> Result<u32> {
         let node = frame::target(&skb, self.max_nodes).ok_or(EINVAL)?;
-        let meta = frame::encode(&mut skb, self.hash)?;
+        let meta = frame::encode(&mut skb, self.max_frame, self.hash)?;
         skb.tx_timestamp();
         let len = skb.len();
         let number = u64::from(self.fifo.next_number());

@@ -26,6 +26,8 @@ pub struct Config<'a> {
     pub min_mtu: u32,
     /// Largest MTU.
     pub max_mtu: u32,
+    /// Bytes below which packets with segmentation to do stay if the user allows more than 64 KiB (`tso_max_size`).
+    pub max_super_frame: u32,
     /// Features that can be switched on and off, and are on.
     pub features: Features,
     /// Features that are on for good.
@@ -98,6 +100,7 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             (*dev).hw_enc_features |= on;
             (*dev).vlan_features |= config.vlan_features.as_raw();
             (*dev).watchdog_timeo = config.watchdog as c_int;
+            bindings::netif_set_tso_max_size(dev, config.max_super_frame);
             bindings::netif_carrier_off(dev);
         }
     }
