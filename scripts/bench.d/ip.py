@@ -95,13 +95,14 @@ def measure(mode, options):
         pair.boot()
         one, two = pair.up()
         two.run(SERVERS)
-        mtu = one.link()["mtu"]
+        link = one.link()
+        ours = f"{INTERFACE} MTU {link['mtu']}, frames up to {link['gso_max_size'] >> 10} KiB"
         values = alternate(one, names, options, pair.processes(), pair.nodes)
         found = []
         for name in names:
             text, unit, _, higher = WORKS[name]
             sides = values[name]
-            found.append(results.entry(f"{text} ({INTERFACE} MTU {mtu})", mode, unit, sides["ours"], sides["peer"],
+            found.append(results.entry(f"{text} ({ours})", mode, unit, sides["ours"], sides["peer"],
                                        pair.peer_name, options.runs, higher))
         pair.stop_nodes()
         if not options.work:
