@@ -26,12 +26,12 @@ impl Kicks {
         let count = usize::try_from(pages)?;
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
-            pages.push([const { Bits::NONE }; WORDS], GFP_KERNEL)?;
+            pages.push([const { Bits::none() }; WORDS], GFP_KERNEL)?;
         }
         let count = count.div_ceil(BITS);
         let mut marks = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
-            marks.push(Bits::NONE, GFP_KERNEL)?;
+            marks.push(Bits::none(), GFP_KERNEL)?;
         }
         Ok(Self { pages, marks })
     }
@@ -74,7 +74,9 @@ impl Kicks {
 struct Bits(Atomic<u64>);
 
 impl Bits {
-    const NONE: Self = Self(Atomic::new(0));
+    const fn none() -> Self {
+        Self(Atomic::new(0))
+    }
 
     /// Sets one. What was done before is seen by who takes it.
     fn set(&self, bit: usize) {

@@ -14,8 +14,6 @@ const LONG_US: u64 = 50_000;
 /// looking takes little of it.
 const SHORT_US: Range<u64> = 50..500;
 const LOOK_SHARE: u64 = 4;
-/// Looks in vain, one after the other, from which on others are taken to find what comes.
-pub(super) const MAX_VAIN: u32 = 3;
 /// Looks of a program that waits, in vain and one after the other, from which on it is taken to go on.
 const POLLS: u32 = 4;
 /// Part of an expectation by which it changes at a time.
@@ -40,10 +38,9 @@ pub(super) const CALM_US: u64 = 1_000;
 /// Bytes that came or that went between two looks from which on they count as bulk, which may gather: who waits for less is kept
 /// waiting by it.
 const BULK: u64 = 32 << 10;
-/// The same for a stream, in so many microseconds or more: more than one message of the longest that travel in one piece, so
+/// The same for a stream, between times at which it is asked for: more than one message of the longest that travel in one piece, so
 /// nobody waits for each.
 const STREAM: u64 = 96 << 10;
-pub(super) const STREAM_US: u64 = 800;
 /// Such times, less twice those in which less moved, from which on there is a stream; and how many count at most.
 const STREAMS: Range<u32> = 3..4;
 /// Microseconds that a look takes which finds nothing, from which on the processor is one that interrupts cost much.
@@ -74,7 +71,7 @@ impl Stream {
         self.0
     }
 
-    /// After [`STREAM_US`] or more in which so many bytes came or went, whichever are more.
+    /// After some time in which so many bytes came or went, whichever are more.
     pub(super) fn after(self, moved: u64) -> Self {
         match moved >= STREAM {
             true => Self::from_word(self.0.saturating_add(1)),
@@ -213,9 +210,11 @@ pub(super) fn next(
         Wait::Tick => tick_us,
     };
     let late_us = due_us.map_or(pause_us, |due| due.min(pause_us));
-    // Setting it costs as much as a look, so it may come somewhat sooner, too. Nothing but a look makes up for one.
+    // Setting it costs as much as a look, so it may come somewhat sooner, too, but not again and again where pauses are long.
+    // Nothing but a look makes up for one.
     let early_us = match pause {
-        Wait::Us(_) if looked => late_us.min(pause_us / 4),
+        Wait::Us(us) if looked && us <= SHORT_US.end => late_us.min(us / 4),
+        Wait::Us(us) if looked => late_us.min(us - us / 8),
         _ => 0,
     };
     let stays = planned_us.is_some_and(|planned| (early_us..=late_us).contains(&planned));
@@ -322,6 +321,14 @@ mod tests {
             (LONG_US..LONG_US + 700).contains(&longest_us),
             "{longest_us}"
         );
+    }
+
+    #[test]
+    fn who_is_idle_is_left_alone() {
+        let next = |planned_us, us| next(Some(planned_us), Wait::Us(us), TICK_US, None, true);
+        assert_eq!(next(150, 500), None);
+        assert_eq!(next(49_900, IDLE_US), None);
+        assert_eq!(next(25_000, IDLE_US), Some(Wait::Us(IDLE_US)));
     }
 
     #[test]

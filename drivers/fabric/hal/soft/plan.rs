@@ -2,11 +2,16 @@
 //! What looks came to, from which follows when the next one is.
 
 use super::{
-    pace::{self, Crowd, Pause, Stream, Wait, BREAKS, CALM_US, MAX_VAIN, STREAM_US},
+    pace::{self, Crowd, Pause, Stream, Wait, BREAKS, CALM_US},
     station::Turn,
 };
 use kernel::sync::atomic::{Atomic, Relaxed};
 use nk::net::Repeat;
+
+/// Looks in vain, one after the other, from which on others are taken to find what comes.
+const MAX_VAIN: u32 = 3;
+/// Microseconds from one time to the next at least at which it is asked whether a stream flows.
+const STREAM_US: u64 = 800;
 
 /// When there was work, in microseconds of the function's clock, and what looks came to. Whoever has looked changes it; two at
 /// once do no harm.
