@@ -200,7 +200,7 @@ impl<P: Poll> PinnedDrop for DetachedNapi<P> {
     fn drop(self: Pin<&mut Self>) {
         // What is polled may start the timer.
         drop(self.disable());
-        // SAFETY: Set up in `new`. Nobody has a reference to start it again, and its function does not.
+        // SAFETY: Set up in `new`. Nobody has a reference to start it again, and its function does not while polling is disabled.
         unsafe { bindings::hrtimer_cancel(self.timer.get()) };
         *self.project().napi = None;
     }

@@ -11,7 +11,7 @@
 
 mod rig;
 
-use nupa_pool::{Blocked, Message, Outgoing, Violation};
+use nupa_pool::{Blocked, Body, Message, Outgoing, Violation};
 use nupa_proto::{
     pool::{message::*, *},
     wqe::Opcode,
@@ -324,7 +324,11 @@ fn consume(
 fn check(message: &Message, ring: &Range<u64>) {
     let payload = &message.payload;
     assert!(ring.start + RING_ENTRIES <= payload.start && payload.end <= ring.end);
-    assert!(message.payload_len() <= LONGEST);
+    let most = match message.body {
+        Body::Frame(_) => LONGEST,
+        _ => MAX_FRAGMENT,
+    };
+    assert!(message.payload_len() <= most);
     assert!(message.offset + message.payload_len() <= message.total_len);
 }
 

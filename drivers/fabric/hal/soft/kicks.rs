@@ -11,6 +11,7 @@ use nupa_proto::doorbell::SLOTS;
 const BITS: usize = u64::BITS as usize;
 /// Words of a page's slots.
 const WORDS: usize = (SLOTS as usize).div_ceil(BITS);
+const _: () = assert!(WORDS * BITS == SLOTS as usize);
 
 /// Slots that were kicked.
 pub(super) struct Kicks {
