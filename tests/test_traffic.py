@@ -9,6 +9,7 @@ import pytest
 
 import traffic
 from nodes import INTERFACE
+from waiting import wait_until
 
 
 def test_ping(settled, saw):
@@ -80,10 +81,42 @@ print(longest)
 LONGEST_PACKET = 65535 + 14 + 8
 
 
+# TCP makes a frame as long as what a program has written, what fits into the receiver's window and what it takes for a
+# millisecond's worth. Neither the window nor the time shall be what limits it, however slow the nodes are.
+ROOMY = {"tcp_rmem": "4096 4194304 6291456", "tcp_tso_rtt_log": "30"}
+LARGEST_CHUNK = 1 << 20
+
+
+@pytest.fixture
+def roomy(settled):
+    """The nodes, with a netcheck server of the second at port 5301, whose connections may have long frames."""
+    def read(node, name):
+        return " ".join(node.run(f"sysctl -n net.ipv4.{name}").out.split())
+
+    def write(node, values):
+        for name, value in values.items():
+            node.run(f"sysctl -q -w net.ipv4.{name}='{value}'")
+
+    before = {node: {name: read(node, name) for name in ROOMY} for node in settled}
+    for node in settled:
+        write(node, ROOMY)
+    two = settled[1]
+    # A connection inherits its buffers from the socket that listens.
+    server = two.spawn("netcheck serve --listen [::]:5301")
+    try:
+        wait_until("netcheck at port 5301", lambda: two.run("ss -Hltn 'sport = :5301'").out.strip())
+        yield settled
+    finally:
+        two.run("pkill -f 'netcheck serve .*:530[1]'")
+        server.wait(20)
+        for node, values in before.items():
+            write(node, values)
+
+
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_big_tcp(settled, saw, family):
+def test_big_tcp(roomy, saw, family):
     """Super-frames are as long as the sender is allowed to make them, and whole."""
-    one, two = settled
+    one, two = roomy
     address = two.ip if family == "ipv4" else two.ip6
     most = json.loads(one.run(f"ip -details -json link show {INTERFACE}").out)[0]["tso_max_size"]
     assert most > LONGEST_PACKET
@@ -92,7 +125,7 @@ def test_big_tcp(settled, saw, family):
             one.run(f"ip link set {INTERFACE} gso_max_size {allowed} gso_ipv4_max_size {allowed}")
             watcher = two.spawn(f"python3 -c '{WATCH}' {INTERFACE} /run/watch")
             two.run("for i in $(seq 100); do [ -e /run/watch ] && exit 0; sleep 0.1; done; exit 1")
-            traffic.tcp(one, address, size=32 << 20, seed=allowed)
+            traffic.tcp(one, address, size=32 << 20, seed=allowed, largest=LARGEST_CHUNK, port=5301)
             two.run("rm /run/watch")
             longest = int(watcher.wait(20).out)
             assert (longest > LONGEST_PACKET) == (allowed > LONGEST_PACKET) and longest <= allowed, longest

@@ -12,8 +12,8 @@ STALLED = 10 * PATIENCE
 CORRUPT = 3
 
 
-def endpoint(address):
-    return f"[{address}]:5300" if ":" in address else f"{address}:5300"
+def endpoint(address, port=5300):
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def capture(node, what, seconds, interface=INTERFACE, prefix=""):
@@ -30,9 +30,9 @@ def options(seed, largest):
     return f"--seed {seed} --max {largest} --timeout {STALLED}"
 
 
-def tcp(node, address, size=4 << 20, seed=1, timeout=90, largest=65507, prefix=""):
+def tcp(node, address, size=4 << 20, seed=1, timeout=90, largest=65507, prefix="", port=5300):
     """Sends verified chunks both ways; fails on any wrong byte or lost connection."""
-    command = f"{prefix}{NETCHECK} tcp --to {endpoint(address)} --bytes {size} {options(seed, largest)}"
+    command = f"{prefix}{NETCHECK} tcp --to {endpoint(address, port)} --bytes {size} {options(seed, largest)}"
     report = node.run(command, timeout=timeout).json()
     assert report["sent"] >= size and report["received"] >= size, report
     return report
