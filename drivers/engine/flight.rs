@@ -62,13 +62,6 @@ impl Flight {
             self.sequence = self.sequence.wrapping_sub(1);
         }
     }
-
-    /// The oldest request was answered; the next one's descriptor begins at `behind`.
-    pub(crate) fn answered(&mut self, behind: u32, opcode: Opcode) {
-        self.count = self.count.saturating_sub(1);
-        self.reads = self.reads.saturating_sub(u8::from(hands_back(opcode)));
-        self.head = behind;
-    }
 }
 
 /// Whether a request counts as one that something is handed back for.
@@ -91,6 +84,19 @@ impl<P> QueuePair<P> {
             sequence: flight.sequence,
             ..Flight::default()
         };
+    }
+
+    /// The oldest request, which is at hand, was answered.
+    pub(crate) fn answered(&mut self, request: &Request) {
+        let flight = &mut self.send.flight;
+        flight.count = flight.count.saturating_sub(1);
+        let reads = u8::from(hands_back(request.opcode));
+        flight.reads = flight.reads.saturating_sub(reads);
+        flight.head = request.behind;
+        // What is refused need not be sent to its end: it is over as it is, and not again at the head of the queue.
+        if flight.count == 0 && flight.sent.take().is_some() {
+            self.send.index = request.behind;
+        }
     }
 
     /// Whether the request at hand has to wait until requests before it were answered.

@@ -201,7 +201,7 @@ impl<S: Storage> Node<S> {
         };
         match pair.send.flight.count {
             0 => pair.send.index = request.behind,
-            _ => pair.send.flight.answered(request.behind, request.opcode),
+            _ => pair.answered(request),
         }
         (pair.send.rnr_deadline, pair.send.peer_deadline) = (None, None);
         let (cqn, kind) = (pair.send.cqn, pair.kind);

@@ -231,6 +231,52 @@ fn nothing_is_carried_out_behind_what_was_refused() {
 }
 
 #[test]
+fn a_message_that_is_refused_before_all_of_it_was_sent_completes_once() {
+    for (len, seed) in [60_000, 300_000, 700_000]
+        .map(|len| (0..50).map(move |seed| (len, seed)))
+        .into_iter()
+        .flatten()
+    {
+        let (mut world, mut a, mut b) = pair();
+        world.shuffle(seed);
+        let key = b.mr.key ^ 1;
+        let wrong = Mr { key, ..b.mr };
+        a.write(1, &b.mr, 0, 8);
+        a.write(2, &wrong, 0, len);
+        a.write(3, &b.mr, 0, 8);
+        world.pump();
+        let denied = WcStatus::RemoteAccess as u8;
+        assert_eq!(
+            a.done(),
+            [(1, OK), (2, denied), (3, FLUSHED)],
+            "{len} {seed}"
+        );
+        // The other way it goes on, and the queue pair sends again once it is reset.
+        a.host
+            .set_state(&mut world, a.qp.qpn, QpStateCode::Reset)
+            .expect("allowed");
+        let (mut again, mut there) = (
+            a.host.qp(&mut world, QpType::Rc, &a.cq, 4),
+            b.host.qp(&mut world, QpType::Rc, &b.cq, 4),
+        );
+        connect(&mut world, (&a.host, &again), (&b.host, &there));
+        let (from, to) = (a.mr.sge(0, len), b.mr.sge(0, len));
+        a.fill(0, &pattern(len as usize, 6));
+        there.recv.post(8, &[to]).expect("room");
+        there.recv.ring();
+        post(
+            &mut again,
+            4,
+            Operation::Send { imm: None },
+            Data::Sges(&[from]),
+        );
+        world.pump();
+        assert_eq!(a.done(), [(4, OK)]);
+        assert!(b.bytes(0, len as usize) == pattern(len as usize, 6));
+    }
+}
+
+#[test]
 fn memory_that_ends_in_the_middle_of_a_message() {
     let (mut world, mut a, mut b) = pair();
     let second = a.host.qp(&mut world, QpType::Rc, &a.cq, 4);
