@@ -58,12 +58,27 @@ counters! {
     tx_direct_writes,
 }
 
+/// Frames and messages, and the bytes in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Frames and messages.
+    pub items: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
 impl Counters {
-    /// Bytes of frames and messages that came and that went since the last reset, wrapping around.
-    pub(crate) fn moved_bytes(&self) -> [u64; 2] {
+    /// What came and what went since the last reset, wrapping around.
+    pub(crate) fn moved(&self) -> [Volume; 2] {
         [
-            self.rx_bytes.0.wrapping_add(self.rx_message_bytes.0),
-            self.tx_bytes.0.wrapping_add(self.tx_message_bytes.0),
+            Volume {
+                items: self.rx_frames.0.wrapping_add(self.rx_messages.0),
+                bytes: self.rx_bytes.0.wrapping_add(self.rx_message_bytes.0),
+            },
+            Volume {
+                items: self.tx_frames.0.wrapping_add(self.tx_messages.0),
+                bytes: self.tx_bytes.0.wrapping_add(self.tx_message_bytes.0),
+            },
         ]
     }
 }

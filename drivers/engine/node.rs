@@ -2,7 +2,7 @@
 //! One node's controller: its objects and its state.
 
 use crate::{
-    counters::Counters,
+    counters::{Counters, Volume},
     cq::{CompletionQueue, Notice},
     eq::{EventQueue, NotWritten},
     filter::{RxFilter, Spread},
@@ -163,9 +163,9 @@ impl<S: Storage> Node<S> {
         self.fault
     }
 
-    /// Bytes of frames and messages that came and that went since the last reset, wrapping around.
-    pub fn moved_bytes(&self) -> [u64; 2] {
-        self.counters.moved_bytes()
+    /// What came and what went since the last reset, wrapping around.
+    pub fn moved(&self) -> [Volume; 2] {
+        self.counters.moved()
     }
 
     /// Counters since the last reset.

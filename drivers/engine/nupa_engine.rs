@@ -71,6 +71,7 @@ mod target;
 mod wait;
 
 pub use self::{
+    counters::Volume,
     engine::Engine,
     fabric::Fabric,
     limits::Limits,

@@ -13,7 +13,7 @@ use kernel::{
     container_of,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
+        atomic::{Atomic, Full, Relaxed},
         Arc,
     },
     time::Delta,
@@ -64,6 +64,8 @@ pub struct DetachedNapi<P: Poll> {
     due: Atomic<i64>,
     /// The timer has expired since that was last asked.
     expired: Atomic<bool>,
+    /// The target is being polled, and says at the end when it is polled next.
+    polling: Atomic<bool>,
     /// The only reference, which goes before the device does.
     napi: Option<Arc<Napi<P>>>,
     _dev: DummyDevice,
@@ -96,6 +98,7 @@ impl<P: Poll> DetachedNapi<P> {
                 repeat <- new_spinlock_irq!(Repeat::Tick),
                 due: Atomic::new(0),
                 expired: Atomic::new(false),
+                polling: Atomic::new(false),
                 napi: Some(napi),
                 _dev: dev,
             }),
@@ -130,8 +133,8 @@ impl<P: Poll> DetachedNapi<P> {
     }
 
     /// Has the target polled at a time and then again and again, and not at the times that were said before. It is not repeated
-    /// while the target has not been polled for the last time, or says that it is not done: who polls then says again when. Any
-    /// context but the timer's own.
+    /// while the target has not been polled for the last time, is being polled, or says that it is not done: who polls then says
+    /// again when. Any context but the timer's own.
     pub fn schedule_every(&self, repeat: Repeat) {
         let mut current = self.repeat.lock();
         *current = repeat;
@@ -165,12 +168,29 @@ impl<P: Poll> DetachedNapi<P> {
         expired
     }
 
+    /// From now on until [`end_poll`](Self::end_poll) the timer has nobody polled and is not repeated: if a poll takes longer than
+    /// the time after which the next one is to be, there would never be a pause. Of the target's poll function.
+    #[inline]
+    pub fn begin_poll(&self) {
+        self.polling.store(true, Relaxed);
+    }
+
+    /// Ends that. Of the target's poll function, before it asks [`until_due`](Self::until_due) and returns that it is done.
+    #[inline]
+    pub fn end_poll(&self) {
+        // Full: a timer that expires later than the time that is read next must see it.
+        self.polling.xchg(false, Full);
+    }
+
     /// # Safety
     ///
     /// Only for the timer of a live `Self`, which calls it.
     unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         // SAFETY: By this function's contract; a pinned `Self` cancels its timer before it goes.
         let this = unsafe { &*container_of!(Opaque::cast_from(timer), Self, timer) };
+        if this.polling.load(Relaxed) {
+            return bindings::hrtimer_restart_HRTIMER_NORESTART;
+        }
         this.expired.store(true, Relaxed);
         // It is set again here and not only after the poll: where a hypervisor emulates the hardware's timer, each time that it is
         // set costs as much as a poll.

@@ -2,6 +2,7 @@
 //! How often the function looks for work by itself. Pure logic, tested on the host.
 
 use core::ops::Range;
+use nupa_engine::Volume;
 
 /// Microseconds after the last work for which it looks for more without a pause, if nobody else wants the processor: not fewer,
 /// and for so many looks.
@@ -35,9 +36,12 @@ const IDLE_SHARE: u64 = 100;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
 
-/// Bytes that came or that went between two looks from which on they count as bulk, which may gather: who waits for less is kept
-/// waiting by it.
-const BULK: u64 = 32 << 10;
+/// What came or went between two looks, from which on it counts as bulk, which may gather: who waits for less is kept waiting by it.
+/// A frame or a message costs a host as much as some bytes do.
+const BULK: Volume = Volume {
+    items: 4,
+    bytes: 32 << 10,
+};
 /// The same for a stream, between times at which it is asked for: more than one message of the longest that travel in one piece, so
 /// nobody waits for each.
 const STREAM: u64 = 96 << 10;
@@ -51,9 +55,9 @@ const CROWD: Range<u32> = 4..8;
 /// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
 const CROWD_US: Range<u64> = 250..1_000;
 
-/// Whether so many bytes that came or that went between two looks, whichever are more, are bulk.
-pub(super) fn is_bulk(moved: u64) -> bool {
-    moved >= BULK
+/// Whether what came or went between two looks, whichever is more, is bulk.
+pub(super) fn is_bulk(moved: Volume) -> bool {
+    moved.items >= BULK.items || moved.bytes >= BULK.bytes
 }
 
 /// Whether there is a stream that looks are for.
@@ -333,7 +337,8 @@ mod tests {
 
     #[test]
     fn a_crowd_comes_and_goes() {
-        assert!(is_bulk(65_536) && !is_bulk(9_000));
+        let bulk = |items, bytes| is_bulk(Volume { items, bytes });
+        assert!(bulk(1, 65_536) && bulk(10, 640) && !bulk(1, 9_000));
         let after = |looks: &[(u64, bool)]| {
             let counted = |crowd: Crowd, &(gap_us, arrived): &(u64, bool)| {
                 let after = crowd.after(gap_us, arrived).unwrap_or(crowd);

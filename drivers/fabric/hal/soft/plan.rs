@@ -7,6 +7,7 @@ use super::{
 };
 use kernel::sync::atomic::{Atomic, Relaxed};
 use nk::net::Repeat;
+use nupa_engine::Volume;
 
 /// Looks in vain, one after the other, from which on others are taken to find what comes.
 const MAX_VAIN: u32 = 3;
@@ -36,7 +37,7 @@ pub(super) struct Plan {
     alone: Atomic<bool>,
     /// Looks of its own that others' work was interrupted for, while there was bulk, less those while there was not.
     breaks: Atomic<u32>,
-    /// Bytes that had come and that had gone at the last of its own looks.
+    /// What had come and what had gone at the last of its own looks.
     moved: Moved,
     /// A [`Stream`], when it was last asked whether it is one, and what had come and gone then.
     stream: Atomic<u32>,
@@ -85,7 +86,9 @@ impl Plan {
     pub(super) fn looked(&self, begun_us: u64, now_us: u64, turn: &Turn) {
         if now_us.saturating_sub(self.asked_us.load(Relaxed)) >= STREAM_US {
             self.asked_us.store(now_us, Relaxed);
-            let stream = self.stream().after(self.asked_moved.advance(turn.moved));
+            let stream = self
+                .stream()
+                .after(self.asked_moved.advance(turn.moved).bytes);
             self.stream.store(stream.to_word(), Relaxed);
         }
         if !turn.busy {
@@ -212,21 +215,27 @@ impl Plan {
     }
 }
 
-/// Bytes that had come and that had gone at a time.
-struct Moved([Atomic<u64>; 2]);
+/// What had come and what had gone at a time.
+struct Moved([Past; 2]);
+
+/// Items and bytes.
+struct Past([Atomic<u64>; 2]);
 
 impl Moved {
     fn new() -> Self {
-        Self([const { Atomic::new(0) }; 2])
+        Self([const { Past([const { Atomic::new(0) }; 2]) }; 2])
     }
 
-    /// Bytes that have come or that have gone since, whichever are more, now that so many have.
-    fn advance(&self, now: [u64; 2]) -> u64 {
-        let mut most = 0;
-        for (before, now) in self.0.iter().zip(now) {
+    /// What has come or what has gone since, whichever is more, now that so much has.
+    fn advance(&self, now: [Volume; 2]) -> Volume {
+        let mut most = Volume::default();
+        for (Past([items, bytes]), now) in self.0.iter().zip(now) {
             // After a reset of the function this is wrong once, and costs one look at another time.
-            most = now.wrapping_sub(before.load(Relaxed)).max(most);
-            before.store(now, Relaxed);
+            let since = |before: &Atomic<u64>, now: u64| now.wrapping_sub(before.load(Relaxed));
+            most.items = since(items, now.items).max(most.items);
+            most.bytes = since(bytes, now.bytes).max(most.bytes);
+            items.store(now.items, Relaxed);
+            bytes.store(now.bytes, Relaxed);
         }
         most
     }

@@ -15,14 +15,18 @@ pub(super) struct Runner {
 
 impl Poll for Runner {
     fn poll(&mut self, _context: &NapiContext<'_>, budget: u32) -> u32 {
+        let poller = &self.function.poller;
+        poller.begin_poll();
         let Some((turn, again)) = self.look() else {
             // Who has the station schedules this again.
+            poller.end_poll();
             return 0;
         };
         self.interrupt(turn.raised);
         if again {
             return budget;
         }
+        poller.end_poll();
         self.function.plan_next(&turn);
         0
     }

@@ -12,7 +12,7 @@ use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc},
 };
-use nupa_engine::Fabric;
+use nupa_engine::{Fabric, Volume};
 use nupa_function::{Kick, Model};
 use nupa_pool::{Events, Membership, NodeSet, Sharing};
 use nupa_proto::regs::FAULT_POOL;
@@ -64,8 +64,8 @@ pub(super) struct Turn {
     pub(super) arrived: bool,
     /// Vectors that were raised, one bit each.
     pub(super) raised: u64,
-    /// Bytes that came and that went since the function was reset, wrapping around.
-    pub(super) moved: [u64; 2],
+    /// What came and what went since the function was reset, wrapping around.
+    pub(super) moved: [Volume; 2],
     /// Microseconds after which the next turn is needed.
     pub(super) due_us: Option<u64>,
     /// Others do not ring.
@@ -125,7 +125,7 @@ impl Station {
             looked: false,
             arrived: false,
             raised: self.model.functions.own.host.raised(),
-            moved: self.model.functions.own.node.moved_bytes(),
+            moved: self.model.functions.own.node.moved(),
             due_us: next.map(|next| next.saturating_sub(now)),
             awake: self.awake,
         }
