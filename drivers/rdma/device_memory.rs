@@ -4,6 +4,7 @@
 use crate::{access::region_rights, context::Mapping, device::Rdma, region::Region};
 use core::ops::Range;
 use kernel::{
+    alloc::{Allocator, Vec},
     new_mutex,
     page::PAGE_SIZE,
     prelude::*,
@@ -56,6 +57,16 @@ fn find(used: &[(u64, u64)], size: u64, len: u64, align: u64) -> Option<u64> {
     (free.checked_add(len)? <= size).then_some(free)
 }
 
+/// Adds a part to those that are sorted by their starts.
+fn insert<A: Allocator>(parts: &mut Vec<(u64, u64), A>, part: (u64, u64)) -> Result {
+    let before = parts.iter().take_while(|(start, _)| *start < part.0);
+    let place = before.count();
+    parts.reserve(1, GFP_KERNEL)?;
+    // The room is reserved, and the place is one of the list.
+    let inserted = parts.insert_within_capacity(place, part);
+    inserted.map_err(|_| ENOMEM)
+}
+
 impl DeviceMemory {
     /// All of it is free, but for what others hold.
     pub(crate) fn new(port: &Port, window: nupa_fabric::Window) -> Result<Arc<Self>> {
@@ -77,13 +88,7 @@ impl DeviceMemory {
     fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<Taken> {
         let mut pieces = self.pieces.lock();
         let start = self.room(&pieces, len, align)?;
-        let place = pieces.iter().take_while(|(other, _)| *other < start);
-        let place = place.count();
-        pieces.reserve(1, GFP_KERNEL)?;
-        // The room is reserved, and the place is one of the list.
-        pieces
-            .insert_within_capacity(place, (start, start.saturating_add(len)))
-            .map_err(|_| ENOMEM)?;
+        insert(&mut pieces, (start, start.saturating_add(len)))?;
         Ok(Taken {
             memory: self.clone(),
             start,
@@ -97,11 +102,10 @@ impl DeviceMemory {
         let mut kept = Ok(());
         self.port.held_memory(&mut |held: Range<u64>| {
             if kept.is_ok() {
-                kept = used.push((held.start, held.end), GFP_KERNEL);
+                kept = insert(&mut used, (held.start, held.end));
             }
         });
         kept?;
-        used.sort_unstable();
         find(&used, self.window.len, len, align).ok_or(ENOMEM)
     }
 }
