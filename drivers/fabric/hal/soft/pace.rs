@@ -19,7 +19,7 @@ const LOOK_SHARE: u64 = 4;
 const POLLS: u32 = 4;
 /// Part of an expectation by which it changes at a time.
 const LEARN_SHARE: u64 = 8;
-/// Looks that broke into others' work, between which there was bulk, less those between which there was not, which double it as
+/// Looks that broke into others' work, between which there was plenty, less those between which there was not, which double it as
 /// well, after some.
 pub(super) const BREAKS: Range<u32> = 2..6;
 /// But not beyond so many microseconds.
@@ -36,12 +36,12 @@ const IDLE_SHARE: u64 = 100;
 /// Microseconds without an arrival after which a kick is expected to be answered soon.
 pub(super) const CALM_US: u64 = 1_000;
 
-/// What came or went between two looks, from which on it counts as bulk, which may gather: who waits for less is kept waiting by it.
-/// A frame or a message costs a host as much as some bytes do.
-const BULK: Volume = Volume {
-    items: 4,
-    bytes: 32 << 10,
-};
+/// Bytes that came or that went between two looks from which on they count as bulk, which may gather: who waits for less is kept
+/// waiting by it.
+const BULK: u64 = 32 << 10;
+/// Frames and messages from which on they are worth it that looks are spared: each costs a host as much as some bytes do. Nobody is
+/// kept from waking a host by them: a host whose few large frames are acknowledged by small ones waits for these.
+const MANY: u64 = 4;
 /// The same for a stream, between times at which it is asked for: more than one message of the longest that travel in one piece, so
 /// nobody waits for each.
 const STREAM: u64 = 96 << 10;
@@ -57,7 +57,12 @@ const CROWD_US: Range<u64> = 250..1_000;
 
 /// Whether what came or went between two looks, whichever is more, is bulk.
 pub(super) fn is_bulk(moved: Volume) -> bool {
-    moved.items >= BULK.items || moved.bytes >= BULK.bytes
+    moved.bytes >= BULK
+}
+
+/// Whether it is so much, or are so many, that the next look may come later.
+pub(super) fn is_plenty(moved: Volume) -> bool {
+    is_bulk(moved) || moved.items >= MANY
 }
 
 /// Whether there is a stream that looks are for.
@@ -153,7 +158,7 @@ pub(super) struct Pause {
     pub(super) cost_us: u64,
     /// What [`expect_us`] says, as long as it has not looked since something came.
     pub(super) expected_us: Option<u64>,
-    /// Looks that broke into others' work, who may have more come at a time then, while there is bulk; at most the end
+    /// Looks that broke into others' work, who may have more come at a time then, while there is plenty; at most the end
     /// of [`BREAKS`].
     pub(super) breaks: u32,
     /// They are for a stream.
@@ -337,8 +342,10 @@ mod tests {
 
     #[test]
     fn a_crowd_comes_and_goes() {
-        let bulk = |items, bytes| is_bulk(Volume { items, bytes });
-        assert!(bulk(1, 65_536) && bulk(10, 640) && !bulk(1, 9_000));
+        let volume = |items, bytes| Volume { items, bytes };
+        assert!(is_bulk(volume(1, 65_536)) && !is_bulk(volume(10, 640)));
+        assert!(is_plenty(volume(1, 65_536)) && is_plenty(volume(10, 640)));
+        assert!(!is_plenty(volume(1, 9_000)));
         let after = |looks: &[(u64, bool)]| {
             let counted = |crowd: Crowd, &(gap_us, arrived): &(u64, bool)| {
                 let after = crowd.after(gap_us, arrived).unwrap_or(crowd);

@@ -35,7 +35,7 @@ pub(super) struct Plan {
     polls: Atomic<u32>,
     /// Nobody else wanted the processor when it last looked.
     alone: Atomic<bool>,
-    /// Looks of its own that others' work was interrupted for, while there was bulk, less those while there was not.
+    /// Looks of its own that others' work was interrupted for, while there was plenty, less those while there was not.
     breaks: Atomic<u32>,
     /// What had come and what had gone at the last of its own looks.
     moved: Moved,
@@ -132,9 +132,9 @@ impl Plan {
             false => self.vain.load(Relaxed).saturating_add(1).min(MAX_VAIN),
         };
         self.vain.store(vain, Relaxed);
-        let bulk = pace::is_bulk(self.moved.advance(turn.moved));
+        let moved = self.moved.advance(turn.moved);
         let breaks = self.breaks.load(Relaxed);
-        let breaks = match bulk {
+        let breaks = match pace::is_plenty(moved) {
             true => breaks.saturating_add(1).min(BREAKS.end),
             false => breaks.saturating_sub(u32::from(turn.arrived)),
         };
@@ -143,7 +143,8 @@ impl Plan {
             return self.spun.store(false, Relaxed);
         }
         let gap_us = now_us.saturating_sub(self.looked_us.load(Relaxed));
-        if let Some(crowd) = self.crowd().after(gap_us, bulk && turn.arrived) {
+        let bulk = pace::is_bulk(moved) && turn.arrived;
+        if let Some(crowd) = self.crowd().after(gap_us, bulk) {
             self.crowd.store(crowd.to_word(), Relaxed);
             self.looked_us.store(now_us, Relaxed);
         }
