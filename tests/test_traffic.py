@@ -85,11 +85,12 @@ LONGEST_PACKET = 65535 + 14 + 8
 # millisecond's worth. Neither the window nor the time shall be what limits it, however slow the nodes are.
 ROOMY = {"tcp_rmem": "4096 4194304 6291456", "tcp_tso_rtt_log": "30"}
 LARGEST_CHUNK = 1 << 20
+ROOMY_PORT = 5301
 
 
 @pytest.fixture
 def roomy(settled):
-    """The nodes, with a netcheck server of the second at port 5301, whose connections may have long frames."""
+    """The nodes, with another netcheck server on the second, whose connections may have long frames."""
     def read(node, name):
         return " ".join(node.run(f"sysctl -n net.ipv4.{name}").out.split())
 
@@ -98,17 +99,20 @@ def roomy(settled):
             node.run(f"sysctl -q -w net.ipv4.{name}='{value}'")
 
     before = {node: {name: read(node, name) for name in ROOMY} for node in settled}
-    for node in settled:
-        write(node, ROOMY)
     two = settled[1]
-    # A connection inherits its buffers from the socket that listens.
-    server = two.spawn("netcheck serve --listen [::]:5301")
     try:
-        wait_until("netcheck at port 5301", lambda: two.run("ss -Hltn 'sport = :5301'").out.strip())
-        yield settled
+        for node in settled:
+            write(node, ROOMY)
+        # A connection inherits its buffers from the socket that listens.
+        server = two.spawn(f"exec netcheck serve --listen [::]:{ROOMY_PORT}")
+        try:
+            wait_until("the second netcheck", lambda: two.run(f"ss -Hltn 'sport = :{ROOMY_PORT}'").out.strip())
+            yield settled
+        finally:
+            # If it has ended by itself, that is what failed.
+            two.run("pkill -x -f 'netcheck serve --listen .*'", check=False)
+            server.wait(20)
     finally:
-        two.run("pkill -f 'netcheck serve .*:530[1]'")
-        server.wait(20)
         for node, values in before.items():
             write(node, values)
 
@@ -125,7 +129,7 @@ def test_big_tcp(roomy, saw, family):
             one.run(f"ip link set {INTERFACE} gso_max_size {allowed} gso_ipv4_max_size {allowed}")
             watcher = two.spawn(f"python3 -c '{WATCH}' {INTERFACE} /run/watch")
             two.run("for i in $(seq 100); do [ -e /run/watch ] && exit 0; sleep 0.1; done; exit 1")
-            traffic.tcp(one, address, size=32 << 20, seed=allowed, largest=LARGEST_CHUNK, port=5301)
+            traffic.tcp(one, address, size=32 << 20, seed=allowed, largest=LARGEST_CHUNK, port=ROOMY_PORT)
             two.run("rm /run/watch")
             longest = int(watcher.wait(20).out)
             assert (longest > LONGEST_PACKET) == (allowed > LONGEST_PACKET) and longest <= allowed, longest

@@ -80,7 +80,7 @@ impl Engine {
     ) {
         let body = &serving.body;
         if last {
-            self.expect(fabric, Some(body.sequence.get().wrapping_add(1)));
+            self.set_expected(fabric, Some(body.sequence.get().wrapping_add(1)));
         }
         let Some(peer) = fabric.peer_mut(id) else {
             return;

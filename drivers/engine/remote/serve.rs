@@ -236,7 +236,7 @@ impl Engine {
         body: &RequestBody,
         found: u64,
     ) {
-        self.expect(fabric, Some(body.sequence.get().wrapping_add(1)));
+        self.set_expected(fabric, Some(body.sequence.get().wrapping_add(1)));
         let mut response = answer_to(body);
         response.found.set(found);
         if let Some(grant) = self.lend(fabric, id) {
@@ -288,7 +288,7 @@ impl Engine {
     }
 
     /// Notes the number that the next request to the queue pair at hand must have.
-    pub(super) fn expect<F: Fabric>(&self, fabric: &mut F, sequence: Option<u32>) {
+    pub(super) fn set_expected<F: Fabric>(&self, fabric: &mut F, sequence: Option<u32>) {
         let there = fabric.node_mut(self.request.home);
         if let Some(pair) = there.and_then(|(node, _)| node.pairs.get_mut(self.request.target.qpn))
         {
