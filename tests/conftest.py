@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Fixtures: the fabric of the session, its nodes in their default state, and the check of their logs."""
 
+import itertools
 import os
 
 import pytest
@@ -121,10 +122,12 @@ def pytest_runtest_makereport(item, call):
         fabric.settled.clear()
         for node in fabric.nodes.values():
             if node.history:
-                text = "\n".join(str(entry)[-1500:] for entry in node.history[-4:])
+                # What was asked again and again, with the same answer, is shown once.
+                different = [str(entry)[-1500:] for entry in node.history[-50:]]
+                text = "\n".join([text for text, _ in itertools.groupby(different)][-4:])
                 result.sections.append((f"{node.name}: last commands", text))
             if node.log.path.exists():
-                result.sections.append((f"{node.name}: last lines of the console", node.log.tail(25)))
+                result.sections.append((f"{node.name}: last words", node.last_words()))
         if fabric.switch:
             result.sections.append(("switch: last lines of its log", fabric.switch.log_tail(15)))
     if result.when == "teardown":

@@ -135,13 +135,12 @@ class Fabric:
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def save_logs(self):
-        """Copies the nodes' consoles and the switch's log to where logs are kept."""
+        """Copies the nodes' consoles, what their QEMUs said, and the switch's log to where logs are kept."""
         if not self.keep_logs:
             return
         self.keep_logs.mkdir(parents=True, exist_ok=True)
-        others = (self.run_dir / name for name in ("switch.log", "ivshmem.log"))
-        for log in (*(node.log.path for node in self.nodes.values()), *others):
-            if log.exists():
+        for pattern in ("node*.log", "node*.qemu", "switch.log", "ivshmem.log"):
+            for log in self.run_dir.glob(pattern):
                 shutil.copy(log, self.keep_logs)
 
 

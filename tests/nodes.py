@@ -31,6 +31,10 @@ class CommandFailed(AssertionError):
     """A command on a node did not do what the test relies on."""
 
 
+class NodeGone(Exception):
+    """A node is not there any more, though no test ended it. No waiting makes that good, so it is no AssertionError."""
+
+
 class Result:
     """What a command on a node left."""
 
@@ -148,6 +152,14 @@ class Node:
         """Variables that tell the scripts in vms/ which node is meant."""
         return dict(os.environ, NUPA_RUN=str(self.run_dir), CPUS=str(self.cpus), PEERNET=self.peernet)
 
+    def last_words(self):
+        """What QEMU said and what the guest printed last."""
+        try:
+            said = (self.run_dir / f"{self.name}.qemu").read_text(errors="replace").strip()[-1500:]
+        except OSError:
+            said = ""
+        return f"QEMU said: {said or 'nothing'}\nThe guest's last lines:\n{self.log.tail(25)}"
+
     # Commands.
 
     def ssh(self, command):
@@ -180,6 +192,8 @@ class Node:
             self.history.append(Result(self, command, "timeout", str(late.stdout or ""), str(late.stderr or "")))
             raise CommandFailed(f"{self.name}: no end after {timeout} s: {command}") from None
         result = self.record(Result(self, command, done.returncode, done.stdout, done.stderr))
+        if result.code == 255 and not self.alive():
+            raise NodeGone(f"{self.name} ended by itself, at the latest during: {command}\n{self.last_words()}")
         if check and result.code != 0:
             raise CommandFailed(f"failed:\n{result}")
         return result
