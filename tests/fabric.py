@@ -4,7 +4,7 @@
 import shutil
 
 import reaper
-from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, make_run_dir, stop_all
+from nodes import INTERFACE, TOP, CommandFailed, Node, NodeGone, Switch, make_run_dir, stop_all
 from verbs import Agent
 from waiting import wait_until
 
@@ -80,7 +80,7 @@ class Fabric:
         try:
             for node in starting:
                 node.finish_start()
-        except AssertionError:
+        except (AssertionError, NodeGone):
             for node in starting:  # one that did not come up would be taken for one that has
                 node.stop()
             raise
@@ -102,6 +102,8 @@ class Fabric:
         tidying = [(node, node.spawn(TIDY)) for node in nodes]
         for node, tidy in tidying:
             result = tidy.wait(90)
+            if not node.alive():
+                raise NodeGone(node, "tidying up")
             if result.code != 0:
                 raise CommandFailed(f"{node.name} cannot be brought to its default state:\n{result}")
         for node in nodes[1:]:

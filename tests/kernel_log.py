@@ -52,7 +52,17 @@ class KernelLog:
             self.checked = 0
         new = lines[self.checked :]
         self.checked = self.position()
-        for at, line in enumerate(new):
-            if TROUBLE.search(line) and not HARMLESS.search(line):
-                return new[max(0, at - 3) : at + 60]
-        return []
+        return complaint(new)
+
+    def last_words(self, count):
+        """The end of a node whose end was not expected: its kernel's unseen complaint, or else what it printed last."""
+        lines = self.lines()
+        return "\n".join(complaint(lines[self.checked :])[:count] or lines[-count:])
+
+
+def complaint(lines):
+    """The first line that a healthy kernel does not print, with what is around it; nothing if there is none."""
+    for at, line in enumerate(lines):
+        if TROUBLE.search(line) and not HARMLESS.search(line):
+            return lines[max(0, at - 3) : at + 60]
+    return []

@@ -34,6 +34,9 @@ class CommandFailed(AssertionError):
 class NodeGone(Exception):
     """A node is not there any more, though no test ended it. No waiting makes that good, so it is no AssertionError."""
 
+    def __init__(self, node, during):
+        super().__init__(f"{node.name} ended by itself, at the latest during: {during}\n{node.last_words(20)}")
+
 
 class Result:
     """What a command on a node left."""
@@ -152,13 +155,13 @@ class Node:
         """Variables that tell the scripts in vms/ which node is meant."""
         return dict(os.environ, NUPA_RUN=str(self.run_dir), CPUS=str(self.cpus), PEERNET=self.peernet)
 
-    def last_words(self):
-        """What QEMU said and what the guest printed last."""
+    def last_words(self, count=25):
+        """What QEMU said and what the guest printed last, up to so many lines."""
         try:
             said = (self.run_dir / f"{self.name}.qemu").read_text(errors="replace").strip()[-1500:]
         except OSError:
             said = ""
-        return f"QEMU said: {said or 'nothing'}\nThe guest's last lines:\n{self.log.tail(25)}"
+        return f"QEMU said: {said or 'nothing'}\nThe guest printed:\n{self.log.last_words(count)}"
 
     # Commands.
 
@@ -193,7 +196,7 @@ class Node:
             raise CommandFailed(f"{self.name}: no end after {timeout} s: {command}") from None
         result = self.record(Result(self, command, done.returncode, done.stdout, done.stderr))
         if result.code == 255 and not self.alive():
-            raise NodeGone(f"{self.name} ended by itself, at the latest during: {command}\n{self.last_words()}")
+            raise NodeGone(self, command)
         if check and result.code != 0:
             raise CommandFailed(f"failed:\n{result}")
         return result

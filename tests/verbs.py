@@ -9,7 +9,7 @@ import subprocess
 import time
 from types import SimpleNamespace
 
-from nodes import INTERFACE, CommandFailed
+from nodes import INTERFACE, CommandFailed, NodeGone
 from waiting import PATIENCE
 
 # The tests can be tried on another device, such as a soft RoCE one that is then made over nupanet0.
@@ -51,6 +51,8 @@ class Agent:
                 raise CommandFailed(f"{self.node.name}: no answer of a verbs program in {timeout} s")
             data = os.read(self.process.stdout.fileno(), 65536)
             if not data:
+                if not self.node.alive():
+                    raise NodeGone(self.node, "a verbs program")
                 raise CommandFailed(f"{self.node.name}: the agent ended: {self.process.stderr.read().decode()}")
             self.text += data
         line, _, self.text = self.text.partition(b"\n")
