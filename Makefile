@@ -39,6 +39,10 @@ test: modules userspace ## all tests
 	@scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
+test-long: modules userspace ## all tests, those that take long included, on nodes in all modes
+	@scripts/host-tests; host=$$?; \
+	scripts/in-root tests/run --long --host-log build/test-logs/host.log $(TESTS) && exit $$host
+
 bench: modules userspace ## measure; results in build/bench
 	@scripts/in-root scripts/bench
 
@@ -63,5 +67,5 @@ prune: ## remove from the cache what the current pins no longer use
 clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
-.PHONY: help setup modules userspace demo test-host test-nodes test bench lint fmt vm-up vm-down \
+.PHONY: help setup modules userspace demo test-host test-nodes test test-long bench lint fmt vm-up vm-down \
 	vm-status prune clean

@@ -18,6 +18,7 @@ from verbs import Rdma
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: what a test asserts is a time that other tests must not change")
+    config.addinivalue_line("markers", "long: takes long and seldom breaks; part of `make test-long` only")
     config.addinivalue_line("markers", "only(*modes, why): the modes that a test is about")
 
 

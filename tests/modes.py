@@ -31,6 +31,11 @@ def only(*modes, why):
     return pytest.mark.only(*modes, why=why)
 
 
+# For what takes long and seldom breaks: left out of `make test`, part of `make test-long`.
+long = pytest.mark.long
+# Whether this run has everything: tests that take long, and all files on all modes.
+EVERYTHING = os.environ.get("NUPA_TEST_LONG") == "1"
+
 # For a test in a file that is marked otherwise.
 everywhere = pytest.mark.only(*MODES)
 emulator_only = only("pcie", why="the emulated switch is told by its control socket what to do, and there is none")
@@ -45,7 +50,9 @@ def mode_of(item):
 def fits(item):
     """Whether a test has something to say in its mode, in this run."""
     mode, module = mode_of(item), item.module.__name__
-    if mode in SHORT and len(chosen()) > 1 and module not in SHORT[mode]:
+    if not EVERYTHING and item.get_closest_marker("long"):
+        return False
+    if not EVERYTHING and mode in SHORT and len(chosen()) > 1 and module not in SHORT[mode]:
         return False
     marks = [mark for mark in item.own_markers if mark.name == "only"] or list(item.iter_markers("only"))
     return all(mode_of(item) in mark.args for mark in marks)
