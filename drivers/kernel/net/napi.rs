@@ -149,7 +149,10 @@ impl<P: Poll> Napi<P> {
         unsafe { bindings::nk_napi_schedule(self.napi.get()) };
     }
 
-    extern "C" fn poll_callback(napi: *mut bindings::napi_struct, budget: c_int) -> c_int {
+    /// # Safety
+    ///
+    /// For the core alone, which calls this for an enabled instance, on one CPU at a time.
+    unsafe extern "C" fn poll_callback(napi: *mut bindings::napi_struct, budget: c_int) -> c_int {
         // SAFETY: The core calls this for an instance that `new` added, which is the first field of a pinned `Self`.
         let this = unsafe { &*container_of!(Opaque::cast_from(napi), Self, napi) };
         // SAFETY: The instance is enabled and the core polls it on one CPU at a time, so the target is ours.

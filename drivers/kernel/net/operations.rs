@@ -63,22 +63,26 @@ pub trait Operations: Sized + Send + Sync + 'static {
 }
 
 /// The table of C callbacks of `T`.
+///
+/// # Safety
+///
+/// They are for the core alone, which passes a registered device of this table.
 pub(super) struct VTable<T>(PhantomData<T>);
 
 impl<T: Operations> VTable<T> {
-    extern "C" fn open(dev: *mut bindings::net_device) -> c_int {
+    unsafe extern "C" fn open(dev: *mut bindings::net_device) -> c_int {
         // SAFETY: The core calls this for a registered device of this table.
         let dev = unsafe { Device::<T>::from_raw(dev) };
         from_result(|| T::open(dev).map(|()| 0))
     }
 
-    extern "C" fn stop(dev: *mut bindings::net_device) -> c_int {
+    unsafe extern "C" fn stop(dev: *mut bindings::net_device) -> c_int {
         // SAFETY: As in `open`.
         T::stop(unsafe { Device::<T>::from_raw(dev) });
         0
     }
 
-    extern "C" fn start_xmit(
+    unsafe extern "C" fn start_xmit(
         skb: *mut bindings::sk_buff,
         dev: *mut bindings::net_device,
     ) -> bindings::netdev_tx_t {
@@ -111,7 +115,7 @@ impl<T: Operations> VTable<T> {
         }
     }
 
-    extern "C" fn set_rx_mode(
+    unsafe extern "C" fn set_rx_mode(
         dev: *mut bindings::net_device,
         uc: *mut bindings::netdev_hw_addr_list,
         mc: *mut bindings::netdev_hw_addr_list,
@@ -123,7 +127,10 @@ impl<T: Operations> VTable<T> {
         from_result(|| T::set_rx_mode(dev, &uc, &mc).map(|()| 0))
     }
 
-    extern "C" fn set_mac_address(dev: *mut bindings::net_device, addr: *mut c_void) -> c_int {
+    unsafe extern "C" fn set_mac_address(
+        dev: *mut bindings::net_device,
+        addr: *mut c_void,
+    ) -> c_int {
         // SAFETY: The core passes a socket address with a hardware address; the function checks it.
         let ret = unsafe { bindings::eth_mac_addr(dev, addr) };
         if ret == 0 && T::HAS_ADDRESS_CHANGED {
@@ -133,13 +140,16 @@ impl<T: Operations> VTable<T> {
         ret
     }
 
-    extern "C" fn stats(dev: *mut bindings::net_device, stats: *mut bindings::rtnl_link_stats64) {
+    unsafe extern "C" fn stats(
+        dev: *mut bindings::net_device,
+        stats: *mut bindings::rtnl_link_stats64,
+    ) {
         // SAFETY: As in `open`; the structure is the core's and ours for the time of the call.
         let (dev, stats) = unsafe { (Device::<T>::from_raw(dev), &mut *stats) };
         T::stats(dev, &mut LinkStats::new(stats));
     }
 
-    extern "C" fn tx_timeout(dev: *mut bindings::net_device, queue: c_uint) {
+    unsafe extern "C" fn tx_timeout(dev: *mut bindings::net_device, queue: c_uint) {
         // SAFETY: As in `open`.
         T::tx_timeout(unsafe { Device::<T>::from_raw(dev) }, queue as usize);
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The C callbacks behind [`Driver`].
 //!
-//! In each, the core passes a device or objects that were made for this table's `D` and stay for the time of the
-//! call, with structures that are ours for that time. One module for each kind of object holds those that are about
-//! it.
+//! # Safety
+//!
+//! They are for the RDMA core alone, which knows them from [`VTable::OPS`]. In each call it passes a device or objects that
+//! were made for this table's `D` and stay for the time of the call, with structures that are ours for that time. One module
+//! for each kind of object holds those that are about it.
 
 mod address;
 mod context;

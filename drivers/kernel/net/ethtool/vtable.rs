@@ -9,12 +9,16 @@ use kernel::{error::from_result, prelude::*};
 /// Stands for an unknown link speed (`SPEED_UNKNOWN`).
 const SPEED_UNKNOWN: u32 = u32::MAX;
 
-/// The table of C callbacks of `T`. In each, the core passes a registered device of this table, and structures that are
-/// ours for the time of the call.
+/// The table of C callbacks of `T`.
+///
+/// # Safety
+///
+/// They are for the core alone, which passes a registered device of this table, and structures that are ours for the time
+/// of the call.
 pub(in crate::net) struct VTable<T>(PhantomData<T>);
 
 impl<T: Operations> VTable<T> {
-    extern "C" fn get_drvinfo(
+    unsafe extern "C" fn get_drvinfo(
         dev: *mut bindings::net_device,
         info: *mut bindings::ethtool_drvinfo,
     ) {
@@ -23,7 +27,7 @@ impl<T: Operations> VTable<T> {
         T::driver_info(dev, &mut DriverInfo(info));
     }
 
-    extern "C" fn get_link_ksettings(
+    unsafe extern "C" fn get_link_ksettings(
         dev: *mut bindings::net_device,
         settings: *mut bindings::ethtool_link_ksettings,
     ) -> c_int {
@@ -41,7 +45,7 @@ impl<T: Operations> VTable<T> {
         0
     }
 
-    extern "C" fn get_pauseparam(
+    unsafe extern "C" fn get_pauseparam(
         dev: *mut bindings::net_device,
         param: *mut bindings::ethtool_pauseparam,
     ) {
@@ -53,7 +57,7 @@ impl<T: Operations> VTable<T> {
         param.tx_pause = pause.tx.into();
     }
 
-    extern "C" fn get_sset_count(dev: *mut bindings::net_device, set: c_int) -> c_int {
+    unsafe extern "C" fn get_sset_count(dev: *mut bindings::net_device, set: c_int) -> c_int {
         if set as u32 != bindings::ethtool_stringset_ETH_SS_STATS {
             return -(bindings::EOPNOTSUPP as c_int);
         }
@@ -61,7 +65,7 @@ impl<T: Operations> VTable<T> {
         T::stat_count(unsafe { Device::<T>::from_raw(dev) }) as c_int
     }
 
-    extern "C" fn get_strings(dev: *mut bindings::net_device, set: u32, data: *mut u8) {
+    unsafe extern "C" fn get_strings(dev: *mut bindings::net_device, set: u32, data: *mut u8) {
         if set != bindings::ethtool_stringset_ETH_SS_STATS {
             return;
         }
@@ -72,7 +76,7 @@ impl<T: Operations> VTable<T> {
         T::stat_names(dev, &mut StringSet::new(names));
     }
 
-    extern "C" fn get_ethtool_stats(
+    unsafe extern "C" fn get_ethtool_stats(
         dev: *mut bindings::net_device,
         _stats: *mut bindings::ethtool_stats,
         data: *mut u64,
@@ -84,7 +88,7 @@ impl<T: Operations> VTable<T> {
         T::stat_values(dev, values);
     }
 
-    extern "C" fn get_ringparam(
+    unsafe extern "C" fn get_ringparam(
         dev: *mut bindings::net_device,
         ring: *mut bindings::ethtool_ringparam,
         _kernel_ring: *mut bindings::kernel_ethtool_ringparam,
@@ -99,7 +103,7 @@ impl<T: Operations> VTable<T> {
         ring.tx_max_pending = max.tx;
     }
 
-    extern "C" fn set_ringparam(
+    unsafe extern "C" fn set_ringparam(
         dev: *mut bindings::net_device,
         ring: *mut bindings::ethtool_ringparam,
         _kernel_ring: *mut bindings::kernel_ethtool_ringparam,
@@ -119,7 +123,7 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    extern "C" fn get_channels(
+    unsafe extern "C" fn get_channels(
         dev: *mut bindings::net_device,
         channels: *mut bindings::ethtool_channels,
     ) {
@@ -130,7 +134,7 @@ impl<T: Operations> VTable<T> {
         channels.max_combined = max;
     }
 
-    extern "C" fn set_channels(
+    unsafe extern "C" fn set_channels(
         dev: *mut bindings::net_device,
         channels: *mut bindings::ethtool_channels,
     ) -> c_int {
@@ -143,7 +147,7 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    extern "C" fn get_coalesce(
+    unsafe extern "C" fn get_coalesce(
         dev: *mut bindings::net_device,
         coalesce: *mut bindings::ethtool_coalesce,
         _kernel_coalesce: *mut bindings::kernel_ethtool_coalesce,
@@ -160,7 +164,7 @@ impl<T: Operations> VTable<T> {
         0
     }
 
-    extern "C" fn set_coalesce(
+    unsafe extern "C" fn set_coalesce(
         dev: *mut bindings::net_device,
         coalesce: *mut bindings::ethtool_coalesce,
         _kernel_coalesce: *mut bindings::kernel_ethtool_coalesce,

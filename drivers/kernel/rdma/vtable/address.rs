@@ -17,7 +17,7 @@ use core::{
 use kernel::{error::from_result, prelude::*};
 
 impl<D: Driver> VTable<D> {
-    pub(super) extern "C" fn add_gid(
+    pub(super) unsafe extern "C" fn add_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
@@ -26,7 +26,7 @@ impl<D: Driver> VTable<D> {
         from_result(|| D::add_gid(dev, &GidAttributes::from_raw(attr)).map(|()| 0))
     }
 
-    pub(super) extern "C" fn del_gid(
+    pub(super) unsafe extern "C" fn del_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
@@ -36,7 +36,7 @@ impl<D: Driver> VTable<D> {
         0
     }
 
-    pub(super) extern "C" fn create_user_ah(
+    pub(super) unsafe extern "C" fn create_user_ah(
         ib: *mut bindings::ib_ah,
         init: *mut bindings::rdma_ah_init_attr,
         udata: *mut bindings::ib_udata,
@@ -59,7 +59,7 @@ impl<D: Driver> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn query_ah(
+    pub(super) unsafe extern "C" fn query_ah(
         ib: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
     ) -> c_int {
@@ -69,7 +69,7 @@ impl<D: Driver> VTable<D> {
         0
     }
 
-    pub(super) extern "C" fn destroy_ah(ib: *mut bindings::ib_ah, _flags: u32) -> c_int {
+    pub(super) unsafe extern "C" fn destroy_ah(ib: *mut bindings::ib_ah, _flags: u32) -> c_int {
         // SAFETY: This is the core's last use of the handle.
         unsafe { Layout::<_, D::Ah>::finish(ib) };
         0

@@ -12,7 +12,7 @@ use core::{ffi::c_int, ptr::NonNull};
 use kernel::{error::from_result, prelude::*};
 
 impl<D: Driver> VTable<D> {
-    pub(super) extern "C" fn alloc_ucontext(
+    pub(super) unsafe extern "C" fn alloc_ucontext(
         ib: *mut bindings::ib_ucontext,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -28,16 +28,16 @@ impl<D: Driver> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn dealloc_ucontext(ib: *mut bindings::ib_ucontext) {
+    pub(super) unsafe extern "C" fn dealloc_ucontext(ib: *mut bindings::ib_ucontext) {
         // SAFETY: All objects of the context are gone.
         unsafe { Context::<D>::finish(ib) };
     }
 
     /// That it is there tells the core that programs can do without the device: it unmaps what they have mapped and
     /// destroys their objects, which is all there is to do.
-    pub(super) extern "C" fn disassociate_ucontext(_ib: *mut bindings::ib_ucontext) {}
+    pub(super) unsafe extern "C" fn disassociate_ucontext(_ib: *mut bindings::ib_ucontext) {}
 
-    pub(super) extern "C" fn mmap(
+    pub(super) unsafe extern "C" fn mmap(
         ib: *mut bindings::ib_ucontext,
         vma: *mut bindings::vm_area_struct,
     ) -> c_int {
@@ -45,7 +45,7 @@ impl<D: Driver> VTable<D> {
         from_result(|| unsafe { Context::<D>::from_raw(ib).mmap(vma) }.map(|()| 0))
     }
 
-    pub(super) extern "C" fn mmap_free(entry: *mut bindings::rdma_user_mmap_entry) {
+    pub(super) unsafe extern "C" fn mmap_free(entry: *mut bindings::rdma_user_mmap_entry) {
         // SAFETY: All entries of this device are of contexts of `D`, and this is the core's last use of this one.
         unsafe { Entry::<D>::free(entry) };
     }

@@ -10,7 +10,7 @@ use kernel::{
 };
 
 impl<D: KernelVerbs> VTable<D> {
-    pub(super) extern "C" fn alloc_hw_port_stats(
+    pub(super) unsafe extern "C" fn alloc_hw_port_stats(
         _ib: *mut bindings::ib_device,
         _port: u32,
     ) -> *mut bindings::rdma_hw_stats {
@@ -24,7 +24,7 @@ impl<D: KernelVerbs> VTable<D> {
         }
     }
 
-    pub(super) extern "C" fn get_hw_stats(
+    pub(super) unsafe extern "C" fn get_hw_stats(
         ib: *mut bindings::ib_device,
         stats: *mut bindings::rdma_hw_stats,
         port: u32,

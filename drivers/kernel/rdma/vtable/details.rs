@@ -12,7 +12,7 @@ use core::ffi::c_int;
 use kernel::error::from_result;
 
 impl<D: KernelVerbs> VTable<D> {
-    pub(super) extern "C" fn fill_res_qp_entry(
+    pub(super) unsafe extern "C" fn fill_res_qp_entry(
         message: *mut bindings::sk_buff,
         ib: *mut bindings::ib_qp,
     ) -> c_int {
@@ -22,7 +22,7 @@ impl<D: KernelVerbs> VTable<D> {
         from_result(|| described.map(|()| 0))
     }
 
-    pub(super) extern "C" fn fill_res_cq_entry(
+    pub(super) unsafe extern "C" fn fill_res_cq_entry(
         message: *mut bindings::sk_buff,
         ib: *mut bindings::ib_cq,
     ) -> c_int {
@@ -32,7 +32,7 @@ impl<D: KernelVerbs> VTable<D> {
         from_result(|| described.map(|()| 0))
     }
 
-    pub(super) extern "C" fn fill_res_mr_entry(
+    pub(super) unsafe extern "C" fn fill_res_mr_entry(
         message: *mut bindings::sk_buff,
         ib: *mut bindings::ib_mr,
     ) -> c_int {

@@ -12,7 +12,7 @@ use kernel::{
 };
 
 impl<D: Driver> VTable<D> {
-    pub(super) extern "C" fn query_device(
+    pub(super) unsafe extern "C" fn query_device(
         ib: *mut bindings::ib_device,
         attr: *mut bindings::ib_device_attr,
         udata: *mut bindings::ib_udata,
@@ -31,7 +31,10 @@ impl<D: Driver> VTable<D> {
         ret
     }
 
-    pub(super) extern "C" fn get_dev_fw_str(ib: *mut bindings::ib_device, text: *mut c_char) {
+    pub(super) unsafe extern "C" fn get_dev_fw_str(
+        ib: *mut bindings::ib_device,
+        text: *mut c_char,
+    ) {
         // SAFETY: See the module above.
         let [major, minor, patch] = D::firmware(unsafe { Device::<D>::from_raw(ib) });
         // SAFETY: The core passes room for this many bytes.
@@ -50,7 +53,7 @@ impl<D: Driver> VTable<D> {
         let _ = fmt::Write::write_fmt(&mut Formatter::new(text), fmt!("{major}.{minor}.{patch}"));
     }
 
-    pub(super) extern "C" fn query_port(
+    pub(super) unsafe extern "C" fn query_port(
         ib: *mut bindings::ib_device,
         _port: u32,
         attr: *mut bindings::ib_port_attr,
@@ -61,7 +64,7 @@ impl<D: Driver> VTable<D> {
         0
     }
 
-    pub(super) extern "C" fn get_port_immutable(
+    pub(super) unsafe extern "C" fn get_port_immutable(
         ib: *mut bindings::ib_device,
         _port: u32,
         immutable: *mut bindings::ib_port_immutable,
@@ -77,14 +80,14 @@ impl<D: Driver> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn get_link_layer(
+    pub(super) unsafe extern "C" fn get_link_layer(
         _ib: *mut bindings::ib_device,
         _port: u32,
     ) -> bindings::rdma_link_layer {
         bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET
     }
 
-    pub(super) extern "C" fn query_pkey(
+    pub(super) unsafe extern "C" fn query_pkey(
         _ib: *mut bindings::ib_device,
         _port: u32,
         index: u16,

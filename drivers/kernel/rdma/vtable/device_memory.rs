@@ -14,7 +14,7 @@ use core::ffi::c_int;
 use kernel::{error::to_result, prelude::*};
 
 impl<D: Driver> VTable<D> {
-    pub(super) extern "C" fn alloc_dm(
+    pub(super) unsafe extern "C" fn alloc_dm(
         ib: *mut bindings::ib_device,
         context: *mut bindings::ib_ucontext,
         attr: *mut bindings::ib_dm_alloc_attr,
@@ -53,7 +53,7 @@ impl<D: Driver> VTable<D> {
         allocate().unwrap_or_else(|error: Error| error.to_ptr())
     }
 
-    pub(super) extern "C" fn dealloc_dm(
+    pub(super) unsafe extern "C" fn dealloc_dm(
         ib: *mut bindings::ib_dm,
         _attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
@@ -70,7 +70,7 @@ impl<D: Driver> VTable<D> {
     }
 
     /// `nk_rdma_dm::export`; `handle` is the caller's.
-    extern "C" fn export_dm(
+    unsafe extern "C" fn export_dm(
         dm: *mut bindings::nk_rdma_dm,
         handle: *mut bindings::nk_rdma_dm_handle,
     ) -> c_int {
@@ -86,7 +86,7 @@ impl<D: Driver> VTable<D> {
         }
     }
 
-    pub(super) extern "C" fn reg_dm_mr(
+    pub(super) unsafe extern "C" fn reg_dm_mr(
         pd: *mut bindings::ib_pd,
         dm: *mut bindings::ib_dm,
         attr: *mut bindings::ib_dm_mr_attr,

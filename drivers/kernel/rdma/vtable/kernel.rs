@@ -22,7 +22,7 @@ use core::ffi::{c_int, c_uint};
 use kernel::{error::from_result, prelude::*};
 
 impl<D: KernelVerbs> VTable<D> {
-    pub(super) extern "C" fn create_cq(
+    pub(super) unsafe extern "C" fn create_cq(
         ib: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
         _attrs: *mut bindings::uverbs_attr_bundle,
@@ -46,7 +46,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn poll_cq(
+    pub(super) unsafe extern "C" fn poll_cq(
         ib: *mut bindings::ib_cq,
         room: c_int,
         array: *mut bindings::ib_wc,
@@ -67,7 +67,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn req_notify_cq(
+    pub(super) unsafe extern "C" fn req_notify_cq(
         ib: *mut bindings::ib_cq,
         flags: bindings::ib_cq_notify_flags,
     ) -> c_int {
@@ -87,7 +87,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn post_send(
+    pub(super) unsafe extern "C" fn post_send(
         ib: *mut bindings::ib_qp,
         first: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
@@ -110,7 +110,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn post_recv(
+    pub(super) unsafe extern "C" fn post_recv(
         ib: *mut bindings::ib_qp,
         first: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
@@ -126,7 +126,7 @@ impl<D: KernelVerbs> VTable<D> {
         }
     }
 
-    pub(super) extern "C" fn post_srq_recv(
+    pub(super) unsafe extern "C" fn post_srq_recv(
         ib: *mut bindings::ib_srq,
         first: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
@@ -172,7 +172,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn create_ah(
+    pub(super) unsafe extern "C" fn create_ah(
         ib: *mut bindings::ib_ah,
         init: *mut bindings::rdma_ah_init_attr,
         _udata: *mut bindings::ib_udata,
@@ -192,7 +192,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn get_dma_mr(
+    pub(super) unsafe extern "C" fn get_dma_mr(
         pd: *mut bindings::ib_pd,
         access: c_int,
     ) -> *mut bindings::ib_mr {
@@ -203,7 +203,7 @@ impl<D: KernelVerbs> VTable<D> {
         }))
     }
 
-    pub(super) extern "C" fn alloc_mr(
+    pub(super) unsafe extern "C" fn alloc_mr(
         pd: *mut bindings::ib_pd,
         mr_type: bindings::ib_mr_type,
         max_pages: u32,
@@ -216,7 +216,7 @@ impl<D: KernelVerbs> VTable<D> {
         }))
     }
 
-    pub(super) extern "C" fn map_mr_sg(
+    pub(super) unsafe extern "C" fn map_mr_sg(
         ib: *mut bindings::ib_mr,
         list: *mut bindings::scatterlist,
         count: c_int,
@@ -229,7 +229,7 @@ impl<D: KernelVerbs> VTable<D> {
         }
     }
 
-    extern "C" fn set_page(ib: *mut bindings::ib_mr, addr: u64) -> c_int {
+    unsafe extern "C" fn set_page(ib: *mut bindings::ib_mr, addr: u64) -> c_int {
         // SAFETY: This is called by `map_mr_sg` only.
         from_result(|| D::add_page(unsafe { Mr::<D>::from_raw(ib) }, addr).map(|()| 0))
     }

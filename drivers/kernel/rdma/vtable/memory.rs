@@ -26,7 +26,7 @@ pub(super) fn region_or_error(result: Result<*mut bindings::ib_mr>) -> *mut bind
 }
 
 impl<D: Driver> VTable<D> {
-    pub(super) extern "C" fn alloc_pd(
+    pub(super) unsafe extern "C" fn alloc_pd(
         ib: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -41,7 +41,7 @@ impl<D: Driver> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn dealloc_pd(
+    pub(super) unsafe extern "C" fn dealloc_pd(
         ib: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -68,7 +68,7 @@ impl<D: Driver> VTable<D> {
         Ok(ib)
     }
 
-    pub(super) extern "C" fn reg_user_mr(
+    pub(super) unsafe extern "C" fn reg_user_mr(
         pd: *mut bindings::ib_pd,
         start: u64,
         len: u64,
@@ -93,7 +93,7 @@ impl<D: Driver> VTable<D> {
         })())
     }
 
-    pub(super) extern "C" fn reg_user_mr_dmabuf(
+    pub(super) unsafe extern "C" fn reg_user_mr_dmabuf(
         pd: *mut bindings::ib_pd,
         offset: u64,
         len: u64,
@@ -121,7 +121,7 @@ impl<D: Driver> VTable<D> {
         })())
     }
 
-    pub(super) extern "C" fn rereg_user_mr(
+    pub(super) unsafe extern "C" fn rereg_user_mr(
         ib: *mut bindings::ib_mr,
         flags: c_int,
         start: u64,
@@ -176,7 +176,7 @@ impl<D: Driver> VTable<D> {
         })())
     }
 
-    pub(super) extern "C" fn dereg_mr(
+    pub(super) unsafe extern "C" fn dereg_mr(
         ib: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -192,7 +192,7 @@ impl<D: Driver> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn alloc_mw(
+    pub(super) unsafe extern "C" fn alloc_mw(
         ib: *mut bindings::ib_mw,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -221,7 +221,7 @@ impl<D: Driver> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn dealloc_mw(ib: *mut bindings::ib_mw) -> c_int {
+    pub(super) unsafe extern "C" fn dealloc_mw(ib: *mut bindings::ib_mw) -> c_int {
         // SAFETY: This is the core's last use of the window.
         unsafe { Layout::<_, D::Mw>::finish(ib) };
         0

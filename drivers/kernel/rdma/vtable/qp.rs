@@ -20,7 +20,7 @@ use kernel::{
 };
 
 impl<D: KernelVerbs> VTable<D> {
-    pub(super) extern "C" fn create_qp(
+    pub(super) unsafe extern "C" fn create_qp(
         ib: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
         udata: *mut bindings::ib_udata,
@@ -56,7 +56,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn modify_qp(
+    pub(super) unsafe extern "C" fn modify_qp(
         ib: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
@@ -82,7 +82,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn query_qp(
+    pub(super) unsafe extern "C" fn query_qp(
         ib: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         _mask: c_int,
@@ -103,7 +103,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn destroy_qp(
+    pub(super) unsafe extern "C" fn destroy_qp(
         ib: *mut bindings::ib_qp,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {

@@ -20,7 +20,7 @@ use core::{
 use kernel::{error::from_result, prelude::*, sync::Arc};
 
 impl<D: KernelVerbs> VTable<D> {
-    pub(super) extern "C" fn create_user_cq(
+    pub(super) unsafe extern "C" fn create_user_cq(
         ib: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
         attrs: *mut bindings::uverbs_attr_bundle,
@@ -68,12 +68,16 @@ impl<D: KernelVerbs> VTable<D> {
         }
     }
 
-    pub(super) extern "C" fn modify_cq(ib: *mut bindings::ib_cq, count: u16, micros: u16) -> c_int {
+    pub(super) unsafe extern "C" fn modify_cq(
+        ib: *mut bindings::ib_cq,
+        count: u16,
+        micros: u16,
+    ) -> c_int {
         // SAFETY: See the module above.
         from_result(|| D::modify_cq(unsafe { Cq::from_raw(ib) }, count, micros).map(|()| 0))
     }
 
-    pub(super) extern "C" fn resize_user_cq(
+    pub(super) unsafe extern "C" fn resize_user_cq(
         ib: *mut bindings::ib_cq,
         entries: c_uint,
         udata: *mut bindings::ib_udata,
@@ -104,7 +108,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn destroy_cq(
+    pub(super) unsafe extern "C" fn destroy_cq(
         ib: *mut bindings::ib_cq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -113,7 +117,7 @@ impl<D: KernelVerbs> VTable<D> {
         0
     }
 
-    pub(super) extern "C" fn create_srq(
+    pub(super) unsafe extern "C" fn create_srq(
         ib: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_init_attr,
         udata: *mut bindings::ib_udata,
@@ -153,7 +157,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn modify_srq(
+    pub(super) unsafe extern "C" fn modify_srq(
         ib: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
         mask: bindings::ib_srq_attr_mask,
@@ -170,7 +174,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn query_srq(
+    pub(super) unsafe extern "C" fn query_srq(
         ib: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
@@ -182,7 +186,7 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
-    pub(super) extern "C" fn destroy_srq(
+    pub(super) unsafe extern "C" fn destroy_srq(
         ib: *mut bindings::ib_srq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
