@@ -32,6 +32,10 @@ def send(a, handle, b, sges, qkey=QKEY, **options):
     a.done("SEND")
 
 
+# What the low 3 bits of a completion's service level say of a datagram's header (as mlx5 and irdma have it; UCX reads it there).
+HEADER_TYPE = {4: 2, 6: 1}
+
+
 @pytest.mark.parametrize("version", [4, 6])
 def test_datagrams(settled, rdma, saw, version):
     """Sizes up to the MTU, with and without immediate data; source, header and payload are right."""
@@ -44,10 +48,24 @@ def test_datagrams(settled, rdma, saw, version):
         send(a, handle, b, [sge(local, 1)], **({"imm": number} if number % 2 else {}))
         found = b.done("RECV", wr_id=number, byte_len=GRH + size, src_qp=a.qp.qpn, **({"imm": number} if number % 2 else {}))
         assert found["flags"] & 1, "no header is announced"
+        assert found["sl"] & 7 == HEADER_TYPE[version], f"service level {found['sl']} for a header of IPv{version}"
         header = bytes.fromhex(b.program.load(far.buffer, 0, GRH))
         check_header(header, ours, theirs, version)
         b.check(far, [[0, header.hex()], [GRH, number, 1, size]])
     saw(f"{number + 1} datagrams of 0 to {LARGEST} bytes over IPv{version}")
+
+
+def test_header_type_of_an_extended_queue(settled, rdma, saw):
+    """Polled piece by piece, completions say the same of datagrams' headers."""
+    a, b = datagram_side(rdma.program(settled[0])), datagram_side(rdma.program(settled[1]), extended=True)
+    local, far = a.region(8, 1), b.region(GRH + 8, 2)
+    found = {}
+    for version in (4, 6):
+        b.post_recv([sge(far)])
+        send(a, address_of(a, b, version)[0], b, [sge(local)])
+        found[version] = b.done("RECV", byte_len=GRH + 8)["sl"] & 7
+    assert found == HEADER_TYPE
+    saw(f"service levels {found}")
 
 
 def check_header(header, source, target, version):

@@ -119,6 +119,7 @@ def completion(wc):
     return {
         "wr_id": wc.wr_id, "status": name_of(e.ibv_wc_status, wc.status), "opcode": name_of(e.ibv_wc_opcode, wc.opcode),
         "byte_len": wc.byte_len, "imm": socket.ntohl(wc.imm_data), "flags": wc.wc_flags, "qpn": wc.qp_num, "src_qp": wc.src_qp,
+        "sl": wc.sl,
     }
 
 
@@ -128,5 +129,6 @@ def extended_completion(queue):
     found = {"wr_id": queue.wr_id, "status": status, "qpn": queue.read_qp_num()}
     if status == "SUCCESS":
         found |= {"opcode": name_of(e.ibv_wc_opcode, queue.read_opcode()), "byte_len": queue.read_byte_len(),
-                  "imm": socket.ntohl(queue.read_imm_data()), "flags": queue.read_wc_flags(), "src_qp": queue.read_src_qp()}
+                  "imm": socket.ntohl(queue.read_imm_data()), "flags": queue.read_wc_flags(), "src_qp": queue.read_src_qp(),
+                  "sl": queue.read_sl()}
     return found

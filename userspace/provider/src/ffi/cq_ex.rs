@@ -30,7 +30,7 @@ pub(super) fn set_functions(cq: &mut sys::ibv_cq_ex, called: bool) {
     cq.read_src_qp = Some(read_src_qp);
     cq.read_wc_flags = Some(read_wc_flags);
     cq.read_slid = Some(read_zero);
-    cq.read_sl = Some(read_zero_byte);
+    cq.read_sl = Some(read_sl);
     cq.read_dlid_path_bits = Some(read_zero_byte);
 }
 
@@ -117,6 +117,7 @@ readers! {
     read_qp_num -> u32: |cqe| cqe.qpn.get();
     read_src_qp -> u32: |cqe| cqe.src_qpn.get();
     read_wc_flags -> u32: |cqe| wc::flags(cqe);
+    read_sl -> u8: |cqe| wc::service_level(cqe);
 }
 
 /// Local identifiers do not exist on RoCE.

@@ -2,7 +2,7 @@
 
 //! Completions as programs get them.
 
-use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED};
+use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED, CQE_IPV4};
 use nupa_proto::status::WcStatus;
 
 use super::sys;
@@ -83,6 +83,22 @@ pub(super) fn flags(cqe: &Cqe) -> u32 {
         | flag(CQE_INVALIDATED, sys::IBV_WC_WITH_INV)
 }
 
+/// Service level of a completion. Its low 3 bits say which network header a datagram has, as mlx5 and irdma have them there
+/// for want of a field of their own in `struct ibv_wc`; UCX looks for the sender's address where they say.
+#[inline(always)]
+pub(super) fn service_level(cqe: &Cqe) -> u8 {
+    match cqe.flags & (CQE_GRH | CQE_IPV4) {
+        CQE_GRH => HEADER_IPV6,
+        flags if flags & CQE_GRH != 0 => HEADER_IPV4,
+        _ => 0,
+    }
+}
+
+/// RoCE v2 over IPv6.
+const HEADER_IPV6: u8 = 1;
+/// RoCE v2 over IPv4.
+const HEADER_IPV4: u8 = 2;
+
 /// The work completion that `ibv_poll_cq()` gives.
 #[inline(always)]
 pub(super) fn completion(cqe: &Cqe) -> sys::ibv_wc {
@@ -100,7 +116,7 @@ pub(super) fn completion(cqe: &Cqe) -> sys::ibv_wc {
         wc_flags: flags(cqe),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(cqe),
         dlid_path_bits: 0,
     }
 }

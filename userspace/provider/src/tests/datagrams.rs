@@ -60,7 +60,7 @@ fn check(b: &Side, a: &Side, wr_id: u64, bytes: &[u8]) {
         (wc.byte_len as usize, wc.src_qp),
         (bytes.len() + 40, a.qp.qpn)
     );
-    assert_eq!(wc.wc_flags, sys::IBV_WC_GRH);
+    assert_eq!((wc.wc_flags, wc.sl), (sys::IBV_WC_GRH, 2));
     assert_eq!(b.node.bytes(40, bytes.len()), bytes);
     // An IPv4 header in the last 20 bytes, from the sender's address to ours.
     let header = b.node.bytes(20, 20);
