@@ -9,7 +9,7 @@
 mod page;
 mod slot;
 
-pub use self::page::{DoorbellPage, DoorbellSlot, Window};
+pub use self::page::{DoorbellPage, DoorbellSlot};
 pub(crate) use self::slot::{OwnPages, Slot};
 
 use crate::{
@@ -24,7 +24,7 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk::{bound::BoundDevice, ring::RingMemory};
+use nk::{bound::BoundDevice, mmap::MmapRange, ring::RingMemory};
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
     doorbell::{device_memory_offset, host_slot_offset, kick_offset, slot_offset, PAGE_SIZE},
@@ -36,11 +36,11 @@ use nupa_proto::{
 pub(crate) struct Doorbells {
     function: Arc<dyn Function>,
     /// The shared pages, if they are not in the BAR.
-    memory: Option<RingMemory>,
+    memory: Option<Arc<RingMemory>>,
     /// Whether the function looks at push slots.
     push: bool,
     /// The function's own memory.
-    device_memory: Option<Window>,
+    device_memory: Option<MmapRange>,
     #[pin]
     pages: Mutex<PageMap>,
 }
@@ -63,7 +63,8 @@ impl Doorbells {
                 let bytes = usize::try_from(identity.doorbell_pages)?
                     .checked_mul(PAGE_SIZE)
                     .ok_or(EINVAL)?;
-                Some(RingMemory::new(&BoundDevice::new(device)?, bytes)?)
+                let memory = RingMemory::new(&BoundDevice::new(device)?, bytes)?;
+                Some(Arc::new(memory, GFP_KERNEL)?)
             }
         };
         let offset = device_memory_offset(identity.doorbell_pages);
@@ -82,12 +83,12 @@ impl Doorbells {
 
     /// Where the shared pages are, if they are in memory, for the function to be told when it is started.
     pub(crate) fn memory_address(&self) -> Option<u64> {
-        self.memory.as_ref().map(RingMemory::dma_address)
+        self.memory.as_ref().map(|memory| memory.dma_address())
     }
 
     /// The function's own memory as the CPU sees it, if it has any.
-    pub(crate) fn device_memory(&self) -> Option<Window> {
-        self.device_memory
+    pub(crate) fn device_memory(&self) -> Option<MmapRange> {
+        self.device_memory.clone()
     }
 
     /// The function.
@@ -96,7 +97,7 @@ impl Doorbells {
     }
 
     /// The trapped page of a pair, if the function has such pages. Any context.
-    fn trapped(&self, page: u32) -> Option<Window> {
+    fn trapped(&self, page: u32) -> Option<MmapRange> {
         let offset = kick_offset(page, 0);
         self.function.window(offset, PAGE_SIZE as u64)
     }

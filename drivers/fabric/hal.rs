@@ -9,9 +9,9 @@ pub(crate) use self::{
     soft::{DaxDriver, IvshmemDriver},
 };
 
-use crate::doorbell::Window;
 use core::ops::Range;
 use kernel::prelude::*;
+use nk::mmap::MmapRange;
 use nupa_proto::pool::sharing::DmHandle;
 
 /// A function that follows `Documentation/controller.md`: control registers (BAR 0), doorbell pages and device memory
@@ -66,7 +66,7 @@ pub(crate) trait Function: Send + Sync {
 
     /// Where the CPU has `len` bytes at `offset` of BAR 2; `None` if it has not. Without trapped pages there, user contexts
     /// kick by way of the driver; device memory is where it would be behind them. Any context.
-    fn window(&self, offset: usize, len: u64) -> Option<Window>;
+    fn window(&self, offset: usize, len: u64) -> Option<MmapRange>;
 
     /// What lets functions of other hosts use this one's device memory, if they can.
     fn sharing(&self) -> Option<&dyn Sharing>;
@@ -96,10 +96,10 @@ pub(crate) trait Sharing: Send + Sync {
 }
 
 /// Memory that this host holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Held {
-    /// Where the CPU has it; whole pages.
-    pub(crate) window: Window,
+    /// Where the CPU has it.
+    pub(crate) window: MmapRange,
     /// Where the function has it.
     pub(crate) address: u64,
     /// Bytes that were exported.

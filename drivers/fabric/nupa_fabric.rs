@@ -29,7 +29,7 @@ mod slots;
 mod vector;
 
 pub use self::{
-    doorbell::{DoorbellPage, DoorbellSlot, Window},
+    doorbell::{DoorbellPage, DoorbellSlot},
     port::{
         dma_sge, Cq, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory, Listener,
         ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer, Port, PortEvent,

@@ -40,16 +40,16 @@ impl<Ctx: device::DeviceContext> AsRef<device::Device<Ctx>> for Device<Ctx> {
 
 /// Physical memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Physical address.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Bytes.
-    pub len: u64,
+    pub(crate) len: u64,
 }
 
 impl Device<device::Bound> {
     /// Its memory; `EINVAL` if that is not one range.
-    pub fn memory(&self) -> Result<Memory> {
+    pub(crate) fn memory(&self) -> Result<Memory> {
         let (mut start, mut len) = (0, 0);
         // SAFETY: By the type's invariant; the device is bound, so its ranges do not change.
         to_result(unsafe { bindings::nk_dax_range(self.0.get(), &mut start, &mut len) })?;

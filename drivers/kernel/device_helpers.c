@@ -47,6 +47,11 @@ void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index)
 	irq_set_affinity(irq, cpumask_of(cpumask_local_spread(index, dev_to_node(&pdev->dev))));
 }
 
+bool nk_is_memory_bar(struct pci_dev *pdev, unsigned int bar)
+{
+	return bar < PCI_STD_NUM_BARS && pci_resource_flags(pdev, bar) & IORESOURCE_MEM;
+}
+
 void nk_mb(void)
 {
 	mb();

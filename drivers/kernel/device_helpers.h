@@ -15,6 +15,7 @@ unsigned long nk_spin_lock_irqsave(spinlock_t *lock);
 void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
+bool nk_is_memory_bar(struct pci_dev *pdev, unsigned int bar);
 void nk_mb(void);
 size_t nk_host_name(char *name, size_t len);
 phys_addr_t nk_coherent_phys(void *addr);

@@ -14,6 +14,7 @@ pub mod dax;
 pub mod host;
 pub mod hostmem;
 pub mod irqlock;
+pub mod mmap;
 pub mod net;
 pub mod pci;
 pub mod random;

@@ -18,7 +18,7 @@ use kernel::{
     sync::aref::ARef,
 };
 
-fn as_raw(dev: &pci::Device) -> *mut bindings::pci_dev {
+pub(crate) fn as_raw(dev: &pci::Device) -> *mut bindings::pci_dev {
     core::ptr::from_ref(dev).cast_mut().cast()
 }
 

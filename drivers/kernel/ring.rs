@@ -3,14 +3,21 @@
 //!
 //! C header: `include/linux/dma-mapping.h`.
 
-use crate::{bindings, bound::BoundDevice};
+use crate::{
+    bindings,
+    bound::BoundDevice,
+    mmap::{MmapRange, Owner},
+};
 use core::mem::size_of;
 use kernel::{
     device::Device,
     dma::{Coherent, DmaAddress},
     page::PAGE_SIZE,
     prelude::*,
-    sync::atomic::{Acquire, Atomic, Release},
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        Arc,
+    },
 };
 
 /// Bytes of the units in which the memory is read and written.
@@ -27,6 +34,8 @@ pub struct RingMemory {
     units: Coherent<[u64]>,
 }
 
+impl Owner for RingMemory {}
+
 impl RingMemory {
     /// Allocates at least `bytes` of physically contiguous memory, aligned to a page if it is one or more.
     pub fn new(device: &BoundDevice, bytes: usize) -> Result<Self> {
@@ -42,13 +51,16 @@ impl RingMemory {
         self.units.dma_handle()
     }
 
-    /// Physical address of the page that `offset` lies in, for user space to be mapped to; none outside of the memory.
-    ///
-    /// Any context. Mappings must be gone before the memory is.
-    pub fn page_phys(&self, offset: usize) -> Option<u64> {
-        let page = self.at(offset - offset % PAGE_SIZE, PAGE_SIZE)?;
+    /// The page at `offset`, a multiple of its size, for processes to map; none outside of the memory. Any context.
+    pub fn page(self: &Arc<Self>, offset: usize) -> Option<MmapRange> {
+        if offset % PAGE_SIZE != 0 {
+            return None;
+        }
+        let page = self.at(offset, PAGE_SIZE)?;
         // SAFETY: `page` points into memory that `Coherent` got from `dma_alloc_coherent()`, a whole page of it.
-        Some(unsafe { bindings::nk_coherent_phys(page.cast()) })
+        let start = unsafe { bindings::nk_coherent_phys(page.cast()) };
+        // SAFETY: The memory is freed with the last reference; whoever reads or writes it expects others to do so, too.
+        unsafe { MmapRange::new(start, PAGE_SIZE as u64, true, self.clone()) }
     }
 
     /// Bytes.

@@ -3,13 +3,22 @@
 //!
 //! C headers: `include/linux/io.h` (`memremap()`), `include/linux/ioport.h`.
 
-use crate::bindings;
+use crate::{
+    bindings, dax,
+    mmap::{MmapRange, Owner},
+    pci::as_raw,
+};
 use core::{ops::Range, ptr::NonNull};
 use kernel::{
+    device::Bound,
     page::PAGE_SIZE,
+    pci,
     prelude::*,
     str::CStr,
-    sync::atomic::{Acquire, Atomic, Full, Release},
+    sync::{
+        atomic::{Acquire, Atomic, Full, Release},
+        Arc,
+    },
 };
 
 /// Bytes of the words that are accessed as a whole.
@@ -27,7 +36,7 @@ pub enum Coherence {
 /// A range of physical memory, reserved and mapped cacheable, that other hosts change at any time.
 ///
 /// All access is by copy or by words of 64 bits, and checked: what does not lie inside of the window, and words that are
-/// not aligned, are refused without effect. Any context but for [`Window::new`] and drop. For a full fence there is
+/// not aligned, are refused without effect. Any context but for making and drop. For a full fence there is
 /// [`crate::barrier::full_fence`].
 pub struct Window {
     base: NonNull<u8>,
@@ -42,6 +51,8 @@ unsafe impl Send for Window {}
 // SAFETY: As above.
 unsafe impl Sync for Window {}
 
+impl Owner for Window {}
+
 /// A range of physical addresses that nobody else may claim.
 struct Region {
     start: u64,
@@ -49,6 +60,7 @@ struct Region {
 }
 
 impl Region {
+    /// `EBUSY` if the range, or a part of it, is in use.
     fn new(start: u64, len: usize, name: &'static CStr) -> Result<Self> {
         // SAFETY: The name is static. A range that is taken, even in part, is refused.
         if !unsafe { bindings::nk_request_memory(start, len, name.as_char_ptr()) } {
@@ -66,17 +78,54 @@ impl Drop for Region {
 }
 
 impl Window {
-    /// Reserves and maps `len` bytes at the physical address `start`, both multiples of a page (else `EINVAL`). `name` is
-    /// what `/proc/iomem` says. `EBUSY` if the range is in use, `ENOMEM` if it cannot be mapped. Sleeps.
+    /// Reserves and maps the memory of a DAX device. `name` is what `/proc/iomem` says. `EINVAL` if it is not one range of
+    /// whole pages, `EBUSY` if it is in use, `ENOMEM` if it cannot be mapped. Sleeps.
     ///
-    /// The device that the memory belongs to has to be bound for as long as the window lives.
-    pub fn new(start: u64, len: usize, name: &'static CStr, coherence: Coherence) -> Result<Self> {
+    /// The memory stays reserved for as long as the window exists, so that nobody else gets it, `kmem` for instance, should
+    /// the device go to another driver.
+    pub fn of_dax(
+        dev: &dax::Device<Bound>,
+        name: &'static CStr,
+        coherence: Coherence,
+    ) -> Result<Self> {
+        let memory = dev.memory()?;
+        // SAFETY: The range is that of a DAX device, which is memory that the kernel does not use for itself.
+        unsafe { Self::new(memory.start, memory.len, name, coherence) }
+    }
+
+    /// As [`Window::of_dax`], for a memory BAR whose memory bears to be cached.
+    pub fn of_bar(
+        dev: &pci::Device<Bound>,
+        bar: u32,
+        name: &'static CStr,
+        coherence: Coherence,
+    ) -> Result<Self> {
+        // SAFETY: `dev` is valid, and the function checks the number.
+        if !unsafe { bindings::nk_is_memory_bar(as_raw(dev), bar) } {
+            return Err(EINVAL);
+        }
+        // SAFETY: The range is that of a memory BAR.
+        unsafe {
+            Self::new(
+                dev.resource_start(bar)?,
+                dev.resource_len(bar)?,
+                name,
+                coherence,
+            )
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The range is memory of a device, and not the kernel's own.
+    unsafe fn new(start: u64, len: u64, name: &'static CStr, coherence: Coherence) -> Result<Self> {
+        let len = usize::try_from(len)?;
         let end = start.checked_add(len as u64);
         if len == 0 || len % PAGE_SIZE != 0 || start % PAGE_SIZE as u64 != 0 || end.is_none() {
             return Err(EINVAL);
         }
         let region = Region::new(start, len, name)?;
-        // SAFETY: No requirements; the range is ours, so that it is not of the kernel's own memory.
+        // SAFETY: By this function's contract; the range is ours as long as `region` exists.
         let base = unsafe { bindings::nk_map_memory(start, len) };
         Ok(Self {
             base: NonNull::new(base.cast()).ok_or(ENOMEM)?,
@@ -99,6 +148,12 @@ impl Window {
     /// Physical address of the first byte.
     pub fn start(&self) -> u64 {
         self.region.start
+    }
+
+    /// All of it, for processes to map.
+    pub fn mmap_range(self: &Arc<Self>) -> Option<MmapRange> {
+        // SAFETY: Everybody may change this memory at any time, and it is reserved as long as the window exists.
+        unsafe { MmapRange::new(self.start(), self.len() as u64, true, self.clone()) }
     }
 
     /// Offset of a physical address, if it and the `len` bytes from there lie inside.

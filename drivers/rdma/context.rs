@@ -7,7 +7,8 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk_rdma::{error::unsupported, Context, Device, Udata, Window};
+use nk::mmap::MmapRange;
+use nk_rdma::{error::unsupported, Context, Device, Udata};
 use nupa_fabric::{DoorbellPage, DoorbellSlot, Port};
 use nupa_proto::{doorbell::SLOT_NONE, uabi};
 
@@ -114,16 +115,7 @@ impl UserContext {
 impl MappedPage {
     fn new(context: &Context<Rdma>) -> Result<Self> {
         let page = context.data().port.doorbell_page()?;
-        let offer = |window: nupa_fabric::Window| {
-            context.offer(
-                Window {
-                    phys: window.phys,
-                    len: usize::try_from(window.len)?,
-                    cached: window.memory,
-                },
-                Mapping::doorbells(&page),
-            )
-        };
+        let offer = |range: MmapRange| context.offer(range, Mapping::doorbells(&page));
         let shared_offset = offer(page.shared().ok_or_else(unsupported)?)?;
         let trapped_offset = page.trapped().map(offer).transpose();
         let trapped_offset = trapped_offset.inspect_err(|_| context.withdraw(shared_offset))?;

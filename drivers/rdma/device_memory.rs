@@ -10,7 +10,8 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd, Window};
+use nk::mmap::MmapRange;
+use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd};
 use nupa_fabric::{ExportedMemory, ImportedMemory, Port};
 use nupa_proto::{
     admin::{CreateMr, PageList},
@@ -26,7 +27,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 #[pin_data]
 pub(crate) struct DeviceMemory {
     port: Port,
-    window: nupa_fabric::Window,
+    window: MmapRange,
     /// Start and end of the pieces that are in use, in bytes, lowest first.
     #[pin]
     pieces: Mutex<KVec<(u64, u64)>>,
@@ -69,7 +70,7 @@ fn insert<A: Allocator>(parts: &mut Vec<(u64, u64), A>, part: (u64, u64)) -> Res
 
 impl DeviceMemory {
     /// All of it is free, but for what others hold.
-    pub(crate) fn new(port: &Port, window: nupa_fabric::Window) -> Result<Arc<Self>> {
+    pub(crate) fn new(port: &Port, window: MmapRange) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 port: port.clone(),
@@ -82,7 +83,7 @@ impl DeviceMemory {
 
     /// Bytes in all.
     pub(crate) fn size(&self) -> u64 {
-        self.window.len
+        self.window.len()
     }
 
     fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<Taken> {
@@ -106,7 +107,7 @@ impl DeviceMemory {
             }
         });
         kept?;
-        find(&used, self.window.len, len, align).ok_or(ENOMEM)
+        find(&used, self.size(), len, align).ok_or(ENOMEM)
     }
 }
 
@@ -155,15 +156,7 @@ impl Piece {
             taken: memory.take(pages, align)?,
         });
         let own = KBox::try_pin_init(own, GFP_KERNEL)?;
-        let window = nupa_fabric::Window {
-            phys: memory
-                .window
-                .phys
-                .checked_add(own.taken.start)
-                .ok_or(EINVAL)?,
-            len: pages,
-            memory: memory.window.memory,
-        };
+        let window = memory.window.slice(own.taken.start, pages).ok_or(EINVAL)?;
         Self::offer(context, Memory::Own(own), len, window)
     }
 
@@ -189,14 +182,9 @@ impl Piece {
         context: &Context<Rdma>,
         memory: Memory,
         len: u64,
-        window: nupa_fabric::Window,
+        window: MmapRange,
     ) -> Result<(Arc<Self>, u64)> {
         let piece = Arc::new(Self { memory, len }, GFP_KERNEL)?;
-        let window = Window {
-            phys: window.phys,
-            len: usize::try_from(window.len)?,
-            cached: window.memory,
-        };
         let offset = context.offer(window, Mapping::memory(piece.clone()))?;
         Ok((piece, offset))
     }

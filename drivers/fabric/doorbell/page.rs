@@ -8,22 +8,12 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
+use nk::mmap::MmapRange;
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
     doorbell::{host_slot_offset, slot_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE},
     uabi::SLOT_LIVE,
 };
-
-/// Something of the controller's that user space can be mapped to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Physical address, at the start of a page.
-    pub phys: u64,
-    /// Bytes, whole pages.
-    pub len: u64,
-    /// It is ordinary memory, to be mapped cached; otherwise it is the device's and must not be.
-    pub memory: bool,
-}
 
 /// A pair of doorbell pages, wiped, that nobody else holds. Queues on it can be rung through it and through no other.
 ///
@@ -96,15 +86,9 @@ impl DoorbellPage {
     }
 
     /// The shared page, to be mapped for reading and writing. Any context.
-    pub fn shared(&self) -> Option<Window> {
-        let memory = self.doorbells().memory.as_ref();
-        let offset = host_slot_offset(self.number(), 0);
-        match memory.and_then(|memory| memory.page_phys(offset)) {
-            Some(phys) => Some(Window {
-                phys,
-                len: PAGE_SIZE as u64,
-                memory: true,
-            }),
+    pub fn shared(&self) -> Option<MmapRange> {
+        match &self.doorbells().memory {
+            Some(memory) => memory.page(host_slot_offset(self.number(), 0)),
             None => {
                 let offset = slot_offset(self.number(), 0);
                 let function = &self.doorbells().function;
@@ -115,7 +99,7 @@ impl DoorbellPage {
 
     /// The trapped page, to be mapped for writing, if the function has one. Without it whoever maps the shared page has
     /// the driver kick ([`crate::Qp::kick_send`] and the like). Any context.
-    pub fn trapped(&self) -> Option<Window> {
+    pub fn trapped(&self) -> Option<MmapRange> {
         self.doorbells().trapped(self.number())
     }
 

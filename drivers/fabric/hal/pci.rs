@@ -6,9 +6,8 @@ mod driver;
 pub(crate) use self::driver::Driver;
 
 use super::{Function, Sharing};
-use crate::doorbell::Window;
 use kernel::{device::Bound, devres::Devres, io::Io, pci, prelude::*};
-use nk::pci::BusMaster;
+use nk::{mmap::MmapRange, pci::BusMaster};
 use nupa_proto::{
     doorbell::{kick_offset, PAIR_SIZE},
     regs::{BAR_CONTROL, BAR_DOORBELL, CONTROL_SIZE},
@@ -18,8 +17,8 @@ use nupa_proto::{
 struct PciFunction {
     control: Devres<pci::Bar<'static, CONTROL_SIZE>>,
     doorbells: Devres<pci::Bar<'static>>,
-    /// Physical address of the doorbell BAR.
-    phys: u64,
+    /// The doorbell BAR, for processes to map parts of it.
+    pages: MmapRange,
     /// Bytes of the doorbell BAR.
     bytes: usize,
     bus: BusMaster,
@@ -35,7 +34,7 @@ impl PciFunction {
             bytes: doorbells.maxsize(),
             control: control.into_devres()?,
             doorbells: doorbells.into_devres()?,
-            phys: pdev.resource_start(u32::from(BAR_DOORBELL))?,
+            pages: MmapRange::of_bar(pdev, u32::from(BAR_DOORBELL))?,
             bus: BusMaster::new(pdev),
         })
     }
@@ -98,14 +97,8 @@ impl Function for PciFunction {
         self.store32(kick_offset(page, slot).wrapping_add(register), index);
     }
 
-    fn window(&self, offset: usize, len: u64) -> Option<Window> {
-        let offset = u64::try_from(offset).ok()?;
-        let end = offset.checked_add(len)?;
-        (end <= u64::try_from(self.bytes).ok()?).then_some(Window {
-            phys: self.phys.checked_add(offset)?,
-            len,
-            memory: false,
-        })
+    fn window(&self, offset: usize, len: u64) -> Option<MmapRange> {
+        self.pages.slice(u64::try_from(offset).ok()?, len)
     }
 
     // Other hosts reach a controller's memory through theirs, with RDMA.

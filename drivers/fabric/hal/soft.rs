@@ -35,11 +35,10 @@ use self::{
     window::HostClock,
 };
 use super::{Function, Sharing};
-use crate::doorbell::Window;
-use core::ops::Range;
 use kernel::{prelude::*, sync::Arc, time::Delta};
 use nk::{
     bh,
+    mmap::MmapRange,
     net::{DetachedNapi, Repeat},
 };
 use nupa_proto::doorbell::device_memory_offset;
@@ -57,8 +56,8 @@ pub(crate) struct SoftFunction {
     clock: HostClock,
     plan: Plan,
     kicks: Kicks,
-    /// Physical addresses of the memory that counts as the function's own.
-    own: Range<u64>,
+    /// The memory that counts as the function's own, if there is any.
+    own: Option<MmapRange>,
     /// Of all nodes, what they share.
     shared: Shared,
     /// Open until the driver is unbound.
@@ -223,16 +222,10 @@ impl Function for SoftFunction {
         });
     }
 
-    fn window(&self, offset: usize, len: u64) -> Option<Window> {
+    fn window(&self, offset: usize, len: u64) -> Option<MmapRange> {
         // There are no trapped pages; device memory lies behind where they would be.
         let offset = offset.checked_sub(device_memory_offset(DOORBELL_PAGES))?;
-        let phys = self.own.start.checked_add(u64::try_from(offset).ok()?)?;
-        (phys.checked_add(len)? <= self.own.end).then_some(Window {
-            phys,
-            len,
-            // Of the same kind as the kernel's own mapping of the pool.
-            memory: true,
-        })
+        self.own.as_ref()?.slice(u64::try_from(offset).ok()?, len)
     }
 
     fn sharing(&self) -> Option<&dyn Sharing> {

@@ -26,8 +26,9 @@ pub use self::{
 };
 
 use super::{CqControl, CqHandler, EventHandler, Port};
-use crate::doorbell::{DoorbellPage, DoorbellSlot, Window};
+use crate::doorbell::{DoorbellPage, DoorbellSlot};
 use kernel::{prelude::*, sync::Arc};
+use nk::mmap::MmapRange;
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, CreateMr, KeyKind, PageList, SetGid, GID_VALID, GID_VLAN,
 };
@@ -68,7 +69,7 @@ impl Port {
 
     /// The controller's own memory as the CPU sees it, if it has any; regions of it are registered by addresses from
     /// [`nupa_proto::regs::DEVICE_MEMORY_BASE`] on. Does not sleep.
-    pub fn device_memory(&self) -> Option<Window> {
+    pub fn device_memory(&self) -> Option<MmapRange> {
         self.controller.doorbells().doorbells().device_memory()
     }
 

@@ -9,17 +9,7 @@ use core::{
 use kernel::{
     error::to_result, new_mutex, page::PAGE_SIZE, prelude::*, sync::Mutex, types::Opaque,
 };
-
-/// A piece of physical memory that a process may map.
-#[derive(Clone, Copy, Debug)]
-pub struct Window {
-    /// Physical address, page-aligned.
-    pub phys: u64,
-    /// Bytes, a multiple of the page size.
-    pub len: usize,
-    /// Ordinary memory, which is cached; else a device's.
-    pub cached: bool,
-}
+use nk::mmap::MmapRange;
 
 /// A process's use of the device: one open file (`struct ib_ucontext`).
 #[repr(C)]
@@ -39,8 +29,9 @@ unsafe impl<D: Driver> Send for Mappings<D> {}
 #[repr(C)]
 pub(crate) struct Entry<D: Driver> {
     entry: Opaque<bindings::rdma_user_mmap_entry>,
-    window: Window,
-    /// Kept until nobody maps the window any more.
+    /// Kept, with its memory, until nobody maps it any more.
+    range: MmapRange,
+    /// Kept as long.
     _keep: D::Mapping,
 }
 
@@ -110,14 +101,15 @@ impl<D: Driver> Context<D> {
         unsafe { self.mappings.assume_init_ref() }
     }
 
-    /// Lets the process map `window`, and returns the offset for `mmap()`. `keep` is dropped when nobody maps it any
+    /// Lets the process map `range`, and returns the offset for `mmap()`. `keep` is dropped when nobody maps it any
     /// more and the context is gone or has withdrawn it. Sleeps.
-    pub fn offer(&self, window: Window, keep: D::Mapping) -> Result<u64> {
+    pub fn offer(&self, range: MmapRange, keep: D::Mapping) -> Result<u64> {
+        let len = usize::try_from(range.len())?;
         let entry = KBox::new(
             Entry::<D> {
                 // The core counts on zeroes where it does not initialise.
                 entry: Opaque::zeroed(),
-                window,
+                range,
                 _keep: keep,
             },
             GFP_KERNEL,
@@ -126,7 +118,7 @@ impl<D: Driver> Context<D> {
         mappings.0.reserve(1, GFP_KERNEL)?;
         // SAFETY: The context is alive; the entry is fresh and stays where it is until `Entry::free`.
         to_result(unsafe {
-            bindings::rdma_user_mmap_entry_insert(self.ib.get(), entry.entry.get(), window.len)
+            bindings::rdma_user_mmap_entry_insert(self.ib.get(), entry.entry.get(), len)
         })?;
         let entry = NonNull::from(KBox::leak(entry));
         // The room is reserved.
@@ -170,11 +162,11 @@ impl<D: Driver> Context<D> {
             return Err(EINVAL);
         }
         // SAFETY: All entries of this context are embedded in an `Entry`, and there is a reference to this one.
-        let window = unsafe { (*raw.cast::<Entry<D>>()).window };
-        // SAFETY: As above, and the area is as long as the window, as the core has checked.
-        let mapped = to_result(unsafe {
-            bindings::nk_rdma_mmap(self.ib.get(), vma, raw, window.phys, window.cached)
-        });
+        let range = unsafe { &(*raw.cast::<Entry<D>>()).range };
+        let (start, cached) = (range.start(), range.is_cached());
+        // SAFETY: As above, and the area is as long as the range, as the core has checked.
+        let mapped =
+            to_result(unsafe { bindings::nk_rdma_mmap(self.ib.get(), vma, raw, start, cached) });
         // SAFETY: The reference is ours.
         unsafe { bindings::rdma_user_mmap_entry_put(raw) };
         mapped

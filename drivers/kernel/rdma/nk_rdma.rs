@@ -37,7 +37,7 @@ mod work_request;
 pub use self::{
     address::{AhAttributes, GidAttributes},
     attributes::{DeviceAttributes, PortAttributes, PortSpeed},
-    context::{Context, Window},
+    context::Context,
     counters::CounterName,
     details::Details,
     device::{Device, Registration, Unregistered},

@@ -2,11 +2,11 @@
 //! A pool in a DAX device, such as a region of CXL memory.
 
 use super::{
-    start::{map, Place, SoftInstance},
+    start::{coherence, Place, SoftInstance},
     Poller,
 };
 use kernel::{device::Core, prelude::*};
-use nk::dax;
+use nk::{dax, window::Window};
 
 /// Driver of DAX devices that an administrator gives to it.
 pub(crate) struct DaxDriver;
@@ -22,10 +22,8 @@ impl dax::Driver for DaxDriver {
 }
 
 fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<SoftInstance<'bound>> {
-    let memory = dev.memory()?;
-    let len = usize::try_from(memory.len)?;
     let place = Place {
-        window: map(memory.start, len)?,
+        window: Window::of_dax(dev, c"nupa_fabric", coherence())?,
         own_bell: 0,
         bell: None,
         poller: Poller::new()?,

@@ -4,14 +4,17 @@
 //! The device is QEMU's (docs/specs/ivshmem-spec.rst there).
 
 use super::{
-    start::{map, Place, SoftInstance},
+    start::{coherence, Place, SoftInstance},
     station::Bell,
     Poller,
 };
 use kernel::{device::Core, devres::Devres, io::Io, pci, prelude::*, sync::Arc};
-use nk::pci::{
-    irq::{Handler, Registration, Vectors},
-    BusMaster,
+use nk::{
+    pci::{
+        irq::{Handler, Registration, Vectors},
+        BusMaster,
+    },
+    window::Window,
 };
 use nupa_proto::pool::{BELL_IVSHMEM, BELL_KIND_SHIFT};
 
@@ -91,8 +94,7 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
     let registers = pdev.iomap_region_sized::<REGISTERS_SIZE>(BAR_REGISTERS, c"nupa_fabric")?;
     let position = registers.read32(REG_IV_POSITION);
     let registers = registers.into_devres()?;
-    let len = usize::try_from(pdev.resource_len(BAR_MEMORY)?)?;
-    let window = map(pdev.resource_start(BAR_MEMORY)?, len)?;
+    let window = Window::of_bar(pdev, BAR_MEMORY, c"nupa_fabric", coherence())?;
     let poller = Poller::new()?;
     // A device without a server has no interrupts and no peers' ids.
     let vectors = Vectors::new(pdev, 1, 1).ok();

@@ -2,10 +2,7 @@
 //! Device memory that nodes of a pool share.
 
 use super::{window::PoolWindow, SoftFunction};
-use crate::{
-    doorbell::Window,
-    hal::{Held, Sharing},
-};
+use crate::hal::{Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
 use nupa_pool::{Import, Membership, Pool, Unshared};
@@ -29,16 +26,12 @@ impl Shared {
 
     /// Where this host has what was imported. Its addresses are physical ones for the engine, too.
     fn locate(&self, import: &Import) -> Result<Held> {
-        let phys = self.window.address(import.offset);
         let len = import.len.checked_next_multiple_of(PAGE_SIZE as u64);
+        let pages = self.window.pages(import.offset, len.ok_or(EINVAL)?);
+        let window = pages.ok_or(EINVAL)?;
         Ok(Held {
-            window: Window {
-                phys,
-                len: len.ok_or(EINVAL)?,
-                // As what is the function's own.
-                memory: true,
-            },
-            address: phys,
+            address: window.start(),
+            window,
             len: import.len,
         })
     }

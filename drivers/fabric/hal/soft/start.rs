@@ -72,13 +72,12 @@ pub(super) struct Place {
     pub(super) poller: Arc<Poller>,
 }
 
-/// Maps the memory of a pool, which is coherent if the module's parameters say so. Sleeps; errors as [`Window::new`].
-pub(super) fn map(start: u64, len: usize) -> Result<Window> {
-    let coherence = match *module_parameters::pool_coherent.value() {
+/// Whether the module's parameters say that the caches of all hosts are kept coherent.
+pub(super) fn coherence() -> Coherence {
+    match *module_parameters::pool_coherent.value() {
         0 => Coherence::WriteBack,
         _ => Coherence::Coherent,
-    };
-    Window::new(start, len, c"nupa_fabric", coherence)
+    }
 }
 
 impl<'bound> SoftInstance<'bound> {
@@ -96,9 +95,10 @@ impl<'bound> SoftInstance<'bound> {
         let membership = join(device, &window, clock, place.own_bell)?;
         let range = membership.pool().device_memory(membership.node());
         let own = window.address(range.start)..window.address(range.end);
+        let pages = window.pages(range.start, range.end.saturating_sub(range.start));
         let shared = Shared::new(&membership, &window);
         let vectors = cpu::nr_cpu_ids().saturating_add(1).min(MAX_VECTORS);
-        let memory = NodeMemory::new(host, own.clone());
+        let memory = NodeMemory::new(host, own);
         let count = u16::try_from(vectors)?;
         let host = SoftHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
         let nodes = nodes(&membership, &window, host)?;
@@ -110,7 +110,7 @@ impl<'bound> SoftInstance<'bound> {
                 clock,
                 plan: Plan::new(wakeable),
                 kicks,
-                own,
+                own: pages,
                 shared,
                 desk <- Desk::new(station),
             }),

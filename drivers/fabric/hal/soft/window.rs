@@ -6,7 +6,7 @@ use kernel::{
     sync::Arc,
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
-use nk::{barrier::full_fence, window::Window};
+use nk::{barrier::full_fence, mmap::MmapRange, window::Window};
 
 /// The pool, mapped. What lies outside of it reads as zero.
 #[derive(Clone)]
@@ -21,6 +21,11 @@ impl PoolWindow {
     /// The mapping.
     pub(super) fn mapping(&self) -> &Arc<Window> {
         &self.0
+    }
+
+    /// `len` bytes at an offset, for processes to map; `None` if they are not whole pages of the pool.
+    pub(super) fn pages(&self, offset: u64, len: u64) -> Option<MmapRange> {
+        self.0.mmap_range()?.slice(offset, len)
     }
 
     /// DMA address of an offset.

@@ -2,12 +2,12 @@
 //! Device memory that nodes share.
 
 use crate::{
-    doorbell::Window,
     hal::{Function, Held},
     Port,
 };
 use core::ops::Range;
 use kernel::{bindings, prelude::*, sync::Arc};
+use nk::mmap::MmapRange;
 use nupa_proto::pool::sharing::DmHandle;
 
 /// Device memory of this node's that programs of any node may import, until this is dropped. Who has imported it by then keeps
@@ -43,8 +43,8 @@ pub struct ImportedMemory {
 
 impl ImportedMemory {
     /// Where the CPU has it.
-    pub fn window(&self) -> Window {
-        self.held.window
+    pub fn window(&self) -> MmapRange {
+        self.held.window.clone()
     }
 
     /// Where the function has it: regions of it are registered by addresses from here on.
