@@ -52,8 +52,8 @@ lint: setup ## formatting, clippy, rustdoc and shellcheck, warnings fatal
 fmt: setup ## format all Rust sources
 	@scripts/lint --fix-format
 
-vm-up: modules userspace ## start nodes 1 and 2 and leave them up
-	@vms/start 1 & vms/start 2 && wait $$!
+vm-up: modules userspace ## start nodes 1 and 2, their network up, and leave them running
+	@vms/start --up 1 & vms/start --up 2 && wait $$!
 
 vm-down: ## stop all nodes, the switch and the pool
 	@vms/stop all

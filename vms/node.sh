@@ -6,6 +6,7 @@
 #   cxl       a pool of CXL memory
 #   ivshmem   a pool of plain shared memory, with interrupts
 # NODE=3, or 3 as the argument, starts another one. `vms/start --help` tells what else can be chosen.
+# What a node needs and is missing is built first, and the network is brought up on it (nupa-up).
 
 set -euo pipefail
 directory=$(cd "$(dirname "$0")" && pwd -P)
@@ -17,4 +18,4 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
 	node=$1
 	shift
 fi
-exec "$directory/../start" --fabric "$mode" "$@" "$node"
+exec "$directory/../start" --fabric "$mode" --up "$@" "$node"
