@@ -11,6 +11,7 @@ use crate::{
     hal::{Atomic, Memory, Platform},
     initiator::malformed,
     node::Node,
+    region::{Backing, Region},
     request::{Outcome, Request},
     span::scatter,
     storage::Storage,
@@ -103,7 +104,9 @@ impl<S: Storage> Node<S> {
         self.check_peer(platform, request)?;
         let qpn = request.target.qpn;
         let served = match operand {
-            Operand::Flush(segment) => self.flush_memory(request, segment).map(|()| None),
+            Operand::Flush(segment) => self
+                .flush_memory(platform.memory(), request, segment)
+                .map(|()| None),
             Operand::Word(operation) => self.change_word(platform, request, *operation),
         };
         match served {
@@ -160,19 +163,42 @@ impl<S: Storage> Node<S> {
         Ok((!matches!(operation, Atomic::Store(_))).then_some(old))
     }
 
-    /// Checks a flush. Memory is coherent and as persistent as it ever gets, so a fence is all there is to do.
-    fn flush_memory(&self, request: &Request, segment: &FlushSegment) -> Result<(), Refusal> {
+    /// Checks a flush, and writes back what it is about. Device memory is registered in one piece; what is in pages is the host's
+    /// own memory, for which the fence behind this is enough.
+    fn flush_memory(
+        &self,
+        memory: &impl Memory,
+        request: &Request,
+        segment: &FlushSegment,
+    ) -> Result<(), Refusal> {
         let qpn = request.target.qpn;
         self.check_rd_atomic(qpn)?;
         let missing = Refusal::new(WcStatus::RetryExceeded, Check::Peer);
         let pair = self.pairs.get(qpn).ok_or(missing)?;
         let (key, right) = (request.remote_key, flush_rights(segment));
-        if segment.level == FLUSH_REGION {
-            return self.remote_region(qpn, pair, key, right).map(|_| ());
+        let unreachable = Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory);
+        let (piece, len) = if segment.level == FLUSH_REGION {
+            let region = self.remote_region(qpn, pair, key, right)?;
+            (self.start_of(region), region.len)
+        } else {
+            let (addr, len) = (request.remote_addr, segment.len.get());
+            let span = self.remote_span(qpn, pair, key, addr, len, right)?;
+            (span.contiguous::<S>(&self.regions), u64::from(len))
+        };
+        let (addr, contiguous) = piece.ok_or(unreachable)?;
+        if contiguous < len {
+            return Ok(());
         }
-        let (addr, len) = (request.remote_addr, segment.len.get());
-        let span = self.remote_span(qpn, pair, key, addr, len, right);
-        span.map(|_| ())
+        let len = usize::try_from(len).map_err(|_| unreachable)?;
+        memory.write_back(addr, len).map_err(|_| unreachable)
+    }
+
+    /// DMA address of a region's or window's first byte, and how many bytes are contiguous from there.
+    fn start_of(&self, region: &Region<S::Pages>) -> Option<(u64, u64)> {
+        match &region.backing {
+            Backing::Region { number, offset, .. } => self.regions.get(*number)?.locate(*offset),
+            Backing::Own(_) | Backing::None => region.locate(0),
+        }
     }
 }
 

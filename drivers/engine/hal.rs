@@ -44,6 +44,12 @@ pub trait Memory {
     /// store: anything). Atomic also against the node's own processors; ordered as a full fence.
     fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError>;
 
+    /// Brings what was stored in a range to where all who share the memory see it, and to where it is as lasting as the memory
+    /// is. Nothing where that is so anyway.
+    fn write_back(&self, _addr: u64, _len: usize) -> Result<(), AccessError> {
+        Ok(())
+    }
+
     /// Copies `len` bytes at `from` to `to` in `target`, which may be the same memory.
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError>;
 }

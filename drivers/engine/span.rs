@@ -33,9 +33,14 @@ impl Span {
 
     /// DMA address of its first byte.
     pub(crate) fn locate<S: Storage>(&self, regions: &Regions<S>) -> Option<u64> {
+        Some(self.contiguous::<S>(regions)?.0)
+    }
+
+    /// DMA address of its first byte, and how many bytes are contiguous from there.
+    pub(crate) fn contiguous<S: Storage>(&self, regions: &Regions<S>) -> Option<(u64, u64)> {
         match self.region {
-            None => Some(self.addr),
-            Some(number) => Some(regions.get(number)?.locate(self.addr)?.0),
+            None => Some((self.addr, u64::MAX)),
+            Some(number) => regions.get(number)?.locate(self.addr),
         }
     }
 

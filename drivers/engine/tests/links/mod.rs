@@ -3,6 +3,7 @@
 
 mod death;
 mod direct;
+mod flush;
 pub mod parts;
 mod shared_parts;
 mod silence;

@@ -12,7 +12,7 @@ use nupa_engine::{
 };
 use nupa_proto::{
     admin::*,
-    cqe::{Cqe, CQE_SIZE},
+    cqe::{Cqe, CQE_PHASE, CQE_SIZE},
     doorbell::SLOT_NONE,
     eqe::{Eqe, EQE_SIZE},
     ident::DMA_LKEY,
@@ -458,7 +458,13 @@ impl Host {
 impl Cq {
     /// All completions that are there.
     pub fn drain(&mut self) -> Vec<Cqe> {
-        std::iter::from_fn(|| self.ring.poll()).collect()
+        let found: Vec<Cqe> = std::iter::from_fn(|| self.ring.poll()).collect();
+        for cqe in &found {
+            // Nothing but what the entry says gets to whoever has the queue.
+            let rest = (cqe.reserved0.get(), cqe.reserved1.get());
+            assert_eq!((rest, cqe.valid.get() & !CQE_PHASE), ((0, 0), 0));
+        }
+        found
     }
 }
 

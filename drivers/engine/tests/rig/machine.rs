@@ -143,6 +143,14 @@ impl Memory for Ram {
         Ok(old)
     }
 
+    fn write_back(&self, addr: u64, len: usize) -> Result<(), AccessError> {
+        if addr >= POOL {
+            let at = self.in_pool(addr, len)?;
+            self.pool.publish(self.host, at, len as u64);
+        }
+        Ok(())
+    }
+
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
         if from.max(to) >= POOL {
             let mut bytes = vec![0; len];

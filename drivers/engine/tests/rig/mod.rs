@@ -18,7 +18,7 @@ mod shared;
 
 pub use fabric::{direct, linked, Engines, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
-pub use machine::{Kick, Machine, VecStorage, BASE};
+pub use machine::{Kick, Machine, VecStorage, BASE, POOL};
 
 use nupa_engine::{Fabric, Limits, Node, NodeConfig};
 use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! FLUSH of device memory: what was written is in the memory itself afterwards, also where caches of hosts are not coherent.
+
+use super::parts::{pair, pattern, post, End, OK};
+use crate::rig::{World, POOL};
+use nupa_engine::client::{Data, Operation};
+use nupa_proto::wqe::{FlushSegment, FLUSH_GLOBAL, FLUSH_RANGE, FLUSH_REGION};
+use zerocopy::little_endian::{U32, U64};
+
+const LEN: u64 = 8192;
+
+/// Flushes bytes of `b`'s region, or all of it.
+fn flush(world: &mut World, a: &mut End, b: &End, level: u8, at: u64, len: u32) {
+    let segment = FlushSegment {
+        addr: U64::new(b.mr.iova + at),
+        rkey: U32::new(b.mr.key),
+        len: U32::new(len),
+        kind: FLUSH_GLOBAL,
+        level,
+        ..FlushSegment::default()
+    };
+    post(&mut a.qp, 9, Operation::Flush(segment), Data::Sges(&[]));
+    world.pump();
+    assert_eq!(a.done(), [(9, OK)]);
+}
+
+/// Whether the memory behind all caches holds `bytes` at an offset of the region.
+fn holds(world: &World, b: &End, at: usize, bytes: &[u8]) -> bool {
+    let first = b.mr.addr - POOL + at as u64;
+    let mut words = (first..).step_by(8).zip(bytes.chunks_exact(8));
+    words.all(|(word, wanted)| world.shared.peek::<8>(word) == wanted)
+}
+
+#[test]
+fn flushed_bytes_are_in_the_memory_itself() {
+    let (mut world, mut a, mut b) = pair();
+    if world.engine.device_memory(1).is_none() {
+        return;
+    }
+    b.mr = b.host.device_mr(&mut world, LEN);
+    for (seed, level, at, len) in [(1, FLUSH_RANGE, 64, 4096), (2, FLUSH_REGION, 0, LEN as u32)] {
+        let bytes = pattern(LEN as usize, seed);
+        a.fill(0, &bytes);
+        a.write(1, &b.mr, 0, LEN as u32);
+        world.pump();
+        assert_eq!(a.done(), [(1, OK)]);
+        flush(&mut world, &mut a, &b, level, at, len);
+        let range = at as usize..at as usize + len as usize;
+        assert!(holds(&world, &b, range.start, &bytes[range]));
+    }
+}
