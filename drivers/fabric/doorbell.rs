@@ -41,6 +41,8 @@ pub(crate) struct Doorbells {
     push: bool,
     /// The function's own memory.
     device_memory: Option<MmapRange>,
+    /// Where that begins in BAR 2.
+    device_memory_offset: usize,
     #[pin]
     pages: Mutex<PageMap>,
 }
@@ -75,6 +77,7 @@ impl Doorbells {
                 0 => None,
                 len => function.window(offset, len),
             },
+            device_memory_offset: offset,
             function,
             pages <- new_mutex!(PageMap::new(identity.doorbell_pages)),
         });
@@ -89,6 +92,13 @@ impl Doorbells {
     /// The function's own memory as the CPU sees it, if it has any.
     pub(crate) fn device_memory(&self) -> Option<MmapRange> {
         self.device_memory.clone()
+    }
+
+    /// Zeroes `len` bytes of the function's own memory at `offset` of it; as [`Function::clear`].
+    pub(crate) fn clear_device_memory(&self, offset: u64, len: u64) -> Result {
+        let offset = usize::try_from(offset)?;
+        let place = self.device_memory_offset.checked_add(offset);
+        self.function.clear(place.ok_or(EINVAL)?, len)
     }
 
     /// The function.

@@ -11,7 +11,7 @@ pub(crate) use self::{
 
 use core::ops::Range;
 use kernel::prelude::*;
-use nk::mmap::MmapRange;
+use nk::{mmap::MmapRange, sched::cond_resched};
 use nupa_proto::pool::sharing::DmHandle;
 
 /// A function that follows `Documentation/controller.md`: control registers (BAR 0), doorbell pages and device memory
@@ -68,6 +68,17 @@ pub(crate) trait Function: Send + Sync {
     /// kick by way of the driver; device memory is where it would be behind them. Any context.
     fn window(&self, offset: usize, len: u64) -> Option<MmapRange>;
 
+    /// Whether device memory is known to outlive a loss of power. Any context.
+    fn is_persistent(&self) -> bool;
+
+    /// Whether the function can reach `len` bytes of the host's memory at a DMA address, at least one, as far as this host
+    /// knows. Any context.
+    fn can_reach(&self, address: u64, len: usize, write: bool) -> bool;
+
+    /// Zeroes `len` bytes of device memory at `offset` of BAR 2, a multiple of 8, as everybody sees them who is given them
+    /// afterwards. `EINVAL` if they are not inside, `ENODEV` once the function is lost or the driver is unbound. Sleeps.
+    fn clear(&self, offset: usize, len: u64) -> Result;
+
     /// What lets functions of other hosts use this one's device memory, if they can.
     fn sharing(&self) -> Option<&dyn Sharing>;
 }
@@ -87,8 +98,8 @@ pub(crate) trait Sharing: Send + Sync {
     /// `ENOSPC` if there are too many holds.
     fn import(&self, handle: &DmHandle) -> Result<(u16, Held)>;
 
-    /// Ends a hold: nobody on this host uses the memory any more.
-    fn release(&self, hold: u16);
+    /// Ends a hold on `memory`: nobody on this host uses it any more.
+    fn release(&self, hold: u16, memory: &Held);
 
     /// Tells what of the function's device memory is held by whomever, in pieces that may overlap. What was withdrawn before
     /// and is not told is nobody's.
@@ -104,4 +115,16 @@ pub(crate) struct Held {
     pub(crate) address: u64,
     /// Bytes that were exported.
     pub(crate) len: u64,
+}
+
+/// Calls `f` with pieces of a range, one after the other, and lets others run in between. Sleeps.
+fn in_steps(range: Range<usize>, step: usize, mut f: impl FnMut(Range<usize>) -> Result) -> Result {
+    let mut start = range.start;
+    while start < range.end {
+        let end = start.saturating_add(step).min(range.end);
+        f(start..end)?;
+        cond_resched();
+        start = end;
+    }
+    Ok(())
 }

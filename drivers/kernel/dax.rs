@@ -55,6 +55,14 @@ impl Device<device::Bound> {
         to_result(unsafe { bindings::nk_dax_range(self.0.get(), &mut start, &mut len) })?;
         Ok(Memory { start, len })
     }
+
+    /// Whether all of its memory is known to outlive a loss of power.
+    pub fn is_persistent(&self) -> bool {
+        // SAFETY: No requirements.
+        let known =
+            |memory: Memory| unsafe { bindings::nk_memory_is_persistent(memory.start, memory.len) };
+        self.memory().is_ok_and(known)
+    }
 }
 
 /// A driver of DAX devices.

@@ -118,6 +118,16 @@ int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len)
 	return 0;
 }
 
+void nk_cond_resched(void)
+{
+	cond_resched();
+}
+
+bool nk_capable_of_resources(void)
+{
+	return capable(CAP_SYS_RESOURCE);
+}
+
 bool nk_bh_is_disabled(void)
 {
 	return in_softirq() && !in_hardirq() && !in_nmi() && !irqs_disabled();

@@ -22,6 +22,8 @@ phys_addr_t nk_coherent_phys(void *addr);
 int nk_dma_physical(struct device *dev);
 int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len);
 bool nk_bh_is_disabled(void);
+void nk_cond_resched(void);
+bool nk_capable_of_resources(void);
 void nk_bh_disable(void);
 void nk_bh_enable(void);
 

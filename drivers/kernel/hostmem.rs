@@ -34,6 +34,13 @@ impl HostMemory {
         Ok(Self { window })
     }
 
+    /// Whether `len` bytes at a physical address, at least one, are memory of the kernel's allocators, and may be written if
+    /// `write` says so.
+    pub fn is_memory(address: u64, len: usize, write: bool) -> bool {
+        // SAFETY: No requirements.
+        !unsafe { bindings::nk_host_memory(address, len, write) }.is_null()
+    }
+
     /// Where `len` bytes at an address are, and may be read or written as `write` says.
     #[inline]
     fn at(&self, address: u64, len: usize, write: bool) -> Result<*mut u8> {
@@ -108,6 +115,20 @@ impl HostMemory {
     /// Checks that `len` bytes, at least one, can be read and written.
     pub fn check(&self, address: u64, len: usize) -> Result {
         self.at(address, len, true).map(|_| ())
+    }
+
+    /// Writes the processors' copies of `len` bytes in the window back; nothing for other memory, which all that reaches it
+    /// does through these caches.
+    pub fn write_back(&self, address: u64, len: usize) -> Result {
+        let Some(window) = &self.window else {
+            return Ok(());
+        };
+        match window.offset_of(address, len) {
+            Some(offset) => window
+                .write_back(offset..offset.saturating_add(len))
+                .ok_or(EFAULT),
+            None => Ok(()),
+        }
     }
 
     /// Stores an aligned little-endian word, after all that was stored before it.

@@ -12,6 +12,14 @@
 
 #include "memory_helpers.h"
 
+/* What an out-of-tree module cannot say in Kconfig. */
+#ifndef CONFIG_X86_64
+#error "NUPA is for x86-64: cache lines are written back and invalidated in no other processor's way."
+#endif
+#if PAGE_SHIFT != 12
+#error "NUPA is for pages of 4 KiB: doorbell pages and the granules of device memory are that large."
+#endif
+
 bool nk_request_memory(phys_addr_t start, size_t len, const char *name)
 {
 	return request_mem_region(start, len, name);
@@ -80,6 +88,17 @@ void *nk_host_memory(phys_addr_t addr, size_t len, bool write)
 		pfn += folio_nr_pages(folio) - folio_page_idx(folio, page);
 	}
 	return phys_to_virt(addr);
+}
+
+/* What the platform calls persistent, as rxe has it; what it does not name is not. */
+bool nk_memory_is_persistent(phys_addr_t start, u64 len)
+{
+	return region_intersects(start, len, IORESOURCE_MEM, IORES_DESC_PERSISTENT_MEMORY) == REGION_INTERSECTS;
+}
+
+void nk_clear(void *addr, size_t len)
+{
+	memset(addr, 0, len);
 }
 
 /* The ranges may overlap where a process copies to itself; memcpy() is the faster one where they do not. */

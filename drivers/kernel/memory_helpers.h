@@ -15,5 +15,7 @@ void nk_write_back(void *addr, size_t len);
 void nk_invalidate(void *addr, size_t len);
 void *nk_host_memory(phys_addr_t addr, size_t len, bool write);
 void nk_copy(void *to, const void *from, size_t len);
+bool nk_memory_is_persistent(phys_addr_t start, u64 len);
+void nk_clear(void *addr, size_t len);
 
 #endif

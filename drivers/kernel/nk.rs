@@ -19,6 +19,8 @@ pub mod net;
 pub mod pci;
 pub mod random;
 pub mod ring;
+pub mod sched;
+pub mod user;
 pub mod window;
 pub mod work;
 

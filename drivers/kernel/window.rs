@@ -224,6 +224,15 @@ impl Window {
         Some(())
     }
 
+    /// Zeroes bytes. None, without effect, outside.
+    #[inline]
+    pub fn clear(&self, range: Range<usize>) -> Option<()> {
+        let first = self.at(range.start, range.len())?;
+        // SAFETY: `at` found the bytes inside of the mapping.
+        unsafe { bindings::nk_clear(first.cast(), range.len()) };
+        Some(())
+    }
+
     /// Makes what was stored in the range visible to other hosts before anything that is stored later. None, without
     /// effect, outside.
     #[inline]
@@ -235,6 +244,15 @@ impl Window {
             // SAFETY: `at` found the bytes inside of the mapping.
             Coherence::WriteBack => unsafe { bindings::nk_write_back(first.cast(), range.len()) },
         }
+        Some(())
+    }
+
+    /// Writes this host's copies of a range to the memory itself, whether others need that or not: before a loss of power,
+    /// where the memory outlives it. None, without effect, outside.
+    pub fn write_back(&self, range: Range<usize>) -> Option<()> {
+        let first = self.at(range.start, range.len())?;
+        // SAFETY: `at` found the bytes inside of the mapping.
+        unsafe { bindings::nk_write_back(first.cast(), range.len()) };
         Some(())
     }
 

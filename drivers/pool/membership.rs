@@ -163,7 +163,7 @@ impl Membership {
     }
 
     /// Whether the slot is still this node's, and the pool the one that it joined, looking at both.
-    pub(crate) fn is_valid(&self, window: &impl Window) -> bool {
+    pub fn is_valid(&self, window: &impl Window) -> bool {
         let ours = || self.pool.read_claim(window, self.node) == self.claim.to_wire();
         !self.evicted && self.pool.is_there(window) && ours()
     }

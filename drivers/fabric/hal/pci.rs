@@ -5,11 +5,11 @@ mod driver;
 
 pub(crate) use self::driver::Driver;
 
-use super::{Function, Sharing};
+use super::{in_steps, Function, Sharing};
 use kernel::{device::Bound, devres::Devres, io::Io, pci, prelude::*};
 use nk::{mmap::MmapRange, pci::BusMaster};
 use nupa_proto::{
-    doorbell::{kick_offset, PAIR_SIZE},
+    doorbell::{kick_offset, PAGE_SIZE, PAIR_SIZE},
     regs::{BAR_CONTROL, BAR_DOORBELL, CONTROL_SIZE},
 };
 
@@ -99,6 +99,27 @@ impl Function for PciFunction {
 
     fn window(&self, offset: usize, len: u64) -> Option<MmapRange> {
         self.pages.slice(u64::try_from(offset).ok()?, len)
+    }
+
+    // Nothing says so of a controller.
+    fn is_persistent(&self) -> bool {
+        false
+    }
+
+    // What is mapped for the device is what the platform lets it reach.
+    fn can_reach(&self, _address: u64, _len: usize, _write: bool) -> bool {
+        true
+    }
+
+    fn clear(&self, offset: usize, len: u64) -> Result {
+        let window = self.window(offset, len).ok_or(EINVAL)?;
+        let end = offset.saturating_add(usize::try_from(window.len())?);
+        in_steps(offset..end, PAGE_SIZE, |piece| {
+            let bar = self.doorbells.try_access().ok_or(ENODEV)?;
+            let mut words = piece.step_by(size_of::<u64>());
+            // What reads the memory afterwards, the controller after its next command or a process, comes behind them.
+            words.try_for_each(|word| bar.try_write64(0, word))
+        })
     }
 
     // Other hosts reach a controller's memory through theirs, with RDMA.

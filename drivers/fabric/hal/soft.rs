@@ -34,10 +34,12 @@ use self::{
     station::{Station, Turn},
     window::HostClock,
 };
-use super::{Function, Sharing};
+use super::{in_steps, Function, Sharing};
+use core::ops::Range;
 use kernel::{prelude::*, sync::Arc, time::Delta};
 use nk::{
     bh,
+    hostmem::HostMemory,
     mmap::MmapRange,
     net::{DetachedNapi, Repeat},
 };
@@ -49,6 +51,9 @@ type Poller = DetachedNapi<Runner>;
 /// Doorbell page pairs.
 const DOORBELL_PAGES: u32 = 256;
 
+/// Bytes of device memory that are worked on before others may run.
+const STEP: usize = 256 << 10;
+
 /// A function of this host.
 #[pin_data]
 pub(crate) struct SoftFunction {
@@ -58,6 +63,8 @@ pub(crate) struct SoftFunction {
     kicks: Kicks,
     /// The memory that counts as the function's own, if there is any.
     own: Option<MmapRange>,
+    /// Whether that is known to outlive a loss of power.
+    persistent: bool,
     /// Of all nodes, what they share.
     shared: Shared,
     /// Open until the driver is unbound.
@@ -120,9 +127,34 @@ impl SoftFunction {
 
     /// Leaves the fabric for good. Sleeps.
     fn close(&self) {
+        // No process maps device memory any more.
+        if let Some(own) = &self.own {
+            self.forget_lines(own);
+        }
         if let Some(mut station) = self.desk.close() {
             station.leave();
         }
+    }
+
+    /// Where pages are in the pool.
+    fn place(&self, pages: &MmapRange) -> Result<Range<usize>> {
+        let len = usize::try_from(pages.len())?;
+        let start = self.shared.mapping().offset_of(pages.start(), len);
+        let start = start.ok_or(EINVAL)?;
+        Ok(start..start.saturating_add(len))
+    }
+
+    /// Where caches are not coherent: writes what programs of this host have stored in device memory back, and keeps no copy of
+    /// it, before other hosts use the memory or have used it. Sleeps.
+    fn forget_lines(&self, pages: &MmapRange) {
+        let mapping = self.shared.mapping();
+        if mapping.is_coherent() {
+            return;
+        }
+        // What lies outside is nothing.
+        let _ = self
+            .place(pages)
+            .and_then(|range| in_steps(range, STEP, |piece| mapping.refresh(piece).ok_or(EINVAL)));
     }
 
     fn read<const N: usize>(&self, register: usize) -> Result<[u8; N]> {
@@ -226,6 +258,27 @@ impl Function for SoftFunction {
         // There are no trapped pages; device memory lies behind where they would be.
         let offset = offset.checked_sub(device_memory_offset(DOORBELL_PAGES))?;
         self.own.as_ref()?.slice(u64::try_from(offset).ok()?, len)
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
+    fn can_reach(&self, address: u64, len: usize, write: bool) -> bool {
+        HostMemory::is_memory(address, len, write)
+    }
+
+    fn clear(&self, offset: usize, len: u64) -> Result {
+        let window = self.window(offset, len).ok_or(EINVAL)?;
+        let mapping = self.shared.mapping();
+        in_steps(self.place(&window)?, STEP, |piece| {
+            // The memory of a node that was taken for dead may be another's by now.
+            if !self.with(|station| station.membership.is_valid(&station.window))? {
+                return Err(ENODEV);
+            }
+            let cleared = mapping.clear(piece.clone());
+            cleared.and_then(|()| mapping.publish(piece)).ok_or(EINVAL)
+        })
     }
 
     fn sharing(&self) -> Option<&dyn Sharing> {

@@ -73,6 +73,26 @@ impl Port {
         self.controller.doorbells().doorbells().device_memory()
     }
 
+    /// Whether that memory is known to outlive a loss of power. Does not sleep.
+    pub fn has_persistent_memory(&self) -> bool {
+        let doorbells = self.controller.doorbells().doorbells();
+        doorbells.function().is_persistent()
+    }
+
+    /// Whether the function can reach `len` bytes of the host's memory at a DMA address, at least one, for writing if `write`
+    /// says so; as far as this host knows. Does not sleep.
+    pub fn can_reach(&self, address: u64, len: usize, write: bool) -> bool {
+        let doorbells = self.controller.doorbells().doorbells();
+        doorbells.function().can_reach(address, len, write)
+    }
+
+    /// Zeroes `len` bytes of that memory at `offset`, both multiples of 8: for whoever gets them next. `EINVAL` if they are not
+    /// inside, `ENODEV` if the function is lost.
+    pub fn clear_device_memory(&self, offset: u64, len: u64) -> Result {
+        let doorbells = self.controller.doorbells().doorbells();
+        doorbells.clear_device_memory(offset, len)
+    }
+
     /// Writes down `count` pages of `1 << shift` bytes for the next command. What the command is about begins `start`
     /// modulo the page size into the first page. `EINVAL` if there are fewer addresses.
     pub fn page_array(

@@ -27,6 +27,7 @@ fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<SoftInstance<'bou
         own_bell: 0,
         bell: None,
         poller: Poller::new()?,
+        persistent: dev.is_persistent(),
     };
     SoftInstance::new(dev.as_ref(), place)
 }

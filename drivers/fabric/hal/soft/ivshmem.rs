@@ -113,6 +113,8 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
         own_bell: position.map_or(0, |position| KIND | u64::from(position)),
         bell: position.map(|_| bell),
         poller,
+        // The device says nothing of that.
+        persistent: false,
     };
     Ok(IvshmemInstance {
         _interrupt: interrupt,

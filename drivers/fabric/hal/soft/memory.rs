@@ -13,16 +13,20 @@ pub(super) struct NodeMemory {
     host: HostMemory,
     /// Physical addresses of the memory that counts as the function's own.
     own: Range<u64>,
+    /// Whether the pool's memory holds what was stored only once it is written back: caches of hosts are not coherent, or it
+    /// outlives a loss of power and caches do not.
+    behind_caches: bool,
     /// Whether the function may use memory.
     reachable: bool,
 }
 
 impl NodeMemory {
     /// Memory that cannot be reached yet.
-    pub(super) fn new(host: HostMemory, own: Range<u64>) -> Self {
+    pub(super) fn new(host: HostMemory, own: Range<u64>, behind_caches: bool) -> Self {
         Self {
             host,
             own,
+            behind_caches,
             reachable: false,
         }
     }
@@ -82,6 +86,13 @@ impl Memory for NodeMemory {
             Atomic::FetchAdd(value) => self.host.fetch_add(at, value),
             Atomic::Store(value) => self.host.swap(at, value),
         })
+    }
+
+    fn write_back(&self, addr: u64, len: usize) -> Result<(), AccessError> {
+        if !self.behind_caches {
+            return Ok(());
+        }
+        reached(self.host.write_back(self.locate(addr, len)?, len))
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use super::{window::PoolWindow, SoftFunction};
 use crate::hal::{Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
+use nk::window::Window as Mapping;
 use nupa_pool::{Import, Membership, Pool, Unshared};
 use nupa_proto::pool::sharing::DmHandle;
 
@@ -24,6 +25,11 @@ impl Shared {
         }
     }
 
+    /// The pool, mapped.
+    pub(super) fn mapping(&self) -> &Mapping {
+        self.window.mapping()
+    }
+
     /// Where this host has what was imported. Its addresses are physical ones for the engine, too.
     fn locate(&self, import: &Import) -> Result<Held> {
         let len = import.len.checked_next_multiple_of(PAGE_SIZE as u64);
@@ -34,6 +40,16 @@ impl Shared {
             window,
             len: import.len,
         })
+    }
+}
+
+impl SoftFunction {
+    fn end_hold(&self, hold: u16) {
+        // Once the driver is unbound the node has left: it holds nothing.
+        let _ = self.with(|station| {
+            let (member, window) = (&station.membership, &station.window);
+            station.sharing.release(window, member, hold);
+        });
     }
 }
 
@@ -75,16 +91,16 @@ impl Sharing for SoftFunction {
         })?;
         let import = import.map_err(error)?;
         let held = self.shared.locate(&import);
-        let held = held.inspect_err(|_| self.release(import.line))?;
+        let held = held.inspect_err(|_| self.end_hold(import.line))?;
+        // What the processor has fetched of it by itself is what lay there before.
+        self.forget_lines(&held.window);
         Ok((import.line, held))
     }
 
-    fn release(&self, hold: u16) {
-        // As in `withdraw`.
-        let _ = self.with(|station| {
-            let (member, window) = (&station.membership, &station.window);
-            station.sharing.release(window, member, hold);
-        });
+    fn release(&self, hold: u16, memory: &Held) {
+        // Nothing of it reaches the memory, or is read from a cache of this host, when it is somebody else's.
+        self.forget_lines(&memory.window);
+        self.end_hold(hold);
     }
 
     fn held(&self, found: &mut dyn FnMut(Range<u64>)) {

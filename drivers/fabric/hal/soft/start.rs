@@ -70,6 +70,8 @@ pub(super) struct Place {
     pub(super) bell: Option<Arc<dyn Bell>>,
     /// What others wake.
     pub(super) poller: Arc<Poller>,
+    /// Whether the pool is known to outlive a loss of power.
+    pub(super) persistent: bool,
 }
 
 /// Whether the module's parameters say that the caches of all hosts are kept coherent.
@@ -98,7 +100,8 @@ impl<'bound> SoftInstance<'bound> {
         let pages = window.pages(range.start, range.end.saturating_sub(range.start));
         let shared = Shared::new(&membership, &window);
         let vectors = cpu::nr_cpu_ids().saturating_add(1).min(MAX_VECTORS);
-        let memory = NodeMemory::new(host, own);
+        let behind_caches = place.persistent || !window.mapping().is_coherent();
+        let memory = NodeMemory::new(host, own, behind_caches);
         let count = u16::try_from(vectors)?;
         let host = SoftHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
         let nodes = nodes(&membership, &window, host)?;
@@ -111,6 +114,7 @@ impl<'bound> SoftInstance<'bound> {
                 plan: Plan::new(wakeable),
                 kicks,
                 own: pages,
+                persistent: place.persistent,
                 shared,
                 desk <- Desk::new(station),
             }),

@@ -61,7 +61,7 @@ impl ImportedMemory {
 impl Drop for ImportedMemory {
     fn drop(&mut self) {
         if let Some(sharing) = self.function.sharing() {
-            sharing.release(self.number);
+            sharing.release(self.number, &self.held);
         }
     }
 }
