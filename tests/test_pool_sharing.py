@@ -37,8 +37,11 @@ def library():
 class Sharer:
     """A program that shares; `number` is that of its queue pair."""
 
-    def __init__(self, rdma, node):
-        self.program = rdma.program(node)
+    def __init__(self, rdma, node, user=None):
+        self.program = rdma.program(node, device=None if user else DEVICE)
+        if user:
+            self.program.become_user(user, 1 << 20)
+            self.program.open(DEVICE)
         self.number = self.program.share_open(DEVICE)
 
     def __getattr__(self, name):
@@ -155,6 +158,8 @@ def take_all(sharer, seed):
             assert failure.errno == errno.ENOMEM, failure
             size //= 16
             continue
+        left = sharer.left(piece)
+        assert left is None, f"it was somebody's before: {left}"
         sharer.fill(piece, seed)
         taken += size
     return taken
@@ -181,6 +186,42 @@ def test_memory_outlives_its_owner(sharers, settled, rdma, saw):
     last = Sharer(rdma, settled[0])
     assert last.alloc(total).size == total
     saw(f"{total >> 10} KiB, of which 1 MiB was the importer's until it was killed")
+
+
+def test_what_an_importer_leaves_is_not_the_next_owners(settled, rdma, saw):
+    """A program of another node writes to memory that its owner has freed; who gets that memory in the end finds zeroes."""
+    one, two = settled
+    owner, importer = Sharer(rdma, one, user=65534), Sharer(rdma, two, user=65534)
+    total = owner.program.device()["max_dm_size"]
+    piece = owner.alloc(MIB)
+    other = importer.take(owner.export(piece))
+    owner.free(piece)
+    importer.fill(other, 7)
+    # Root, who may have all of it.
+    greedy = Sharer(rdma, one)
+    assert take_all(greedy, 8) == total - MIB
+    importer.check(other, 7)
+    greedy.program.end()
+    importer.program.end(kill=True)
+    # The lowest memory is given away first, and that is what the importer had.
+    stranger = Sharer(rdma, one, user=65533)
+    left = stranger.left(stranger.alloc(MIB))
+    assert left is None, left
+    assert take_all(Sharer(rdma, one), 9) == total - MIB
+    saw(f"{total - MIB >> 10} KiB, and {MIB >> 10} KiB more when the importer was gone")
+
+
+def test_freed_memory_counts_while_it_is_held(settled, rdma, saw):
+    """A user cannot have more than half of the memory by freeing what another program of it has imported."""
+    owner, importer = (Sharer(rdma, node, user=65534) for node in settled)
+    half = owner.program.device()["max_dm_size"] // 2 // PAGE * PAGE
+    piece = owner.alloc(half)
+    importer.take(owner.export(piece))
+    owner.free(piece)
+    assert owner.program.fails("share_alloc", 2 * PAGE) == errno.ENOMEM
+    importer.program.end(kill=True)
+    owner.alloc(half)
+    saw(f"{half >> 10} KiB that another program holds, and no more until that is gone")
 
 
 def test_a_node_that_was_reset_exports_nothing(fabric, rdma, saw):

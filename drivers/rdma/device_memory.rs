@@ -139,8 +139,8 @@ struct Own {
 }
 
 impl Piece {
-    /// Allocates `len` bytes, aligned to `1 << alignment`, for a process, and lets it map them. Returns the offset for
-    /// `mmap()` too. `EOPNOTSUPP` without device memory, `ENOMEM` if there is no room.
+    /// Allocates `len` bytes of zeroes, aligned to `1 << alignment`, for a process, and lets it map them. Returns the offset for
+    /// `mmap()` too. `EOPNOTSUPP` without device memory, `ENOMEM` if there is no room or the user has its share.
     pub(crate) fn for_user(
         dev: &Device<Rdma>,
         context: &Context<Rdma>,
@@ -155,7 +155,10 @@ impl Piece {
             exported <- new_mutex!(None),
             taken: memory.take(pages, align)?,
         });
-        let own = KBox::try_pin_init(own, GFP_KERNEL)?;
+        let own = KBox::try_pin_init(own, GFP_KERNEL_ACCOUNT)?;
+        // Now, and not when memory is freed: an owner may have ended in any way, on any host, and others may have written to it
+        // since.
+        dev.port().clear_device_memory(own.taken.start, pages)?;
         let window = memory.window.slice(own.taken.start, pages).ok_or(EINVAL)?;
         Self::offer(context, Memory::Own(own), len, window)
     }

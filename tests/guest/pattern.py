@@ -40,3 +40,12 @@ def difference(found, wanted):
             high = middle
     return (f"byte {low} of {len(wanted)}: found {found[low:low + 8].hex()}, wanted {wanted[low:low + 8].hex()}; "
             f"{sum(a != b for a, b in zip(found, wanted))} bytes differ")
+
+
+def not_zero(found, start=0):
+    """None if all bytes are zero, else words on the first that is not; `start` is where they begin."""
+    rest = found.lstrip(b"\0")
+    if not rest:
+        return None
+    place = len(found) - len(rest)
+    return f"byte {start + place}: {rest[:8].hex()}; {len(found) - found.count(0)} bytes of {len(found)} from {start} on"

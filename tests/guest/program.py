@@ -26,12 +26,14 @@ from pyverbs.wr import SGE
 
 from loops import Loops
 from mixture import Mixture
-from pattern import difference, pattern, patched
+from pattern import difference, not_zero, pattern, patched
 from share import Share
 from work import Send, completion, extended_completion, flags, receive
 
 PORT = 1
 HUGE_PAGE = 2 << 20
+# Bytes of device memory that are copied at once.
+CHUNK = 1 << 20
 MAP_FIXED = 0x10
 UDMABUF_CREATE = 0x40187542  # _IOW('u', 0x42, struct udmabuf_create)
 
@@ -94,6 +96,25 @@ class Repeated:
         return (self.memory[:] * 2)[start : start + length]
 
 
+class Scattered:
+    """Address space that shows every second page of a file, and then the others."""
+
+    def __init__(self, pages):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3,
+                                                                  ctypes.c_long]
+        self.size = pages * mmap.PAGESIZE
+        self.file = os.memfd_create("scattered")
+        os.ftruncate(self.file, self.size)
+        self.address = libc.mmap(None, self.size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE, -1, 0)
+        for place, page in enumerate([*range(0, pages, 2), *range(1, pages, 2)]):
+            wanted = self.address + place * mmap.PAGESIZE
+            found = libc.mmap(wanted, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | MAP_FIXED, self.file,
+                              page * mmap.PAGESIZE)
+            if found != wanted:
+                raise OSError(ctypes.get_errno(), "mmap")
+
+
 class Program(Loops, Mixture, Share):
     """One process with a context of its own."""
 
@@ -125,6 +146,9 @@ class Program(Loops, Mixture, Share):
         os.setgid(user)
         os.setuid(user)
 
+    def pid(self):
+        return os.getpid()
+
     def leave(self):
         """Ends without closing anything."""
         os._exit(0)
@@ -155,7 +179,8 @@ class Program(Loops, Mixture, Share):
         found = self.context.query_device_ex()
         found, extended = found.orig_attr, found
         return {name: value for name in dir(found) if isinstance(value := getattr(found, name), (int, str))
-                and not name.startswith("_")} | {"max_dm_size": extended.max_dm_size}
+                and not name.startswith("_")} | {"max_dm_size": extended.max_dm_size,
+                                                 "cap_flags_ex": extended.device_cap_flags_ex}
 
     def gids(self):
         """Entries of the GID table."""
@@ -212,6 +237,28 @@ class Program(Loops, Mixture, Share):
         region = MR(self.objects[pd], length, flags("ACCESS", access), address=buffer.address + offset)
         return self.add(region, address=buffer.address + offset, lkey=region.lkey, rkey=region.rkey)
 
+    def region_of_vdso(self, pd):
+        """A region, to be read only, of pages of the kernel's own that every process has mapped."""
+        with open("/proc/self/maps") as file:
+            (place,) = [line.split()[0] for line in file if line.rstrip().endswith("[vdso]")]
+        start, end = (int(address, 16) for address in place.split("-"))
+        region = MR(self.objects[pd], end - start, 0, address=start)
+        return self.add(region, address=start, size=end - start, lkey=region.lkey, rkey=region.rkey)
+
+    def region_of_file(self, pd, path, length, access):
+        """A region of a file that is mapped, such as that of a DAX device."""
+        file = os.open(path, os.O_RDWR)
+        memory = mmap.mmap(file, length)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        region = MR(self.objects[pd], length, flags("ACCESS", access), address=address)
+        return self.add([region, memory], address=address, size=length, lkey=region.lkey, rkey=region.rkey)
+
+    def scattered_regions(self, pd, pages, count, access):
+        """So many regions of the same memory, whose pages are in no order, so that the device needs the address of each."""
+        scattered = Scattered(pages)
+        made = [MR(self.objects[pd], scattered.size, flags("ACCESS", access), address=scattered.address) for _ in range(count)]
+        return self.add([scattered, *made])
+
     def reregister(self, region, pd=None, buffer=None, access=None):
         """Changes a region's domain, memory, rights: those that are given."""
         change, length, region = 0, 0, self.objects[region]
@@ -255,6 +302,19 @@ class Program(Loops, Mixture, Share):
 
     def device_load(self, memory, offset, length):
         return self.objects[memory].copy_from_dm(offset, length).hex()
+
+    def device_fill(self, memory, length, seed):
+        """Fills the first bytes of device memory with a pattern."""
+        for offset in range(0, length, CHUNK):
+            size = min(CHUNK, length - offset)
+            self.objects[memory].copy_to_dm(offset, pattern(seed, size), size)
+
+    def device_left(self, memory, length):
+        """Where the first byte is that is not zero, and what is there; None if there is no such byte."""
+        for offset in range(0, length, CHUNK):
+            if found := not_zero(self.objects[memory].copy_from_dm(offset, min(CHUNK, length - offset)), offset):
+                return found
+        return None
 
     # Queues.
 

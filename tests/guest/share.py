@@ -4,7 +4,7 @@
 import ctypes
 import os
 
-from pattern import difference, pattern
+from pattern import difference, not_zero, pattern
 
 LIBRARY = "/nupa/build/lib/libnupa-share-test.so"
 POINTER, SIZE, NUMBER = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
@@ -89,6 +89,11 @@ class Share:
         piece = self.objects[piece]
         size = piece.size - offset if size is None else size
         return difference(ctypes.string_at(piece.address + offset, size), pattern(seed, size))
+
+    def share_left(self, piece):
+        """Where the first byte is that is not zero, and what is there; None if there is no such byte."""
+        piece = self.objects[piece]
+        return not_zero(ctypes.string_at(piece.address, piece.size))
 
     def share_count(self, piece, times):
         self.call("count", self.objects[piece].address, times)

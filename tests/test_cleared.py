@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Memory that somebody gets holds nothing of whoever had it before: device memory, received frames."""
+
+import errno
+
+import pytest
+
+from modes import only
+from verbs import DEVICE, VerbFailed
+from waiting import wait_until
+
+PAGE = 4096
+# Two ordinary users.
+ONE, OTHER = 65534, 65533
+SECRET = 77
+
+
+def program_of(user, rdma, node):
+    """A program of a user that has opened the device."""
+    program = rdma.program(node, device=None)
+    program.become_user(user, 1 << 20)
+    program.open(DEVICE)
+    return program
+
+
+def largest_piece(program):
+    """The largest piece of device memory, halved again and again, that the program can have; and its bytes."""
+    size = program.device()["max_dm_size"]
+    while size >= PAGE:
+        try:
+            return program.device_memory(size), size
+        except VerbFailed as failure:
+            assert failure.errno == errno.ENOMEM, failure
+            size = size // 2 // PAGE * PAGE
+    raise AssertionError("no device memory")
+
+
+@pytest.mark.parametrize("ending", ["frees it", "is killed"])
+def test_device_memory_of_another_user(settled, rdma, saw, ending):
+    """What a user leaves in device memory is not there for the next one."""
+    first = program_of(ONE, rdma, settled[0])
+    memory, size = largest_piece(first)
+    first.device_fill(memory, size, SECRET)
+    if ending == "frees it":
+        first.destroy(memory)
+    else:
+        first.end(kill=True)
+    second = program_of(OTHER, rdma, settled[0])
+    memory, again = largest_piece(second)
+    assert again == size
+    left = second.device_left(memory, size)
+    assert left is None, left
+    saw(f"{size >> 10} KiB, all zero")
+
+
+@only("pcie", why="test_pool_sharing looks at what a node of a pool gets after a reset")
+def test_device_memory_after_a_reset(pair, rdma, saw):
+    """What was in device memory before the driver went is not there for who gets it from the next one."""
+    first = program_of(ONE, rdma, pair[0])
+    memory, size = largest_piece(first)
+    first.device_fill(memory, size, SECRET)
+    first.end(kill=True)
+    pair[0].run("nupa-down; nupa-up", timeout=60)
+    second = program_of(OTHER, rdma, pair[0])
+    memory, again = largest_piece(second)
+    assert again == size
+    left = second.device_left(memory, size)
+    assert left is None, left
+    saw(f"{size >> 10} KiB, all zero")
+
+
+# Frames of a kind of their own; the first are as long as can be, and many enough to have filled every receive buffer.
+SEND = """
+import socket, sys, time
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind(("nupanet0", 0))
+header = bytes.fromhex(sys.argv[1].replace(":", "")) + raw.getsockname()[4] + bytes.fromhex("88b5")
+for _ in range(COUNT):
+    raw.send(header + b"S" * 9000)
+    time.sleep(0.001)
+time.sleep(1)
+for length in LENGTHS:
+    raw.send(header + bytes(length))
+    time.sleep(0.01)
+"""
+RECEIVE = """
+import socket
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5))
+SO_RCVBUFFORCE = 33
+raw.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+raw.bind(("nupanet0", 0x88b5))
+open("/run/ready", "w").close()
+wanted, room, found = LENGTHS, bytearray(1 << 16), []
+raw.settimeout(20)
+long = 0
+while len(found) < len(wanted):
+    try:
+        length = raw.recv_into(room, 0, socket.MSG_TRUNC)
+    except TimeoutError:
+        break
+    if room[14] == ord("S"):
+        long += 1
+        continue
+    found.append(length - 14)
+    assert not any(room[14:length]), f"a frame of {length} bytes holds another's"
+assert found == wanted and long > COUNT // 2, f"{long} long frames, then {found}"
+"""
+COUNT = 1000
+# From less than what is copied at once to several pages.
+LENGTHS = [28, 45, 46, 47, 113, 114, 115, 500, 2000, 4070, 4082, 4083, 8100]
+
+
+def test_frames_end_where_they_end(settled, saw):
+    """Short frames in buffers that long ones were in: a packet socket gets the bytes that were sent, and none more."""
+    one, two = settled
+    mac = two.run("cat /sys/class/net/nupanet0/address").out.strip()
+    for name, text, node in (("send", SEND, one), ("receive", RECEIVE, two)):
+        node.run(f"cat >/run/{name}.py", stdin=text.replace("LENGTHS", repr(LENGTHS)).replace("COUNT", repr(COUNT)))
+    receiver = two.spawn("rm -f /run/ready; python3 /run/receive.py")
+    wait_until("the receiver", lambda: two.run("test -e /run/ready", check=False).code == 0, 30)
+    one.run(f"python3 /run/send.py {mac}", timeout=60)
+    received = receiver.wait(60)
+    assert received.code == 0, str(received)
+    saw(f"{len(LENGTHS)} frames of {LENGTHS[0]} to {LENGTHS[-1]} bytes after {COUNT} of 9000")
