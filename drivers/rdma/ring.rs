@@ -3,15 +3,23 @@
 
 use crate::device::Rdma;
 use kernel::prelude::*;
-use nk_rdma::{Access, Device, Pins, Umem};
+use nk_rdma::{error::unsupported, Access, Device, Pins, Umem};
 use nupa_fabric::{PageArray, Port, QueueRing};
 use nupa_proto::uabi::{InvalidRequest, Ring};
 
 /// Page sizes that the controller knows, a bit each: 4 KiB to 1 GiB.
 pub(crate) const PAGE_SIZES: u64 = (1 << 31) - (1 << 12);
 
-/// Tells the controller of pinned memory that it is to know as `iova`.
+/// Tells the controller of pinned memory that it is to know as `iova`. `EOPNOTSUPP` for memory that it cannot reach, such as that of
+/// other devices where the controller is software.
 pub(crate) fn page_array(port: &Port, umem: &Umem, iova: u64) -> Result<PageArray> {
+    let write = umem.is_writable();
+    if !umem
+        .pieces()
+        .all(|(address, len)| port.can_reach(address, len, write))
+    {
+        return Err(unsupported());
+    }
     let mut blocks = umem.blocks(PAGE_SIZES, iova)?;
     let (shift, count) = (blocks.shift(), blocks.total());
     port.page_array(shift, iova, count, &mut blocks)

@@ -197,6 +197,14 @@ void nk_rdma_umem_start(struct ib_block_iter *iter, struct ib_umem *umem, unsign
 	__rdma_umem_block_iter_start(iter, umem, size);
 }
 
+/* An entry of memory that is pinned, and where the next one is. */
+struct scatterlist *nk_rdma_umem_piece(struct scatterlist *sg, u64 *addr, size_t *len)
+{
+	*addr = sg_dma_address(sg);
+	*len = sg_dma_len(sg);
+	return sg_next(sg);
+}
+
 bool nk_rdma_umem_next(struct ib_block_iter *iter, dma_addr_t *addr)
 {
 	if (!__rdma_umem_block_iter_next(iter))

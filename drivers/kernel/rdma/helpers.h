@@ -85,6 +85,7 @@ void nk_rdma_details_end(struct sk_buff *message, struct nlattr *table, bool com
 struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access);
 size_t nk_rdma_umem_blocks(struct ib_umem *umem, unsigned long size);
 void nk_rdma_umem_start(struct ib_block_iter *iter, struct ib_umem *umem, unsigned long size);
+struct scatterlist *nk_rdma_umem_piece(struct scatterlist *sg, u64 *addr, size_t *len);
 bool nk_rdma_umem_next(struct ib_block_iter *iter, dma_addr_t *addr);
 
 #endif

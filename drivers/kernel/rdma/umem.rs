@@ -63,6 +63,23 @@ impl Umem {
         Self::new(unsafe { &raw mut (*dmabuf).umem })
     }
 
+    /// The pieces that it consists of.
+    pub fn pieces(&self) -> Pieces<'_> {
+        // SAFETY: The memory is pinned, so its list is complete and does not change.
+        let list = unsafe { (*self.raw.as_ptr()).sgt_append.sgt };
+        Pieces {
+            next: list.sgl,
+            left: list.nents,
+            _umem: PhantomData,
+        }
+    }
+
+    /// Whether it was pinned for writing.
+    pub fn is_writable(&self) -> bool {
+        // SAFETY: The memory is pinned, and this does not change any more.
+        unsafe { (*self.raw.as_ptr()).writable() != 0 }
+    }
+
     /// The memory as blocks of the largest size out of `sizes` (a bit each) in which its first byte, which the device
     /// is to know as `iova`, is `iova % size` into the first block. `EINVAL` if there is none.
     ///
@@ -85,6 +102,29 @@ impl Umem {
             total,
             _umem: PhantomData,
         })
+    }
+}
+
+/// Contiguous pieces of [`Umem`], as they are mapped for the device.
+pub struct Pieces<'a> {
+    next: *mut bindings::scatterlist,
+    left: u32,
+    _umem: PhantomData<&'a Umem>,
+}
+
+impl Iterator for Pieces<'_> {
+    /// DMA address and bytes; whole pages.
+    type Item = (u64, usize);
+
+    fn next(&mut self) -> Option<(u64, usize)> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let (mut address, mut len) = (0, 0);
+        // SAFETY: `next` is an entry of the list of memory that is still pinned; there are `left` more behind it.
+        self.next = unsafe { bindings::nk_rdma_umem_piece(self.next, &mut address, &mut len) };
+        Some((address, len))
     }
 }
 
@@ -168,10 +208,8 @@ impl Pins {
 
     /// Whether all of the memory was pinned for writing.
     pub(crate) fn writable(&self) -> bool {
-        self.slots.iter().filter_map(OnceCell::get).all(|umem| {
-            // SAFETY: The memory is pinned, and this does not change any more.
-            unsafe { (*umem.raw.as_ptr()).writable() != 0 }
-        })
+        let mut all = self.slots.iter().filter_map(OnceCell::get);
+        all.all(Umem::is_writable)
     }
 
     fn keep(&self, pin: impl FnOnce() -> Result<Umem>) -> Result<&Umem> {
