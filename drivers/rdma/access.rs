@@ -3,6 +3,7 @@
 
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Access};
+use nupa_fabric::Port;
 use nupa_proto::admin::{
     ACCESS_FLUSH_GLOBAL, ACCESS_FLUSH_PERSISTENT, ACCESS_LOCAL_WRITE, ACCESS_MW_BIND,
     ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE,
@@ -27,8 +28,24 @@ pub(crate) fn rights(access: Access) -> u32 {
         .fold(0, |bits, (_, bit)| bits | bit)
 }
 
-/// As [`rights`], for a memory region. `EOPNOTSUPP` for kinds of region that the controller does not have.
+/// As [`rights`], for a region of memory that is lost with the power, as all but device memory is. `EINVAL`, as of rxe, if it is
+/// to be flushed to persistence; `EOPNOTSUPP` for kinds of region that the controller does not have.
 pub(crate) fn region_rights(access: Access) -> Result<u32> {
+    if access.has(Access::FLUSH_PERSISTENT) {
+        return Err(EINVAL);
+    }
+    known_rights(access)
+}
+
+/// As [`region_rights`], for a region of device memory, which may be persistent.
+pub(crate) fn device_rights(port: &Port, access: Access) -> Result<u32> {
+    match port.has_persistent_memory() {
+        true => known_rights(access),
+        false => region_rights(access),
+    }
+}
+
+fn known_rights(access: Access) -> Result<u32> {
     let ignored = Access::OPTIONAL.with(Access::HUGETLB);
     let rest = RIGHTS
         .iter()

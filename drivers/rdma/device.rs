@@ -66,7 +66,7 @@ impl Rdma {
 }
 
 /// What the controller can do, for those who ask the RDMA core.
-fn device_caps(caps: u64) -> DeviceCaps {
+fn device_caps(caps: u64, persistent: bool) -> DeviceCaps {
     const ALWAYS: DeviceCaps = DeviceCaps::CURR_QP_STATE_MOD
         .with(DeviceCaps::PORT_ACTIVE_EVENT)
         .with(DeviceCaps::SYS_IMAGE_GUID)
@@ -79,15 +79,17 @@ fn device_caps(caps: u64) -> DeviceCaps {
         ),
         (
             CAP_FLUSH,
-            DeviceCaps::FLUSH_GLOBAL
-                .with(DeviceCaps::FLUSH_PERSISTENT)
-                .with(DeviceCaps::ATOMIC_WRITE),
+            DeviceCaps::FLUSH_GLOBAL.with(DeviceCaps::ATOMIC_WRITE),
         ),
     ];
-    OPTIONAL
+    let caps_of_controller = OPTIONAL
         .iter()
         .filter(|(cap, _)| caps & cap != 0)
-        .fold(ALWAYS, |all, (_, flags)| all.with(*flags))
+        .fold(ALWAYS, |all, (_, flags)| all.with(*flags));
+    match persistent && caps & CAP_FLUSH != 0 {
+        true => caps_of_controller.with(DeviceCaps::FLUSH_PERSISTENT),
+        false => caps_of_controller,
+    }
 }
 
 /// Requests of the most blocks each that a send queue has room for, or that a receive queue has: what a program may
@@ -124,7 +126,7 @@ impl Driver for Rdma {
             vendor: PCI_VENDOR_ID.into(),
             part: PCI_DEVICE_ID.into(),
             revision: PCI_REVISION.into(),
-            caps: device_caps(info.caps),
+            caps: device_caps(info.caps, dev.port.has_persistent_memory()),
             page_sizes: PAGE_SIZES,
             max_mr_size: limits.max_mr_size.get(),
             // One doorbell slot for each of its two queues.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory: pieces of the controller's own, for processes, and pieces that nodes share.
 
-use crate::{access::region_rights, context::Mapping, device::Rdma, region::Region};
+use crate::{access::device_rights, context::Mapping, device::Rdma, region::Region};
 use core::ops::Range;
 use kernel::{
     alloc::{Allocator, Vec},
@@ -234,7 +234,7 @@ impl Piece {
                 ..PageList::default()
             },
             len: len.into(),
-            access: region_rights(access)?.into(),
+            access: device_rights(dev.port(), access)?.into(),
             ..CreateMr::default()
         };
         Region::create(dev, pd, &parameters)

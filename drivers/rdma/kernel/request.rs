@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests of the RDMA core as the controller's.
 
-use crate::{access::rights, address::node_of, device::Rdma};
+use crate::{access::region_rights, address::node_of, device::Rdma};
 use kernel::{page::PAGE_SHIFT, prelude::*};
 use nk_rdma::{Ah, FastRegistration, Piece, RecvWrs, SendOperation, SendWr};
 use nupa_engine::client::{Data, Operation, SendRequest};
@@ -161,7 +161,7 @@ fn register(registration: &FastRegistration<'_, Rdma>) -> Result<Operation> {
             len: registration.len.into(),
             list: list.into(),
             pages: pages.into(),
-            access: rights(registration.access).into(),
+            access: region_rights(registration.access)?.into(),
             page_shift: PAGE_SHIFT as u8,
             ..FastRegSegment::default()
         },
