@@ -31,7 +31,7 @@ impl<H: ?Sized> Detached<H> {
             generation,
             handler,
         };
-        RBTreeNode::new(number, entry, GFP_KERNEL).map(Self)
+        RBTreeNode::new(number, entry, GFP_KERNEL_ACCOUNT).map(Self)
     }
 }
 

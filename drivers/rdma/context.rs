@@ -82,7 +82,7 @@ impl UserContext {
         let info = dev.port().info();
         let context = Self {
             port: dev.port().clone(),
-            pages: KBox::pin_init(new_mutex!(KVec::new()), GFP_KERNEL)?,
+            pages: KBox::pin_init(new_mutex!(KVec::new()), GFP_KERNEL_ACCOUNT)?,
         };
         udata.respond(&uabi::ContextResponse {
             caps: info.caps.into(),
@@ -107,7 +107,7 @@ impl UserContext {
         }
         let page = MappedPage::new(context)?;
         let doorbells = page.take(wanted).ok_or(ENOSPC)?;
-        pages.push(page, GFP_KERNEL)?;
+        pages.push(page, GFP_KERNEL_ACCOUNT)?;
         Ok(doorbells)
     }
 }

@@ -75,7 +75,7 @@ impl Cq {
         let ring = request.ring(init.entries, &port.info().limits);
         let ring = UserRing::pin(dev, pins, ring)?;
         let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
-        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
+        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL_ACCOUNT)?;
         let control =
             port.create_user_cq(&ring.queue_ring(), doorbells.slot, init.vector, handler)?;
         udata.respond(&uabi::CreateCqResponse {

@@ -9,8 +9,9 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{Arc, Mutex},
+    task::Kuid,
 };
-use nk::mmap::MmapRange;
+use nk::{mmap::MmapRange, user::may_exceed_limits};
 use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd};
 use nupa_fabric::{ExportedMemory, ImportedMemory, Port};
 use nupa_proto::{
@@ -28,9 +29,20 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub(crate) struct DeviceMemory {
     port: Port,
     window: MmapRange,
-    /// Start and end of the pieces that are in use, in bytes, lowest first.
+    /// Parts that are in use.
     #[pin]
-    pieces: Mutex<KVec<(u64, u64)>>,
+    parts: Mutex<KVec<Part>>,
+}
+
+/// A part that is in use.
+struct Part {
+    /// Offset of its first byte, and of what is behind it.
+    start: u64,
+    end: u64,
+    /// Who asked for it.
+    user: Kuid,
+    /// Its owner has freed it. It counts as the owner's as long as others hold some of it.
+    freed: bool,
 }
 
 /// A part of the memory that nobody else has; free again when dropped, but for what others hold of it.
@@ -41,8 +53,11 @@ struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let mut pieces = self.memory.pieces.lock();
-        pieces.retain(|(start, _)| *start != self.start);
+        let mut parts = self.memory.parts.lock();
+        let mut live = parts.iter_mut().filter(|part| !part.freed);
+        if let Some(part) = live.find(|part| part.start == self.start) {
+            part.freed = true;
+        }
     }
 }
 
@@ -62,10 +77,23 @@ fn find(used: &[(u64, u64)], size: u64, len: u64, align: u64) -> Option<u64> {
 fn insert<A: Allocator>(parts: &mut Vec<(u64, u64), A>, part: (u64, u64)) -> Result {
     let before = parts.iter().take_while(|(start, _)| *start < part.0);
     let place = before.count();
-    parts.reserve(1, GFP_KERNEL)?;
+    parts.reserve(1, GFP_KERNEL_ACCOUNT)?;
     // The room is reserved, and the place is one of the list.
     let inserted = parts.insert_within_capacity(place, part);
     inserted.map_err(|_| ENOMEM)
+}
+
+/// Whether a user with some of these parts may have `len` bytes more: at most half of all `size` bytes are an ordinary user's.
+/// `ENOMEM` if not.
+fn check_share(parts: &[Part], size: u64, user: Kuid, len: u64) -> Result {
+    let own = parts.iter().filter(|part| part.user == user);
+    let had = own.fold(0u64, |sum, part| {
+        sum.saturating_add(part.end.saturating_sub(part.start))
+    });
+    if had.saturating_add(len) > size / 2 && !may_exceed_limits() {
+        return Err(ENOMEM);
+    }
+    Ok(())
 }
 
 impl DeviceMemory {
@@ -75,7 +103,7 @@ impl DeviceMemory {
             pin_init!(Self {
                 port: port.clone(),
                 window,
-                pieces <- new_mutex!(KVec::new()),
+                parts <- new_mutex!(KVec::new()),
             }),
             GFP_KERNEL,
         )
@@ -87,27 +115,43 @@ impl DeviceMemory {
     }
 
     fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<Taken> {
-        let mut pieces = self.pieces.lock();
-        let start = self.room(&pieces, len, align)?;
-        insert(&mut pieces, (start, start.saturating_add(len)))?;
+        let user = Kuid::current_euid();
+        let mut parts = self.parts.lock();
+        let held = self.held()?;
+        let is_held = |part: &Part| {
+            held.iter()
+                .any(|(start, end)| *start < part.end && part.start < *end)
+        };
+        parts.retain(|part| !part.freed || is_held(part));
+        check_share(&parts, self.size(), user, len)?;
+        let mut used = held;
+        for part in parts.iter().filter(|part| !part.freed) {
+            insert(&mut used, (part.start, part.end))?;
+        }
+        let start = find(&used, self.size(), len, align).ok_or(ENOMEM)?;
+        let part = Part {
+            start,
+            end: start.saturating_add(len),
+            user,
+            freed: false,
+        };
+        parts.push(part, GFP_KERNEL_ACCOUNT)?;
         Ok(Taken {
             memory: self.clone(),
             start,
         })
     }
 
-    /// Room that is neither in `pieces` nor held by programs, of other nodes or of this one, that had it from earlier owners.
-    fn room(&self, pieces: &[(u64, u64)], len: u64, align: u64) -> Result<u64> {
-        let mut used = KVVec::with_capacity(pieces.len(), GFP_KERNEL)?;
-        used.extend_from_slice(pieces, GFP_KERNEL)?;
+    /// What is held by programs, of other nodes or of this one, that had it from those who have it or had it, sorted.
+    fn held(&self) -> Result<KVVec<(u64, u64)>> {
+        let mut found = KVVec::new();
         let mut kept = Ok(());
         self.port.held_memory(&mut |held: Range<u64>| {
             if kept.is_ok() {
-                kept = insert(&mut used, (held.start, held.end));
+                kept = insert(&mut found, (held.start, held.end));
             }
         });
-        kept?;
-        find(&used, self.size(), len, align).ok_or(ENOMEM)
+        kept.map(|()| found)
     }
 }
 
@@ -187,7 +231,7 @@ impl Piece {
         len: u64,
         window: MmapRange,
     ) -> Result<(Arc<Self>, u64)> {
-        let piece = Arc::new(Self { memory, len }, GFP_KERNEL)?;
+        let piece = Arc::new(Self { memory, len }, GFP_KERNEL_ACCOUNT)?;
         let offset = context.offer(window, Mapping::memory(piece.clone()))?;
         Ok((piece, offset))
     }

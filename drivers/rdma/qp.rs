@@ -171,7 +171,10 @@ impl Qp {
             None => Wanted::Pair,
         };
         let doorbells = UserContext::doorbells(udata.context()?, wanted)?;
-        let handler = Arc::new(Handler::new(Users::Process(notifier.clone())), GFP_KERNEL)?;
+        let handler = Arc::new(
+            Handler::new(Users::Process(notifier.clone())),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         let parameters = parameters(init, 0);
         let queues = QpQueues {
             send: rings.send.queue_ring(),
@@ -195,7 +198,7 @@ impl Qp {
             capabilities: init.capabilities,
             signal_all: init.signal_all,
             handler,
-            state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL)?,
+            state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL_ACCOUNT)?,
         })
     }
 }

@@ -44,7 +44,7 @@ impl Srq {
         attributes.max_wr = ring.entries();
         let attributes = *attributes;
         let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
-        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL)?;
+        let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL_ACCOUNT)?;
         let object =
             dev.port()
                 .create_user_srq(init.pd, &ring.queue_ring(), doorbells.slot, handler)?;

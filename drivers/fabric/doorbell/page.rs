@@ -73,7 +73,7 @@ impl DoorbellPage {
             taken,
             slots <- new_mutex!(SlotMap::default()),
         });
-        Arc::pin_init(page, GFP_KERNEL)
+        Arc::pin_init(page, GFP_KERNEL_ACCOUNT)
     }
 
     pub(super) fn doorbells(&self) -> &Arc<Doorbells> {

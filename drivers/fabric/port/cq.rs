@@ -139,7 +139,7 @@ impl CqControl {
     ) -> Result<Self> {
         let keep = Keep {
             _memory: None,
-            slot: Arc::new(slot, GFP_KERNEL)?,
+            slot: Arc::new(slot, GFP_KERNEL_ACCOUNT)?,
         };
         Self::create(controller, ring, keep, vector, handler)
     }
@@ -170,7 +170,7 @@ impl CqControl {
             vector: vector.clone(),
             _keep: keep,
         };
-        let object = Arc::new(object, GFP_KERNEL)?;
+        let object = Arc::new(object, GFP_KERNEL_ACCOUNT)?;
         let number = object.object.number;
         object.vector.add(number, generation, handler)?;
         Ok(Self { object })

@@ -107,7 +107,7 @@ impl Port {
 
     /// Allocates a protection domain.
     pub fn alloc_pd(&self) -> Result<Arc<Pd>> {
-        Ok(Arc::new(Pd::new(&self.controller)?, GFP_KERNEL)?)
+        Ok(Arc::new(Pd::new(&self.controller)?, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Registers memory; the field `pd` is filled in here.

@@ -56,7 +56,7 @@ impl<D: Driver> Context<D> {
     ///
     /// `ib` is the start of memory for a `Self` whose other fields are not initialised.
     pub(crate) unsafe fn init(ib: *mut bindings::ib_ucontext, data: D::Context) -> Result {
-        let mappings = KBox::pin_init(new_mutex!(Mappings(KVec::new())), GFP_KERNEL)?;
+        let mappings = KBox::pin_init(new_mutex!(Mappings(KVec::new())), GFP_KERNEL_ACCOUNT)?;
         let this = ib.cast::<Self>();
         // SAFETY: By this function's contract.
         unsafe {
@@ -112,17 +112,17 @@ impl<D: Driver> Context<D> {
                 range,
                 _keep: keep,
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let mut mappings = self.mappings().lock();
-        mappings.0.reserve(1, GFP_KERNEL)?;
+        mappings.0.reserve(1, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The context is alive; the entry is fresh and stays where it is until `Entry::free`.
         to_result(unsafe {
             bindings::rdma_user_mmap_entry_insert(self.ib.get(), entry.entry.get(), len)
         })?;
         let entry = NonNull::from(KBox::leak(entry));
         // The room is reserved.
-        mappings.0.push(entry, GFP_KERNEL)?;
+        mappings.0.push(entry, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The entry is alive while it is in the list.
         Ok(unsafe { entry.as_ref() }.offset())
     }

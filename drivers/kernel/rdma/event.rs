@@ -88,7 +88,7 @@ impl<B> Notifier<B> {
                 object <- new_spinlock_irq!(Object(NonNull::new(object))),
                 telling <- new_mutex!(()),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

@@ -109,7 +109,7 @@ impl<B, T> Layout<B, T> {
 
     /// Memory for an object that the driver and not the core allocates, zeroed.
     pub(crate) fn allocate() -> Result<KBox<MaybeUninit<Self>>> {
-        Ok(KBox::new_uninit(GFP_KERNEL | __GFP_ZERO)?)
+        Ok(KBox::new_uninit(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?)
     }
 
     /// Frees memory of [`Layout::allocate`] that was passed on as a pointer to the core's structure.

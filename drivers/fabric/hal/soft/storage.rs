@@ -55,7 +55,7 @@ impl Storage for KernelStorage {
     type Table<T> = Slots<T>;
 
     fn pages(len: usize) -> Result<Pages, NoMemory> {
-        let zeroes = KVVec::from_elem(0, len, GFP_KERNEL);
+        let zeroes = KVVec::from_elem(0, len, GFP_KERNEL_ACCOUNT);
         zeroes.map(Pages).map_err(|_| NoMemory)
     }
 }

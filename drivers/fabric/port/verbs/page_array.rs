@@ -45,14 +45,14 @@ impl PageArray {
             });
         }
         let pages = count.div_ceil(LIST_PAGE_ENTRIES);
-        let mut memory = KVec::with_capacity(pages.saturating_add(1), GFP_KERNEL)?;
+        let mut memory = KVec::with_capacity(pages.saturating_add(1), GFP_KERNEL_ACCOUNT)?;
         for page in 0..pages {
             let entries = count
                 .saturating_sub(page.saturating_mul(LIST_PAGE_ENTRIES))
                 .min(LIST_PAGE_ENTRIES);
             memory.push(
                 write(device, PAGE_SIZE, entries, &mut *addresses)?,
-                GFP_KERNEL,
+                GFP_KERNEL_ACCOUNT,
             )?;
         }
         let (addr, levels) = match &*memory {
@@ -63,7 +63,7 @@ impl PageArray {
                 let bytes = pages.checked_mul(ENTRY).ok_or(EINVAL)?;
                 let directory = write(device, bytes, pages, &mut parts)?;
                 let addr = directory.address();
-                memory.push(directory, GFP_KERNEL)?;
+                memory.push(directory, GFP_KERNEL_ACCOUNT)?;
                 (addr, 1)
             }
         };

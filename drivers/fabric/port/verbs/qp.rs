@@ -134,11 +134,13 @@ impl Qp {
         queues: QpQueues,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Self> {
-        let recv_slot = queues.recv_slot.map(|slot| Arc::new(slot, GFP_KERNEL));
+        let recv_slot = queues
+            .recv_slot
+            .map(|slot| Arc::new(slot, GFP_KERNEL_ACCOUNT));
         let queues = QpQueues {
             send: queues.send,
             recv: queues.recv,
-            slot: Arc::new(queues.slot, GFP_KERNEL)?,
+            slot: Arc::new(queues.slot, GFP_KERNEL_ACCOUNT)?,
             recv_slot: recv_slot.transpose()?,
         };
         Self::new(controller, parameters, queues, handler)

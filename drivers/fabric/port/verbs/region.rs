@@ -56,7 +56,7 @@ impl Mr {
             key: Atomic::new(object.key),
             object <- new_mutex!(object),
         });
-        Arc::pin_init(region, GFP_KERNEL)
+        Arc::pin_init(region, GFP_KERNEL_ACCOUNT)
     }
 
     /// Local key, which is the remote key as well. Any context.

@@ -51,7 +51,14 @@ impl Srq {
         slot: DoorbellSlot,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Self> {
-        Self::new(pd, ring, 0, Arc::new(slot, GFP_KERNEL)?, None, handler)
+        Self::new(
+            pd,
+            ring,
+            0,
+            Arc::new(slot, GFP_KERNEL_ACCOUNT)?,
+            None,
+            handler,
+        )
     }
 
     /// A queue whose ring is the port's, and that ring.
@@ -97,7 +104,7 @@ impl Srq {
             slot,
             _memory: memory,
         };
-        let inner = Arc::new(inner, GFP_KERNEL)?;
+        let inner = Arc::new(inner, GFP_KERNEL_ACCOUNT)?;
         controller
             .objects()
             .add(Kind::Srq, number, generation, handler)?;
