@@ -2,14 +2,15 @@
 """More than one cable: VLANs, network namespaces, bridges, three nodes."""
 
 import re
+import subprocess
 
 import pytest
 
 import traffic
 from modes import only
-from nodes import INTERFACE
+from nodes import INTERFACE, TOP
 from verbs import remote, sge
-from waiting import wait_until
+from waiting import DEBUG_KERNEL, wait_until
 
 VLAN = f"{INTERFACE}.100"
 
@@ -98,6 +99,52 @@ def test_bridge_forwards_super_frames_with_right_checksums(pair, saw):
     errors = two.run("ip netns exec behind nstat -asz TcpInCsumErrors UdpInCsumErrors | tail -n 2").out
     assert re.findall(r"CsumErrors\s+(\d+)", errors) == ["0", "0"], errors
     saw(f"{right} packets of at most {longest} bytes, all checksums right")
+
+
+def bad_offload(node):
+    """Frames that a node has refused for their offload words."""
+    found = re.findall(r"rx_bad_offload: (\d+)", node.run(f"ethtool -S {INTERFACE}").out)
+    return sum(map(int, found))
+
+
+def mac_of(node):
+    return node.run(f"cat /sys/class/net/{INTERFACE}/address").out.strip()
+
+
+@pytest.fixture
+def hostile(pair):
+    """Node 1, whose driver sends the offload words that a frame itself says."""
+    one, _ = pair
+    subprocess.run([TOP / "scripts/build", "hostile"], check=True, stdout=subprocess.DEVNULL)
+    module = f"/nupa/build/hostile{'-debug' if DEBUG_KERNEL else ''}/nupa_net.ko"
+    one.run(f"rmmod nupa_net && insmod {module} && nupa-up && ip link set {INTERFACE} mtu 9000")
+    yield one
+    # The next test finds its interface missing, and has all modules loaded again.
+    one.run("rmmod nupa_net")
+
+
+def test_hostile_offload_words(pair, hostile, saw):
+    """All that is wrong with offload words comes from a peer, for a host behind a node's bridge: refused and counted, nothing in
+    the log. What is right comes through, cut up for a port that can do nothing."""
+    _, two = pair
+    add_bridge(two)
+    # Frames for the node's own address are not flooded, so none is missed for want of a buffer.
+    source, home = mac_of(hostile), mac_of(two)
+    two.run(f"ip link set {INTERFACE} address 02:00:00:00:00:99 && ip -n behind link set eth0 address {home}")
+    try:
+        hostile.await_ping("10.77.0.102")
+        segments = 4 * (8 + 1) + 4 * (2 + 1)
+        wanted = f"-c {segments} ether src {source} and '(host 10.77.0.201 or host ::2)'"
+        capture = traffic.capture(two, wanted, 60, "eth0", "ip netns exec behind ")
+        before = bad_offload(two)
+        bad, good = map(int, hostile.run(f"python3 /nupa/tests/guest/forge.py {INTERFACE} {source} {home}").out.split())
+        wait_until(f"{bad} refused frames", lambda: bad_offload(two) - before == bad)
+        lines = capture.wait(70).out.splitlines()
+        assert len(lines) == segments, "\n".join(lines)
+        traffic.tcp(hostile, "10.77.0.102", size=1 << 20)
+    finally:
+        two.run(f"ip -n behind link set eth0 address 02:00:00:00:00:99; ip link set {INTERFACE} address {home}")
+    saw(f"{bad} bad ones refused, {good} good ones made {segments} packets behind the bridge")
 
 
 def test_bridge_on_both_sides(pair, saw):

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Translation between packets of the stack and frames of the fabric.
 
+use crate::offload::{check, Refused, Segments};
 use kernel::prelude::*;
 use nk::net::{Gso, GsoKind, RxSkb, SkBuff};
 use nupa_proto::{
     frame::{
         FrameMeta, GsoType, FRAME_CSUM_VALID, FRAME_GSO_ECN, FRAME_L4_HASH, FRAME_NEEDS_CSUM,
-        FRAME_VLAN, MAX_FRAME, MIN_FRAME,
+        FRAME_VLAN, MIN_FRAME,
     },
     ident::{mac_node, NODE_FLOOD},
 };
@@ -39,6 +40,10 @@ pub(crate) fn target(skb: &SkBuff, max_nodes: u16) -> Option<u16> {
 pub(crate) fn encode(skb: &mut SkBuff, max_frame: u32, hash: bool) -> Result<FrameMeta> {
     if !(MIN_FRAME..=max_frame).contains(&skb.len()) || skb.linear_len() < MIN_FRAME {
         return Err(EINVAL);
+    }
+    #[cfg(nupa_hostile)]
+    if let Some(words) = crate::forged::words(skb.linear()) {
+        return Ok(words);
     }
     let mut meta = FrameMeta::default();
     let mut flags = 0;
@@ -107,20 +112,14 @@ pub(crate) struct Wanted {
 /// Takes over offload state of a received frame, which is complete but for that. `EINVAL` if it does not fit the frame.
 #[inline]
 pub(crate) fn decode(meta: &FrameMeta, packet: &mut RxSkb, wanted: Wanted) -> Result {
-    let gso_type = GsoType::try_from(meta.gso_type).map_err(|_| EINVAL)?;
-    if meta.flags & FRAME_NEEDS_CSUM != 0 {
-        packet.set_partial_checksum(meta.csum_start.get(), meta.csum_offset.get())?;
+    let offload = check(meta, packet.linear(), packet.len()).map_err(|Refused| EINVAL)?;
+    if let Some((start, offset)) = offload.checksum {
+        packet.set_partial_checksum(start, offset)?;
     } else if meta.flags & FRAME_CSUM_VALID != 0 && wanted.checksum {
         packet.set_checksum_valid();
     }
-    let segments = match gso_kind(gso_type) {
-        Some(kind) => decode_gso(meta, packet, kind)?,
-        None => false,
-    };
-    let tcp = matches!(gso_type, GsoType::TcpV4 | GsoType::TcpV6);
-    if packet.len() > MAX_FRAME && !(segments && tcp) {
-        // No IP header can say such a length.
-        return Err(EINVAL);
+    if let Some(gso) = offload.segments.and_then(gso) {
+        packet.set_gso(gso);
     }
     if meta.flags & FRAME_VLAN != 0 {
         packet.set_vlan_tag(meta.vlan_tci.get());
@@ -131,33 +130,16 @@ pub(crate) fn decode(meta: &FrameMeta, packet: &mut RxSkb, wanted: Wanted) -> Re
     Ok(())
 }
 
-fn gso_kind(gso_type: GsoType) -> Option<GsoKind> {
-    match gso_type {
-        GsoType::None => None,
-        GsoType::TcpV4 => Some(GsoKind::TcpV4),
-        GsoType::TcpV6 => Some(GsoKind::TcpV6),
-        GsoType::UdpL4 => Some(GsoKind::UdpL4),
-    }
-}
-
-/// A super-frame needs a checksum to do, headers in its linear part, and payload; if that is no more than one segment
-/// it is an ordinary frame, and false is returned.
-fn decode_gso(meta: &FrameMeta, packet: &mut RxSkb, kind: GsoKind) -> Result<bool> {
-    let headers = u32::from(meta.header_len.get());
-    let size = meta.gso_size.get();
-    if meta.flags & FRAME_NEEDS_CSUM == 0 || size == 0 || headers > packet.linear().len() as u32 {
-        return Err(EINVAL);
-    }
-    if headers <= u32::from(meta.csum_start.get()) {
-        return Err(EINVAL);
-    }
-    let segments = packet.len().saturating_sub(headers) > u32::from(size);
-    if segments {
-        packet.set_gso(Gso {
-            kind,
-            size,
-            ecn: meta.flags & FRAME_GSO_ECN != 0,
-        });
-    }
-    Ok(segments)
+fn gso(segments: Segments) -> Option<Gso> {
+    let kind = match segments.kind {
+        GsoType::None => return None,
+        GsoType::TcpV4 => GsoKind::TcpV4,
+        GsoType::TcpV6 => GsoKind::TcpV6,
+        GsoType::UdpL4 => GsoKind::UdpL4,
+    };
+    Some(Gso {
+        kind,
+        size: segments.size,
+        ecn: segments.ecn,
+    })
 }

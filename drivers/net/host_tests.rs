@@ -5,3 +5,5 @@
 #![cfg(test)]
 
 mod adaptive;
+mod offload;
+mod offload_tests;

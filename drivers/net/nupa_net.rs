@@ -6,7 +6,7 @@
 //! - `nic`: the device's state and what the network core asks of it; `ethtool`, `filter`, `stats` are parts of that.
 //! - `channel`: a transmit and a receive queue with their interrupt; `tx` and `rx` are its two halves, `poll`
 //!   what drives both, `frame` the
-//!   translation between packets and what the fabric carries.
+//!   translation between packets and what the fabric carries, `offload` the checks of what a peer says of a frame.
 //! - `moderation`: interrupt moderation that follows the load, by the rule in `adaptive`.
 //! - `events`: link, reset and loss of the port.
 
@@ -18,9 +18,12 @@ mod driver;
 mod ethtool;
 mod events;
 mod filter;
+#[cfg(nupa_hostile)]
+mod forged;
 mod frame;
 mod moderation;
 mod nic;
+mod offload;
 mod poll;
 mod rx;
 mod settings;

@@ -201,7 +201,10 @@ impl Rx {
     /// Hands a packet to the stack.
     #[inline]
     fn deliver(&self, to: &Destination<'_>, cqe: &Cqe, mut packet: RxSkb) -> Result {
-        frame::decode(&cqe.frame, &mut packet, to.wanted)?;
+        if let Err(e) = frame::decode(&cqe.frame, &mut packet, to.wanted) {
+            to.stats.bad_offload.add(1);
+            return Err(e);
+        }
         packet.set_queue(self.index);
         let multicast = packet.linear().first().is_some_and(|first| first & 1 != 0);
         let len = packet.len();

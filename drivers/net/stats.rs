@@ -42,6 +42,8 @@ pub(crate) struct RxStats {
     pub(crate) dropped: Counter,
     /// Frames that were malformed.
     pub(crate) errors: Counter,
+    /// Of those, frames whose offload words do not fit them.
+    pub(crate) bad_offload: Counter,
     /// Times that a receive buffer could not be allocated.
     pub(crate) alloc_failed: Counter,
 }
@@ -71,5 +73,6 @@ pub(crate) const NAMED: &[(&str, Getter)] = &[
     ("rx_gso", |s| &s.rx.gso),
     ("rx_dropped", |s| &s.rx.dropped),
     ("rx_errors", |s| &s.rx.errors),
+    ("rx_bad_offload", |s| &s.rx.bad_offload),
     ("rx_alloc_failed", |s| &s.rx.alloc_failed),
 ];
