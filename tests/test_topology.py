@@ -65,6 +65,21 @@ def test_namespace_move(pair, saw):
     saw("into a namespace, verified traffic, back when it was deleted")
 
 
+def test_macvlan_needs_no_promiscuity(pair, saw):
+    """A further unicast address is one more in the receive filter."""
+    one, two = pair
+    two.run(f"ip netns add behind && ip link add link {INTERFACE} name eth0 netns behind type macvlan mode bridge && "
+            "ip -n behind link set eth0 up && ip -n behind address add 10.77.0.102/24 dev eth0")
+    two.run("ip netns exec behind setsid netcheck serve --listen 0.0.0.0:5300 >/run/behind.log 2>&1 </dev/null & "
+            "for i in $(seq 100); do grep -q ready /run/behind.log && exit 0; sleep 0.1; done; exit 1")
+    (link,) = two.run(f"ip -d -j link show {INTERFACE}").json()
+    assert link["promiscuity"] == 0, f"a macvlan made {INTERFACE} promiscuous"
+    one.await_ping("10.77.0.102")
+    one.await_ping(two.ip)
+    report = traffic.tcp(one, "10.77.0.102", size=1 << 20)
+    saw(f"{report['sent'] + report['received']} bytes to and from an address of its own, promiscuity 0")
+
+
 def add_bridge(node):
     """Puts the interface into a bridge with a veth whose other end is a host of its own, without any offload."""
     node.run(f"""

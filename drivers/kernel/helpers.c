@@ -30,9 +30,9 @@ void nk_set_parent(struct net_device *dev, struct device *parent)
 	SET_NETDEV_DEV(dev, parent);
 }
 
-void nk_allow_live_address(struct net_device *dev)
+void nk_set_address_flags(struct net_device *dev)
 {
-	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE;
+	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_UNICAST_FLT;
 }
 
 void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr)

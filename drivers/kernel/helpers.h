@@ -29,7 +29,7 @@ enum nk_const {
 void nk_dev_hold(struct net_device *dev);
 void nk_dev_put(struct net_device *dev);
 void nk_set_parent(struct net_device *dev, struct device *parent);
-void nk_allow_live_address(struct net_device *dev);
+void nk_set_address_flags(struct net_device *dev);
 void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr);
 int nk_set_xps(struct net_device *dev, u16 queue, u32 cpu);
 bool nk_netif_running(const struct net_device *dev);

@@ -89,7 +89,8 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
         unsafe {
             bindings::nk_set_parent(dev, raw::device(parent));
             bindings::nk_eth_hw_addr_set(dev, config.mac.as_ptr());
-            bindings::nk_allow_live_address(dev);
+            // The address changes while the interface is up, and `set_rx_mode` takes further ones.
+            bindings::nk_set_address_flags(dev);
             (*dev).netdev_ops = VTable::<T>::OPS;
             (*dev).ethtool_ops = ethtool::VTable::<T>::OPS;
             (*dev).mtu = config.mtu;
