@@ -18,6 +18,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 pub(crate) enum Fill {
     /// Exactly one (messages).
     One,
+    /// Exactly one, whose memory is not used, so its keys are not looked at (a WRITE with immediate data).
+    Unused,
     /// As many as it needs (frames).
     Many,
 }
@@ -60,9 +62,9 @@ impl<S: Storage> Node<S> {
             }
             (None, None) => return Err(Unusable::Empty),
         };
+        let memory = platform.memory();
         if let Some(kept) = pair.recv.kept {
-            let memory = platform.memory();
-            let wr_id = queue.read_entry::<S>(memory, regions, holder, kept, spans)?;
+            let wr_id = queue.read_entry::<S>(memory, regions, holder, kept, fill, spans)?;
             return Ok(Received { wr_id, entries: 1 });
         }
         let first = queue.index;
@@ -72,7 +74,7 @@ impl<S: Storage> Node<S> {
             if !queue.is_posted(platform, index)? {
                 return Err(Unusable::Empty);
             }
-            let id = queue.read_entry::<S>(platform.memory(), regions, holder, index, spans)?;
+            let id = queue.read_entry::<S>(memory, regions, holder, index, fill, spans)?;
             if entries == 0 {
                 wr_id = id;
             }

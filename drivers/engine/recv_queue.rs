@@ -6,6 +6,7 @@ use crate::{
     check::{Check, Refusal},
     hal::{Memory, Platform, SlotWord},
     node::Regions,
+    recv::Fill,
     ring::Ring,
     span::Spans,
     storage::Storage,
@@ -122,6 +123,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         regions: &Regions<S>,
         holder: KeyHolder,
         index: u32,
+        fill: Fill,
         spans: &mut Spans,
     ) -> Result<u64, Unusable> {
         let unreadable = || Unusable::Entry {
@@ -143,6 +145,9 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
             .saturating_sub(size_of::<RecvHeader>());
         if header.reserved.get() != 0 || count.saturating_mul(size_of::<Sge>()) > room {
             return Err(bad(WcStatus::LocalQpOperation, Check::BufferDescriptor));
+        }
+        if fill == Fill::Unused {
+            return Ok(wr_id);
         }
         let mut sge = Sge::read_from_bytes(rest).map_err(|_| unreadable())?;
         let mut at = addr.wrapping_add(MIN_RECV_STRIDE as u64);

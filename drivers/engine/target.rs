@@ -84,10 +84,7 @@ impl<S: Storage> Node<S> {
             Opcode::Write | Opcode::Read => None,
             Opcode::WriteImm => {
                 let wait = Patience::Wait;
-                let entry = self.receive(platform, qpn, 0, Fill::One, wait, spans)?;
-                // The data goes elsewhere.
-                spans.clear();
-                Some(entry)
+                Some(self.receive(platform, qpn, 0, Fill::Unused, wait, spans)?)
             }
             _ => {
                 Some(self.receive(platform, qpn, request.len, Fill::One, Patience::Wait, spans)?)

@@ -195,7 +195,12 @@ fn send_fills_one_receive_entry() {
 #[test]
 fn write_with_immediate_takes_an_entry_but_not_its_memory() {
     let (mut world, mut a, mut b) = pair(false);
-    b.post_receive(9, &[b.mr.sge(0, 64)]);
+    // Nor are its keys checked: this is none.
+    let nowhere = Sge {
+        lkey: (b.mr.key ^ 0x5500).into(),
+        ..b.mr.sge(0, 64)
+    };
+    b.post_receive(9, &[nowhere, b.mr.sge(0, 64)]);
     let write = Operation::Write {
         addr: b.mr.iova + 128,
         rkey: b.mr.key,
