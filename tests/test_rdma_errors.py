@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from verbs import ALL_ACCESS, VerbFailed, remote, sge
+from verbs import ALL_ACCESS, DEVICE, VerbFailed, remote, sge
 
 # Providers answer a request that they cannot take with one of these.
 REJECTED = (errno.EINVAL, errno.ENOMEM)
@@ -259,12 +259,19 @@ def test_failed_request_flushes_the_rest(ends, saw, length):
     saw("two done, one failed, two flushed")
 
 
+def waits(node):
+    """How often a request of a node has waited for a receive buffer."""
+    return int(node.run(f"cat /sys/class/infiniband/{DEVICE}/ports/1/hw_counters/tx_rnr_waits").out)
+
+
 def test_receiver_not_ready(settled, rdma, saw):
     """Without a retry it fails at once; with endless retries it waits for the buffer."""
     a, b = rdma.rc(*settled, rts={"rnr_retry": 0})
     local, far = a.region(100, 1), b.region(100, 2)
+    before = waits(settled[0])
     a.post_send("SEND", sges=[sge(local)])
     a.failed("RNR_RETRY_EXC_ERR")
+    assert waits(settled[0]) == before, "it has waited"
     assert b.state() == "RTS"
     a, b = rdma.rc(*settled, rts={"rnr_retry": 7})
     local, far = a.region(100, 1), b.region(100, 2)

@@ -28,15 +28,13 @@ const RNR_TIMER_US: [u32; 32] = [
 ];
 
 /// How long the controller is to wait for a receive entry of the peer: as long as `rnr_retry` retries would take if
-/// the peer had the same timer.
+/// the peer had the same timer. None is not to wait at all.
 fn rnr_timeout_us(attributes: &QpAttributes) -> u32 {
     if attributes.rnr_retry >= RNR_RETRY_FOREVER {
         return RNR_FOREVER;
     }
     let timer = RNR_TIMER_US.get(usize::from(attributes.min_rnr_timer));
-    timer.map_or(0, |us| {
-        us.saturating_mul(u32::from(attributes.rnr_retry) + 1)
-    })
+    timer.map_or(0, |us| us.saturating_mul(u32::from(attributes.rnr_retry)))
 }
 
 /// Refuses attributes that no queue pair of this device can have.
