@@ -142,6 +142,31 @@ def test_statistic(settled, rdma, saw):
     saw(f"{len(after)} counters, of which grew: {', '.join(grown)}")
 
 
+def port_counters(node):
+    """The standard counters of the port, as node_exporter and others read them."""
+    lines = node.run(f"cd /sys/class/infiniband/{DEVICE}/ports/1/counters && grep . *").out.split()
+    return {name: int(value) for name, value in (line.split(":") for line in lines)}
+
+
+def test_standard_counters(settled, rdma, saw):
+    """What is written and read counts where it goes out and where it comes in, in words of 4 bytes."""
+    one, two = settled
+    a, b = rdma.rc(one, two)
+    local, far = a.region(40000, 1), b.region(40000, 2)
+    before = [port_counters(node) for node in settled]
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far), count=5)
+    a.poll(5)
+    a.post_send("RDMA_READ", sges=[sge(local, 0, 4000)], remote=remote(far))
+    a.poll(1)
+    after = [port_counters(node) for node in settled]
+    grown = [{name: new[name] - old[name] for name in new if new[name] != old[name]} for old, new in zip(before, after)]
+    packets = {f"{kind}_{way}_packets": 6 for kind, way in (("port", "xmit"), ("unicast", "xmit"))}
+    assert grown[0] == {"port_xmit_data": 50000, "port_rcv_data": 1000, **packets}, grown
+    packets = {name.replace("xmit", "rcv"): count for name, count in packets.items()}
+    assert grown[1] == {"port_xmit_data": 1000, "port_rcv_data": 50000, **packets}, grown
+    saw(f"{len(after[0])} counters; " + ", ".join(f"{name} {count}" for name, count in grown[0].items()))
+
+
 @everywhere
 @pytest.mark.parametrize("program,options", [
     ("ibv_rc_pingpong", ""), ("ibv_rc_pingpong", "-e -s 65536"), ("ibv_srq_pingpong", ""), ("ibv_ud_pingpong", ""),

@@ -56,6 +56,7 @@ counters! {
     flushed,
     cq_overflows,
     tx_direct_writes,
+    tx_read_bytes,
 }
 
 /// Frames and messages, and the bytes in them.

@@ -236,6 +236,9 @@ impl<S: Storage> Node<S> {
             (Ok(()), _) => {
                 counters.tx_messages.add(1);
                 counters.tx_message_bytes.add(request.len);
+                if request.opcode == Opcode::Read {
+                    counters.tx_read_bytes.add(request.len);
+                }
             }
             (Err(refusal), _) => {
                 counters.tx_errors.add(1);

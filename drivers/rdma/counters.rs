@@ -2,10 +2,10 @@
 //! Counters of the port, as sysfs and `rdma statistic` show them.
 
 use kernel::prelude::*;
-use nk_rdma::CounterName;
+use nk_rdma::{CounterName, Traffic};
 use nupa_fabric::Port;
 use nupa_proto::admin::{PortCounters, PORT_COUNTER_NAMES};
-use zerocopy::IntoBytes;
+use zerocopy::{little_endian::U64, IntoBytes};
 
 /// Counters.
 const COUNT: usize = PORT_COUNTER_NAMES.len();
@@ -54,4 +54,20 @@ pub(crate) fn read_counters(port: &Port, values: &mut [u64]) -> Result {
         *value = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
     }
     Ok(())
+}
+
+/// What went and came with verbs; data of a READ goes against its request. Sleeps.
+pub(crate) fn read_traffic(port: &Port) -> Result<Traffic> {
+    let counters: PortCounters = port.counters()?;
+    let moved = |with: U64, against: U64, back: U64| {
+        let own = with.get().wrapping_sub(against.get());
+        own.wrapping_add(back.get())
+    };
+    let (asked, served) = (counters.tx_read_bytes, counters.rx_read_bytes);
+    Ok(Traffic {
+        xmit_bytes: moved(counters.tx_message_bytes, asked, served),
+        rcv_bytes: moved(counters.rx_message_bytes, served, asked),
+        xmit_packets: counters.tx_messages.get(),
+        rcv_packets: counters.rx_messages.get(),
+    })
 }

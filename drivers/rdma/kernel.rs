@@ -21,7 +21,7 @@ pub(crate) use self::{
 
 use crate::{
     address::{node_of, Ah},
-    counters::{read_counters, COUNTERS},
+    counters::{read_counters, read_traffic, COUNTERS},
     cq::Cq,
     device::Rdma,
     qp::Qp,
@@ -31,7 +31,7 @@ use crate::{
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{
     error::unsupported, Access, AhAttributes, Completions, CounterName, CqInit, CqNotifier, Device,
-    KernelVerbs, QpHandle, QpInit, QpNotifier, RecvWrs, SendWrs, SrqInit, SrqNotifier,
+    KernelVerbs, QpHandle, QpInit, QpNotifier, RecvWrs, SendWrs, SrqInit, SrqNotifier, Traffic,
 };
 
 use nupa_proto::ident::DMA_LKEY;
@@ -114,5 +114,9 @@ impl KernelVerbs for Rdma {
 
     fn counters(dev: &Device<Self>, values: &mut [u64]) -> Result {
         read_counters(dev.port(), values)
+    }
+
+    fn traffic(dev: &Device<Self>) -> Result<Traffic> {
+        read_traffic(dev.port())
     }
 }

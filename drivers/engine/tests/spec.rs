@@ -302,7 +302,8 @@ fn layouts_are_those_of_the_specification() {
             tx_retry_exceeded,
             flushed,
             cq_overflows,
-            tx_direct_writes
+            tx_direct_writes,
+            tx_read_bytes
         }),
     ];
     spec::check_layouts(SPEC, &layouts);

@@ -4,6 +4,7 @@
 #include <linux/mm.h>
 #include <linux/rtnetlink.h>
 #include <net/netlink.h>
+#include <rdma/ib_pma.h>
 #include <rdma/uverbs_ioctl.h>
 #include <rdma/uverbs_std_types.h>
 #include <uapi/rdma/rdma_netlink.h>
@@ -111,6 +112,65 @@ enum ib_port_state nk_rdma_port_state(struct ib_device *ibdev, u32 port)
 		dev_put(dev);
 	}
 	return state;
+}
+
+/* Counters of the port */
+
+/*
+ * The class of performance management, by which the RDMA core itself reads what it shows in counters/. What others send over
+ * the fabric has a completion, and is not answered.
+ */
+static bool nk_rdma_asks_for(const struct ib_wc *wc, const struct ib_mad *in, __be16 attribute)
+{
+	return !wc && in->mad_hdr.mgmt_class == IB_MGMT_CLASS_PERF_MGMT &&
+	       in->mad_hdr.method == IB_MGMT_METHOD_GET && in->mad_hdr.attr_id == attribute;
+}
+
+bool nk_rdma_asks_for_traffic(const struct ib_wc *wc, const struct ib_mad *in)
+{
+	return nk_rdma_asks_for(wc, in, IB_PMA_PORT_COUNTERS) || nk_rdma_asks_for(wc, in, IB_PMA_PORT_COUNTERS_EXT);
+}
+
+/* Counters of 32 bits stay at their end. */
+static __be32 nk_rdma_narrow(u64 value)
+{
+	return cpu_to_be32(min_t(u64, value, U32_MAX));
+}
+
+int nk_rdma_answer_perf(const struct ib_wc *wc, const struct ib_mad *in, struct ib_mad *out,
+			const struct nk_rdma_traffic *traffic)
+{
+	/* Behind the class' own header. */
+	void *body = out->data + 40;
+
+	if (nk_rdma_asks_for(wc, in, IB_PMA_CLASS_PORT_INFO)) {
+		struct ib_class_port_info *info = body;
+
+		info->base_version = 1;
+		info->class_version = 1;
+		info->capability_mask = IB_PMA_CLASS_CAP_EXT_WIDTH;
+	} else if (nk_rdma_asks_for(wc, in, IB_PMA_PORT_COUNTERS)) {
+		struct ib_pma_portcounters *counters = body;
+
+		/* Data is counted in words. */
+		counters->port_xmit_data = nk_rdma_narrow(traffic->xmit_bytes / 4);
+		counters->port_rcv_data = nk_rdma_narrow(traffic->rcv_bytes / 4);
+		counters->port_xmit_packets = nk_rdma_narrow(traffic->xmit_packets);
+		counters->port_rcv_packets = nk_rdma_narrow(traffic->rcv_packets);
+	} else if (nk_rdma_asks_for(wc, in, IB_PMA_PORT_COUNTERS_EXT)) {
+		struct ib_pma_portcounters_ext *counters = body;
+
+		counters->port_xmit_data = cpu_to_be64(traffic->xmit_bytes / 4);
+		counters->port_rcv_data = cpu_to_be64(traffic->rcv_bytes / 4);
+		counters->port_xmit_packets = cpu_to_be64(traffic->xmit_packets);
+		counters->port_rcv_packets = cpu_to_be64(traffic->rcv_packets);
+		/* There is no multicast. */
+		counters->port_unicast_xmit_packets = counters->port_xmit_packets;
+		counters->port_unicast_rcv_packets = counters->port_rcv_packets;
+	} else {
+		return IB_MAD_RESULT_SUCCESS;
+	}
+	return IB_MAD_RESULT_SUCCESS | IB_MAD_RESULT_REPLY;
 }
 
 /* Requests from user space */

@@ -57,12 +57,25 @@ struct nk_rdma_follower {
 	struct device *parent;
 };
 
+/* What a port has moved. */
+struct nk_rdma_traffic {
+	u64 xmit_bytes;
+	u64 rcv_bytes;
+	u64 xmit_packets;
+	u64 rcv_packets;
+};
+
 /* Device */
 struct ib_device *nk_rdma_alloc(size_t size);
 void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid, int vectors);
 int nk_rdma_follow(struct nk_rdma_follower *follower, struct ib_device *ibdev, struct device *parent);
 void nk_rdma_unfollow(struct nk_rdma_follower *follower);
 enum ib_port_state nk_rdma_port_state(struct ib_device *ibdev, u32 port);
+
+/* Counters of the port, asked for by management datagrams; nk_rdma_answer_perf() returns what process_mad() has to. */
+bool nk_rdma_asks_for_traffic(const struct ib_wc *wc, const struct ib_mad *in);
+int nk_rdma_answer_perf(const struct ib_wc *wc, const struct ib_mad *in, struct ib_mad *out,
+			const struct nk_rdma_traffic *traffic);
 
 /* Requests from user space */
 struct ib_ucontext *nk_rdma_udata_context(struct ib_udata *udata);

@@ -3,7 +3,7 @@
 
 use crate::{
     Access, AhAttributes, Completions, CounterName, Cq, CqInit, CqNotifier, Device, Driver, Mr, Pd,
-    Qp, QpHandle, QpInit, QpNotifier, RecvWrs, SendWrs, Srq, SrqInit, SrqNotifier,
+    Qp, QpHandle, QpInit, QpNotifier, RecvWrs, SendWrs, Srq, SrqInit, SrqNotifier, Traffic,
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -70,4 +70,7 @@ pub trait KernelVerbs: Driver {
 
     /// Reads the port's counters, in the order of [`KernelVerbs::COUNTERS`].
     fn counters(dev: &Device<Self>, values: &mut [u64]) -> Result;
+
+    /// What the port has moved.
+    fn traffic(dev: &Device<Self>) -> Result<Traffic>;
 }

@@ -38,7 +38,7 @@ pub use self::{
     address::{AhAttributes, GidAttributes},
     attributes::{DeviceAttributes, PortAttributes, PortSpeed},
     context::Context,
-    counters::CounterName,
+    counters::{CounterName, Traffic},
     details::Details,
     device::{Device, Registration, Unregistered},
     driver::{CompletionQueue, DmHandle, Driver, Keys, MemoryKeys, QueuePair, Rereg, UserRegion},

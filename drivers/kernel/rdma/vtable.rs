@@ -37,6 +37,7 @@ impl<D: KernelVerbs> VTable<D> {
         query_pkey: Some(Self::query_pkey),
         alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
         get_hw_stats: Some(Self::get_hw_stats),
+        process_mad: Some(Self::process_mad),
 
         add_gid: Some(Self::add_gid),
         del_gid: Some(Self::del_gid),

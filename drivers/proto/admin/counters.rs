@@ -58,11 +58,13 @@ pub struct PortCounters {
     pub cq_overflows: U64,
     /// WRITEs that this node has carried out by itself, in memory of the target that both share; they count as sent, too.
     pub tx_direct_writes: U64,
+    /// Bytes of `tx_message_bytes` that were read, so came in.
+    pub tx_read_bytes: U64,
 }
-assert_size!(PortCounters, 200);
+assert_size!(PortCounters, 208);
 
 /// Names of [`PortCounters`]' fields, in order; used by every tool that shows them.
-pub const PORT_COUNTER_NAMES: [&str; 25] = [
+pub const PORT_COUNTER_NAMES: [&str; 26] = [
     "tx_frames",
     "tx_bytes",
     "rx_frames",
@@ -88,4 +90,5 @@ pub const PORT_COUNTER_NAMES: [&str; 25] = [
     "flushed",
     "cq_overflows",
     "tx_direct_writes",
+    "tx_read_bytes",
 ];

@@ -2,7 +2,7 @@
 //! Counters of the port.
 
 use super::VTable;
-use crate::{bindings, device::Device, kernel_verbs::KernelVerbs};
+use crate::{bindings, counters::Traffic, device::Device, kernel_verbs::KernelVerbs};
 use kernel::{
     error::from_result,
     ffi::{c_int, c_ulong},
@@ -44,5 +44,34 @@ impl<D: KernelVerbs> VTable<D> {
             D::counters(dev, values)?;
             i32::try_from(values.len()).map_err(|_| EINVAL)
         })
+    }
+
+    pub(super) unsafe extern "C" fn process_mad(
+        ib: *mut bindings::ib_device,
+        _flags: c_int,
+        _port: u32,
+        wc: *const bindings::ib_wc,
+        _grh: *const bindings::ib_grh,
+        request: *const bindings::ib_mad,
+        answer: *mut bindings::ib_mad,
+        _answer_size: *mut usize,
+        _answer_pkey_index: *mut u16,
+    ) -> c_int {
+        // SAFETY: See the module above; a request has no completion if the core itself makes it.
+        let (dev, asked) = unsafe {
+            (
+                Device::<D>::from_raw(ib),
+                bindings::nk_rdma_asks_for_traffic(wc, request),
+            )
+        };
+        let traffic = match asked {
+            true => D::traffic(dev),
+            false => Ok(Traffic::default()),
+        };
+        let Ok(traffic) = traffic else {
+            return bindings::ib_mad_result_IB_MAD_RESULT_FAILURE as c_int;
+        };
+        // SAFETY: As above; the core has cleared the answer.
+        unsafe { bindings::nk_rdma_answer_perf(wc, request, answer, &traffic.to_raw()) }
     }
 }
