@@ -11,6 +11,31 @@ pub(crate) const LOG_ENTRIES: u8 = 13;
 /// As [`LOG_ENTRIES`], where the controller cannot do more.
 pub(crate) const MIN_LOG_ENTRIES: u8 = 11;
 
+/// Events that are handed out at most in one go, with interrupts off.
+const BUDGET: u32 = 64;
+
+/// Where events come from.
+pub(crate) trait Source {
+    /// Takes the next one.
+    fn poll(&mut self) -> Option<Eqe>;
+
+    /// Asks for an interrupt at the next one. Returns whether some are there already; the interrupt may not come then.
+    fn arm(&mut self) -> bool;
+}
+
+/// Hands out events until there are none and an interrupt is asked for. Returns false if it stopped before, after as many as
+/// there is time for: no interrupt comes then, and the caller sees to it that this is called again.
+pub(crate) fn hand_out(source: &mut impl Source, mut each: impl FnMut(&Eqe)) -> bool {
+    for _ in 0..BUDGET {
+        match source.poll() {
+            Some(eqe) => each(&eqe),
+            None if source.arm() => {}
+            None => return true,
+        }
+    }
+    false
+}
+
 /// What an event queue entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -163,6 +188,69 @@ mod tests {
             node: node.into(),
             object: object.into(),
             ..Eqe::default()
+        }
+    }
+
+    /// A queue that gets events at the worst of times: when it has just been found empty.
+    struct Queue {
+        events: std::collections::VecDeque<u32>,
+        late: u32,
+        next: u32,
+        armed: bool,
+    }
+
+    impl Source for Queue {
+        fn poll(&mut self) -> Option<Eqe> {
+            assert!(!self.armed, "polled after an interrupt was asked for");
+            let object = self.events.pop_front()?;
+            Some(eqe(EventType::Completion.to_wire(), 0, object))
+        }
+
+        fn arm(&mut self) -> bool {
+            if self.late != 0 {
+                self.late -= 1;
+                self.events.push_back(self.next);
+                self.next += 1;
+                return true;
+            }
+            self.armed = true;
+            false
+        }
+    }
+
+    #[test]
+    fn no_run_hands_out_more_than_its_budget_and_none_is_lost() {
+        for (count, late) in [
+            (0, 0),
+            (1, 0),
+            (63, 0),
+            (64, 0),
+            (65, 0),
+            (16_384, 0),
+            (0, 200),
+            (100, 33),
+        ] {
+            let mut queue = Queue {
+                events: (0..count).collect(),
+                late,
+                next: count,
+                armed: false,
+            };
+            let mut seen = Vec::new();
+            loop {
+                let before = seen.len();
+                let done = hand_out(&mut queue, |eqe| seen.push(eqe.object.get()));
+                assert!(seen.len() - before <= BUDGET as usize);
+                // Whoever is told that all is done gets an interrupt, and nobody else does.
+                assert_eq!(done, queue.armed);
+                if done {
+                    break;
+                }
+            }
+            assert!(
+                seen.iter().copied().eq(0..count + late),
+                "{count} and {late}"
+            );
         }
     }
 

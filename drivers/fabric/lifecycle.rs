@@ -18,6 +18,7 @@ use kernel::{
     sync::{atomic::Full, Arc},
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
+use nk::bh;
 use nupa_proto::{
     admin::{AdminOpcode, ById, DeviceLimits, ModifyQp, QpStateCode, QP_MASK_STATE},
     ident::{GSI_QPN, MAX_NODES},
@@ -201,7 +202,8 @@ impl Controller {
     /// Handles what is in the backlogs; returns whether the function is broken.
     fn handle_news(self: &Arc<Self>) -> bool {
         for vector in self.vectors() {
-            if vector.take_unfinished() && vector.run() {
+            // Handlers raise softirqs, which run when these are let go on.
+            if vector.take_unfinished() && bh::disabled(|| vector.run()) {
                 self.wake(attention::NEWS);
             }
             if vector.is_broken() {

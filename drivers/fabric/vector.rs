@@ -4,7 +4,7 @@
 use crate::{
     controller::{attention, Controller},
     doorbell::Slot,
-    event::{Backlog, Event, News, ObjectEvent, LOG_ENTRIES},
+    event::{hand_out, Backlog, Event, News, ObjectEvent, Source, LOG_ENTRIES},
     handlers::{Detached, HandlerTable, Kind, ObjectHandlers},
     memory::QueueMemory,
     port::CqHandler,
@@ -14,11 +14,8 @@ use nk::irqlock::{new_spinlock_irq, SpinLockIrq};
 use nupa_engine::client::EventRing;
 use nupa_proto::{
     admin::{AdminOpcode, CreateEq, Created},
-    eqe::EQE_SIZE,
+    eqe::{Eqe, EQE_SIZE},
 };
-
-/// Events that one run takes at most.
-const BUDGET: u32 = 2 << LOG_ENTRIES;
 
 /// One interrupt vector.
 #[pin_data]
@@ -44,6 +41,16 @@ struct Inner {
 pub(crate) struct EventQueue {
     number: u32,
     ring: EventRing<QueueMemory, Slot>,
+}
+
+impl Source for EventQueue {
+    fn poll(&mut self) -> Option<Eqe> {
+        self.ring.poll()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
 }
 
 impl Vector {
@@ -85,7 +92,9 @@ impl Vector {
             number: created.id.get(),
             ring,
         });
-        self.run();
+        if self.run() {
+            controller.wake(attention::NEWS);
+        }
         Ok(())
     }
 
@@ -118,8 +127,8 @@ impl Vector {
         drop(old);
     }
 
-    /// Hands out the events that are there and asks for an interrupt when there are more. Returns whether there is
-    /// something for process context, such as to go on where events come in faster than they are handed out. Any context.
+    /// Hands out events that are there and asks for an interrupt when there are more. Returns whether there is something for
+    /// process context, such as to go on where there are more than an interrupt has time for. Any context.
     pub(crate) fn run(&self) -> bool {
         let mut inner = self.inner.lock();
         let Inner {
@@ -133,32 +142,24 @@ impl Vector {
             return false;
         };
         let mut news = false;
-        for _ in 0..BUDGET {
-            let Some(eqe) = queue.ring.poll() else {
-                if queue.ring.arm() {
-                    continue;
-                }
-                return news;
-            };
-            match Event::try_from(&eqe) {
-                Ok(Event::Lost) => {
-                    backlog.lose();
-                    news = true;
-                }
-                Ok(event) => {
-                    if let Some(event) = self.tell(handlers, event) {
-                        backlog.push(event);
-                        news = true;
-                    }
-                }
-                Err(_) => {
-                    *garbage = true;
+        let done = hand_out(queue, |eqe| match Event::try_from(eqe) {
+            Ok(Event::Lost) => {
+                backlog.lose();
+                news = true;
+            }
+            Ok(event) => {
+                if let Some(event) = self.tell(handlers, event) {
+                    backlog.push(event);
                     news = true;
                 }
             }
-        }
-        *unfinished = true;
-        true
+            Err(_) => {
+                *garbage = true;
+                news = true;
+            }
+        });
+        *unfinished = !done;
+        news || !done
     }
 
     /// Tells whom an event is for; returns what is for process context. Objects that nobody answers for were destroyed
