@@ -8,8 +8,11 @@
 #include <linux/overflow.h>
 #include <linux/sizes.h>
 #include <linux/string.h>
+#include <linux/unaligned.h>
+#include <asm/barrier.h>
 #include <asm/cacheflush.h>
 
+#include "copy.h"
 #include "memory_helpers.h"
 
 /* What an out-of-tree module cannot say in Kconfig. */
@@ -101,11 +104,7 @@ void nk_clear(void *addr, size_t len)
 	memset(addr, 0, len);
 }
 
-/* The ranges may overlap where a process copies to itself; memcpy() is the faster one where they do not. */
 void nk_copy(void *to, const void *from, size_t len)
 {
-	if (to < from + len && from < to + len)
-		memmove(to, from, len);
-	else
-		memcpy(to, from, len);
+	nk_copy_ordered(to, from, len);
 }

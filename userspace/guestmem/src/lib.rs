@@ -15,8 +15,9 @@
 //! Guests and their VMMs write to this memory at any time, so nothing here ever makes
 //! a Rust reference to it: bytes move by raw-pointer copies, words by atomics. A
 //! caller that validates guest bytes must copy them out once, then validate, then use
-//! the copy. A copy is not atomic; the order between bytes is given only by the
-//! acquire and release accesses around it.
+//! the copy. A copy is not atomic as a whole. Copies are visible in their order, and of one that
+//! ends at a multiple of 8 the last 8 bytes come last and at once, so that programs may
+//! poll for them, as they do with other RDMA devices.
 //!
 //! # A file that shrinks
 //!

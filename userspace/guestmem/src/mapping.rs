@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::fstat;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
@@ -124,7 +124,8 @@ impl Mapping {
         true
     }
 
-    /// Copies in. `false` if the range is not inside, or the mapping is read-only.
+    /// Copies in, in the order that [`copy_ordered`] says. `false` if the range is not inside, or the mapping is
+    /// read-only.
     #[inline]
     pub(crate) fn write(&self, offset: usize, buf: &[u8]) -> bool {
         if !self.writable {
@@ -135,12 +136,12 @@ impl Mapping {
         };
         // SAFETY: `at` checked the destination range and it is mapped for writing; `buf`
         // cannot lie in the mapping because no reference into it exists (invariant).
-        unsafe { ptr::copy_nonoverlapping(buf.as_ptr(), dst, buf.len()) };
+        unsafe { copy_ordered(buf.as_ptr(), dst, buf.len()) };
         true
     }
 
-    /// Copies between two mappings, which may be the same, ranges overlapping (loopback).
-    /// `false` if a range is not inside, or `dst` is read-only.
+    /// Copies between two mappings, which may be the same, ranges overlapping (loopback), in
+    /// the order that [`copy_ordered`] says. `false` if a range is not inside, or `dst` is read-only.
     #[inline]
     pub(crate) fn copy(
         src: &Mapping,
@@ -155,9 +156,8 @@ impl Mapping {
         let (Some(from), Some(to)) = (src.at(src_offset, len), dst.at(dst_offset, len)) else {
             return false;
         };
-        // SAFETY: `at` checked both ranges, the destination is mapped for writing, and
-        // `ptr::copy` allows overlap.
-        unsafe { ptr::copy(from, to, len) };
+        // SAFETY: `at` checked both ranges, and the destination is mapped for writing.
+        unsafe { copy_ordered(from, to, len) };
         true
     }
 
@@ -225,6 +225,89 @@ impl Mapping {
         let word = self.atomic_u64(offset)?;
         let old = word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst);
         Some(old.unwrap_or_else(|seen| seen))
+    }
+}
+
+/// Bytes of a word that is stored as a whole.
+const WORD: usize = size_of::<u64>();
+
+/// Copies bytes that others look at meanwhile. The ranges may overlap.
+///
+/// All that was copied before is visible before any of it. If the destination ends at a
+/// multiple of 8, its last 8 bytes are stored as a whole, after all others: who polls for them
+/// finds the rest. Aligned pieces of 1, 2, 4, 8 and 16 bytes consist of whole stores.
+///
+/// # Safety
+///
+/// `len` bytes at `from` can be read, and as many at `to` written.
+#[inline]
+unsafe fn copy_ordered(from: *const u8, to: *mut u8, len: usize) {
+    fence(Ordering::AcqRel);
+    let end = to.addr().wrapping_add(len);
+    let Some(rest) = len.checked_sub(WORD).filter(|_| end % WORD == 0) else {
+        // SAFETY: by this function's contract.
+        return unsafe { copy_unordered(from, to, len) };
+    };
+    // Both words are loaded before anything is stored, for the ranges may overlap.
+    // SAFETY: the last word of both ranges, by this function's contract; that of the
+    // destination is aligned, and it is accessed otherwise only by whole stores and raw copies.
+    let (last, flag) = unsafe {
+        (
+            load_word(from.add(rest)),
+            AtomicU64::from_ptr(to.add(rest).cast()),
+        )
+    };
+    if rest == WORD {
+        // SAFETY: the first word of both ranges, as above.
+        unsafe {
+            let first = load_word(from);
+            AtomicU64::from_ptr(to.cast()).store(first, Ordering::Relaxed);
+        }
+    } else {
+        // SAFETY: by this function's contract.
+        unsafe { ptr::copy(from, to, rest) };
+    }
+    flag.store(last, Ordering::Release);
+}
+
+/// As [`copy_ordered`], of what does not end with an aligned word.
+///
+/// # Safety
+///
+/// As for [`copy_ordered`].
+#[inline]
+unsafe fn copy_unordered(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by this function's contract; the alignment is checked. A single access of a
+    // type is one of the processor's.
+    unsafe {
+        match len {
+            4 if to.addr() % 4 == 0 => {
+                let word = from.cast::<u32>().read_unaligned();
+                AtomicU32::from_ptr(to.cast()).store(word, Ordering::Relaxed);
+            }
+            2 if to.addr() % 2 == 0 => {
+                let word = from.cast::<u16>().read_unaligned();
+                AtomicU16::from_ptr(to.cast()).store(word, Ordering::Relaxed);
+            }
+            _ => ptr::copy(from, to, len),
+        }
+    }
+}
+
+/// Loads a word, as a whole if it is aligned.
+///
+/// # Safety
+///
+/// It can be read.
+#[inline]
+unsafe fn load_word(from: *const u8) -> u64 {
+    let word = from.cast::<u64>();
+    // SAFETY: by this function's contract.
+    unsafe {
+        match word.is_aligned() {
+            true => word.read_volatile(),
+            false => word.read_unaligned(),
+        }
     }
 }
 
