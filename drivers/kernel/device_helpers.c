@@ -20,26 +20,55 @@
 
 #include "device_helpers.h"
 
-unsigned long nk_spin_lock_irqsave(spinlock_t *lock)
+/*
+ * Locks with interrupts off that are released in any order: interrupts come back as they were before the first of them with
+ * the last. A CPU that holds one stays the same.
+ */
+struct nk_irq_locks {
+	unsigned long flags;
+	unsigned int held;
+};
+
+#ifdef CONFIG_PREEMPT_RT
+#error "spinlocks have to keep interrupts off"
+#endif
+
+static DEFINE_PER_CPU(struct nk_irq_locks, nk_irq_locks);
+
+static void locked(unsigned long flags)
+{
+	struct nk_irq_locks *locks = this_cpu_ptr(&nk_irq_locks);
+
+	if (!locks->held++)
+		locks->flags = flags;
+}
+
+void nk_spin_lock_irq(spinlock_t *lock)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(lock, flags);
-	return flags;
+	locked(flags);
 }
 
-void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+bool nk_spin_trylock_irq(spinlock_t *lock)
 {
-	spin_unlock_irqrestore(lock, flags);
+	unsigned long flags;
+
+	if (!spin_trylock_irqsave(lock, flags))
+		return false;
+	locked(flags);
+	return true;
 }
 
-bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+void nk_spin_unlock_irq(spinlock_t *lock)
 {
-	unsigned long saved;
-	bool locked = spin_trylock_irqsave(lock, saved);
+	struct nk_irq_locks *locks = this_cpu_ptr(&nk_irq_locks);
 
-	*flags = saved;
-	return locked;
+	if (--locks->held)
+		spin_unlock(lock);
+	else
+		spin_unlock_irqrestore(lock, locks->flags);
 }
 
 void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index)

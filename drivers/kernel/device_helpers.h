@@ -11,9 +11,9 @@ struct dev_dax;
 struct device;
 struct pci_dev;
 
-unsigned long nk_spin_lock_irqsave(spinlock_t *lock);
-void nk_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
-bool nk_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void nk_spin_lock_irq(spinlock_t *lock);
+void nk_spin_unlock_irq(spinlock_t *lock);
+bool nk_spin_trylock_irq(spinlock_t *lock);
 void nk_irq_spread(struct pci_dev *pdev, unsigned int irq, unsigned int index);
 bool nk_is_memory_bar(struct pci_dev *pdev, unsigned int bar);
 void nk_mb(void);

@@ -84,6 +84,17 @@ void nk_tx_unlock_bh(struct netdev_queue *txq)
 	__netif_tx_unlock_bh(txq);
 }
 
+/* With softirqs or interrupts off. */
+bool nk_tx_trylock(struct netdev_queue *txq)
+{
+	return __netif_tx_trylock(txq);
+}
+
+void nk_tx_unlock(struct netdev_queue *txq)
+{
+	__netif_tx_unlock(txq);
+}
+
 bool nk_xmit_more(void)
 {
 	return netdev_xmit_more();
@@ -136,23 +147,20 @@ void nk_napi_del(struct napi_struct *napi)
 	netif_napi_del(napi);
 }
 
-bool nk_napi_schedule(struct napi_struct *napi)
-{
-	bool scheduled;
-
-	local_bh_disable();
-	scheduled = napi_schedule(napi);
-	local_bh_enable();
-	return scheduled;
-}
-
 /*
  * Where softirqs can run they do so before this returns. Else a softirq that runs already gets to it, or the interrupt that
  * this is in, or ksoftirqd.
  */
 bool nk_napi_schedule_any(struct napi_struct *napi)
 {
-	return irqs_disabled() ? napi_schedule(napi) : nk_napi_schedule(napi);
+	bool scheduled;
+
+	if (irqs_disabled())
+		return napi_schedule(napi);
+	local_bh_disable();
+	scheduled = napi_schedule(napi);
+	local_bh_enable();
+	return scheduled;
 }
 
 /*
@@ -176,11 +184,6 @@ bool nk_softirq_is_alone(void)
 	if (need_resched())
 		return false;
 	return is_idle_task(current) || (current->flags & PF_KTHREAD && single_task_running());
-}
-
-void nk_napi_schedule_irqoff(struct napi_struct *napi)
-{
-	napi_schedule_irqoff(napi);
 }
 
 void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb)

@@ -41,6 +41,8 @@ void nk_rtnl_unlock(void);
 /* Transmit queue */
 void nk_tx_lock_bh(struct netdev_queue *txq);
 void nk_tx_unlock_bh(struct netdev_queue *txq);
+bool nk_tx_trylock(struct netdev_queue *txq);
+void nk_tx_unlock(struct netdev_queue *txq);
 bool nk_xmit_more(void);
 bool nk_tx_sent(struct netdev_queue *txq, unsigned int bytes, bool more);
 void nk_tx_completed(struct netdev_queue *txq, unsigned int packets, unsigned int bytes);
@@ -53,8 +55,6 @@ void nk_tx_disable(struct net_device *dev);
 /* NAPI */
 void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int weight);
 void nk_napi_del(struct napi_struct *napi);
-bool nk_napi_schedule(struct napi_struct *napi);
-void nk_napi_schedule_irqoff(struct napi_struct *napi);
 bool nk_napi_schedule_any(struct napi_struct *napi);
 bool nk_hrtimer_set_next(struct hrtimer *timer, ktime_t expires);
 bool nk_softirq_is_alone(void);

@@ -10,6 +10,8 @@ use kernel::{
 };
 
 /// A spinlock whose holder runs with interrupts off on its CPU, so that interrupt handlers may take it too.
+///
+/// Guards may be dropped in any order: interrupts stay off until the last is gone.
 pub type SpinLockIrq<T> = Lock<T, IrqSaveBackend>;
 
 /// Guard of a [`SpinLockIrq`].
@@ -29,13 +31,15 @@ macro_rules! new_spinlock_irq {
 pub use new_spinlock_irq;
 
 /// Lock backend that saves and restores the interrupt state.
+///
+/// The state belongs to the CPU and not to a guard, which knows nothing of the others that there are.
 pub struct IrqSaveBackend;
 
 // SAFETY: The `spinlock_t` ensures mutual exclusion, in interrupt context too since interrupts are off while it is
-// held. `relock` is the default, which locks in the same way.
+// held, until the last such lock is released. `relock` is the default, which locks in the same way.
 unsafe impl Backend for IrqSaveBackend {
     type State = bindings::spinlock_t;
-    type GuardState = kernel::ffi::c_ulong;
+    type GuardState = ();
 
     #[inline]
     unsafe fn init(
@@ -50,21 +54,20 @@ unsafe impl Backend for IrqSaveBackend {
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: By this function's contract `ptr` has been initialised.
-        unsafe { nk::nk_spin_lock_irqsave(ptr.cast()) }
+        unsafe { nk::nk_spin_lock_irq(ptr.cast()) }
     }
 
     #[inline]
-    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
-        // SAFETY: By this function's contract the caller owns the lock, and `guard_state` comes from `lock`.
-        unsafe { nk::nk_spin_unlock_irqrestore(ptr.cast(), *guard_state) }
+    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
+        // SAFETY: By this function's contract the caller owns the lock; on this CPU, because guards are not `Send` and
+        // nobody is moved with interrupts off.
+        unsafe { nk::nk_spin_unlock_irq(ptr.cast()) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
-        let mut flags = 0;
-        // SAFETY: By this function's contract `ptr` has been initialised; `flags` can be written to.
-        let locked = unsafe { nk::nk_spin_trylock_irqsave(ptr.cast(), &mut flags) };
-        locked.then_some(flags)
+        // SAFETY: By this function's contract `ptr` has been initialised.
+        unsafe { nk::nk_spin_trylock_irq(ptr.cast()) }.then_some(())
     }
 
     #[inline]

@@ -19,7 +19,7 @@ mod tx_queue;
 pub use self::{
     address::{AddressList, MacAddress},
     detached::{is_alone, DetachedNapi, Repeat},
-    device::{Device, RtnlGuard},
+    device::{Device, Rtnl, RtnlGuard},
     features::Features,
     napi::{Napi, NapiContext, Poll},
     offload::{Gso, GsoKind},

@@ -9,7 +9,7 @@ use crate::{
 use kernel::prelude::*;
 use nk::net::{
     ethtool::{Coalesce, DriverInfo, Operations, Pause, Rings, StringSet},
-    Device,
+    Device, Rtnl,
 };
 use nupa_proto::admin::{PortCounters, PORT_COUNTER_NAMES};
 use zerocopy::{little_endian::U64, FromBytes, IntoBytes};
@@ -95,13 +95,14 @@ impl Operations for Nic {
         )
     }
 
-    fn set_rings(dev: &Device<Self>, rings: Rings) -> Result {
+    fn set_rings(dev: &Device<Self>, rtnl: &Rtnl, rings: Rings) -> Result {
         let nic = dev.data();
         let info = nic.port().info();
         let rx = ring_size(rings.rx, max_rx(&info))?;
         let tx = ring_size(rings.tx, max_tx(&info))?;
         nic.change_settings(
             dev,
+            rtnl,
             Settings {
                 rx,
                 tx,
@@ -115,10 +116,11 @@ impl Operations for Nic {
         (nic.settings().channels, nic.port().info().vectors)
     }
 
-    fn set_channels(dev: &Device<Self>, count: u32) -> Result {
+    fn set_channels(dev: &Device<Self>, rtnl: &Rtnl, count: u32) -> Result {
         let nic = dev.data();
         nic.change_settings(
             dev,
+            rtnl,
             Settings {
                 channels: count,
                 ..nic.settings()
@@ -130,7 +132,7 @@ impl Operations for Nic {
         dev.data().settings().coalesce
     }
 
-    fn set_coalesce(dev: &Device<Self>, coalesce: Coalesce) -> Result {
+    fn set_coalesce(dev: &Device<Self>, rtnl: &Rtnl, coalesce: Coalesce) -> Result {
         let fits = |n: u32| u16::try_from(n).map(|_| ());
         fits(coalesce.rx_usecs)?;
         fits(coalesce.rx_frames)?;
@@ -139,6 +141,7 @@ impl Operations for Nic {
         let nic = dev.data();
         nic.change_settings(
             dev,
+            rtnl,
             Settings {
                 coalesce,
                 ..nic.settings()

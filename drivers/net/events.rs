@@ -41,7 +41,7 @@ impl Events {
             return;
         }
         if self.dev.is_running() {
-            if let Err(e) = self.dev.data().open_channels(&self.dev) {
+            if let Err(e) = self.dev.data().open_channels(&self.dev, &rtnl) {
                 pr_err!(
                     "nupa_net: {}: cannot recover ({e:?}), set the link down and up to try again\n",
                     self.dev.name()

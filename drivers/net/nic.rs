@@ -15,8 +15,8 @@ use kernel::{
     time,
 };
 use nk::net::{
-    AddressList, Config, Device, Features, LinkStats, Operations, Registration, SkBuff, Transmit,
-    TxQueue, Unregistered,
+    AddressList, Config, Device, Features, LinkStats, Operations, Registration, Rtnl, SkBuff,
+    Transmit, TxQueue, Unregistered,
 };
 use nupa_fabric::Port;
 
@@ -109,9 +109,9 @@ impl Nic {
         self.state.lock().settings
     }
 
-    /// Creates the channels and lets frames in. With the RTNL held.
-    pub(crate) fn open_channels(&self, dev: &Device<Self>) -> Result {
-        self.state.lock().open(&self.port, dev)
+    /// Creates the channels and lets frames in.
+    pub(crate) fn open_channels(&self, dev: &Device<Self>, rtnl: &Rtnl) -> Result {
+        self.state.lock().open(&self.port, dev, rtnl)
     }
 
     /// Stops the queues and drops the channels, if there are any. With the RTNL held.
@@ -119,16 +119,21 @@ impl Nic {
         self.state.lock().close(&self.port, dev);
     }
 
-    /// Changes settings, restarting the channels if there are any. With the RTNL held. If that fails, the settings
-    /// remain as they were, and the channels are tried with those.
-    pub(crate) fn change_settings(&self, dev: &Device<Self>, settings: Settings) -> Result {
+    /// Changes settings, restarting the channels if there are any. If that fails, the settings remain as they were, and the
+    /// channels are tried with those.
+    pub(crate) fn change_settings(
+        &self,
+        dev: &Device<Self>,
+        rtnl: &Rtnl,
+        settings: Settings,
+    ) -> Result {
         let mut state = self.state.lock();
         let before = core::mem::replace(&mut state.settings, settings);
         if state.channels.is_empty() {
             return Ok(());
         }
         // Making large rings can take longer than the watchdog waits.
-        let result = dev.while_detached(|| state.exchange(&self.port, dev, before));
+        let result = dev.while_detached(rtnl, || state.exchange(&self.port, dev, rtnl, before));
         if state.channels.is_empty() {
             dev.stop_all_queues();
         }
@@ -137,10 +142,10 @@ impl Nic {
 }
 
 impl State {
-    fn open(&mut self, port: &Port, dev: &Device<Nic>) -> Result {
+    fn open(&mut self, port: &Port, dev: &Device<Nic>, rtnl: &Rtnl) -> Result {
         let dev: ARef<Device<Nic>> = dev.into();
         let count = self.settings.channels;
-        dev.set_real_queues(count, count)?;
+        dev.set_real_queues(rtnl, count, count)?;
         let mut channels = KVec::with_capacity(count as usize, GFP_KERNEL)?;
         let mut table = KVec::with_capacity(count as usize, GFP_KERNEL)?;
         for index in 0..count as usize {
@@ -159,13 +164,19 @@ impl State {
     }
 
     /// Makes the channels anew, with the settings or else those of before.
-    fn exchange(&mut self, port: &Port, dev: &Device<Nic>, before: Settings) -> Result {
+    fn exchange(
+        &mut self,
+        port: &Port,
+        dev: &Device<Nic>,
+        rtnl: &Rtnl,
+        before: Settings,
+    ) -> Result {
         self.close(port, dev);
-        let Err(e) = self.open(port, dev) else {
+        let Err(e) = self.open(port, dev, rtnl) else {
             return Ok(());
         };
         self.settings = before;
-        self.open(port, dev)?;
+        self.open(port, dev, rtnl)?;
         Err(e)
     }
 
@@ -184,8 +195,8 @@ impl State {
 impl Operations for Nic {
     type TxQueue = Tx;
 
-    fn open(dev: &Device<Self>) -> Result {
-        dev.data().open_channels(dev)?;
+    fn open(dev: &Device<Self>, rtnl: &Rtnl) -> Result {
+        dev.data().open_channels(dev, rtnl)?;
         dev.start_all_queues();
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::{
     tx,
 };
 use kernel::sync::{aref::ARef, Arc};
-use nk::net::{Device, Napi, NapiContext, Poll};
+use nk::net::{Device, Napi, NapiContext, Poll, TxQueueRef};
 use nupa_fabric::CqHandler;
 
 /// What the NAPI instance of a channel polls.
@@ -34,7 +34,7 @@ impl Poll for Poller {
         let mut work = 0u32;
         while work < budget {
             work = work.wrapping_add(self.rx.receive(&to, budget.wrapping_sub(work)));
-            if !self.rx.refill() {
+            if !self.rx.refill(Some(context)) {
                 stats.rx.alloc_failed.add(1);
                 if self.rx.is_starved() {
                     // No event would come: stay in polling until there is memory.
@@ -50,6 +50,19 @@ impl Poll for Poller {
         }
         work
     }
+
+    fn reclaim(&mut self) {
+        let Some(stats) = self.dev.data().get_ref().channel_stats(self.index) else {
+            return;
+        };
+        // Whoever has the lock may be what was interrupted on this CPU; then the next transmit reclaims.
+        let queue = self.dev.tx_queue(self.index);
+        if let Some(mut queue) = queue.and_then(TxQueueRef::try_lock) {
+            if let Some(mut queue) = queue.queue() {
+                tx::event(&mut queue, &stats.tx);
+            }
+        }
+    }
 }
 
 /// Schedules a channel's poll function at an event of either completion queue.
@@ -57,7 +70,7 @@ pub(crate) struct Wake(pub(crate) Arc<Napi<Poller>>);
 
 impl CqHandler for Wake {
     fn completion(&self) {
-        self.0.schedule_irqoff();
+        self.0.schedule();
     }
 
     fn is_vital(&self) -> bool {

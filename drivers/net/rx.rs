@@ -48,14 +48,15 @@ impl Rx {
         index: u16,
         ring: RecvQueue,
         cq: Cq,
-        pool: PagePool,
+        mut pool: PagePool,
         entries: u32,
     ) -> Result<Self> {
         let mut pages = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
         for _ in 0..entries {
             pages.push(None, GFP_KERNEL)?;
         }
-        let spares = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
+        let mut spares = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
+        pool.fill(entries, &mut spares)?;
         let mut rx = Self {
             ring,
             cq,
@@ -66,7 +67,7 @@ impl Rx {
             spares,
             pool,
         };
-        rx.refill();
+        rx.refill(None);
         if rx.is_starved() {
             return Err(ENOMEM);
         }
@@ -95,16 +96,18 @@ impl Rx {
         self.pages.get_mut(number as usize & mask)
     }
 
-    /// Posts buffers if a batch of them is missing. Returns whether there was memory for them.
+    /// Posts buffers if a batch of them is missing, without a context those that are there. Returns whether there was memory
+    /// for them.
     #[inline]
-    pub(crate) fn refill(&mut self) -> bool {
+    pub(crate) fn refill(&mut self, context: Option<&NapiContext<'_>>) -> bool {
         let free = self.ring.free_entries();
         if free < REFILL_BATCH && !self.is_starved() {
             return true;
         }
         let mut enough = true;
         for _ in 0..free {
-            let Some(page) = self.spares.pop().or_else(|| self.pool.alloc()) else {
+            let page = self.spares.pop();
+            let Some(page) = page.or_else(|| self.pool.alloc(context?)) else {
                 enough = false;
                 break;
             };

@@ -22,9 +22,9 @@ impl Drop for FlushAtEnd {
 }
 
 /// What a bound device owns; dropped in this order, so that users of the RDMA device are told of a loss while they go.
-pub(crate) struct Bound {
+pub(crate) struct Bound<'bound> {
     _flush: FlushAtEnd,
-    _device: Registration<Rdma>,
+    _device: Registration<'bound, Rdma>,
     _listener: ListenerRegistration,
 }
 
@@ -37,7 +37,7 @@ kernel::auxiliary_device_table!(
 
 impl auxiliary::Driver for Driver {
     type IdInfo = ();
-    type Data<'bound> = Bound;
+    type Data<'bound> = Bound<'bound>;
     const ID_TABLE: auxiliary::IdTable<Self::IdInfo> = &ID_TABLE;
 
     fn probe<'bound>(

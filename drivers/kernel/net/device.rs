@@ -8,9 +8,17 @@ use super::{
     tx_queue::{TxQueueRef, TxSlot},
     MacAddress,
 };
-use crate::bindings;
-use core::{marker::PhantomData, ptr::NonNull};
-use kernel::{error::to_result, prelude::*, sync::aref::AlwaysRefCounted, types::Opaque};
+use crate::{
+    bindings,
+    raw::{self, Name},
+};
+use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::{aref::AlwaysRefCounted, atomic::Atomic},
+    types::Opaque,
+};
 
 /// What lies in the private area of a `struct net_device`.
 #[pin_data]
@@ -18,6 +26,8 @@ pub(super) struct Private<T: Operations> {
     #[pin]
     pub(super) data: T,
     pub(super) tx: KVec<TxSlot<T::TxQueue>>,
+    /// How many statistics the core was told that there are.
+    pub(super) stats: Atomic<usize>,
 }
 
 /// A `struct net_device` of a driver whose private data is `T`.
@@ -98,9 +108,9 @@ impl<T: Operations> Device<T> {
         Some(unsafe { TxQueueRef::new((*self.as_raw())._tx.add(index), slot, index) })
     }
 
-    /// Sets how many transmit and receive queues are in use. With the RTNL held, may sleep.
-    pub fn set_real_queues(&self, tx: u32, rx: u32) -> Result {
-        // SAFETY: The device is alive; the function checks counts and asserts the RTNL itself.
+    /// Sets how many transmit and receive queues are in use. May sleep.
+    pub fn set_real_queues(&self, _rtnl: &Rtnl, tx: u32, rx: u32) -> Result {
+        // SAFETY: The device is alive, the RTNL is held; the function checks counts.
         to_result(unsafe { bindings::netif_set_real_num_queues(self.as_raw(), tx, rx) })
     }
 
@@ -141,21 +151,20 @@ impl<T: Operations> Device<T> {
     }
 
     /// Marks the device as gone for now: its queues stop and the core calls none of its operations but `stop`.
-    /// With the RTNL held.
-    pub fn detach(&self, _rtnl: &RtnlGuard) {
+    pub fn detach(&self, _rtnl: &Rtnl) {
         // SAFETY: The device is alive.
         unsafe { bindings::netif_device_detach(self.as_raw()) };
     }
 
-    /// Undoes [`detach`](Self::detach) and wakes all queues if the interface is running. With the RTNL held.
-    pub fn attach(&self, _rtnl: &RtnlGuard) {
+    /// Undoes [`detach`](Self::detach) and wakes all queues if the interface is running.
+    pub fn attach(&self, _rtnl: &Rtnl) {
         // SAFETY: The device is alive.
         unsafe { bindings::netif_device_attach(self.as_raw()) };
     }
 
     /// Runs `f` with the device marked as gone, so that the watchdog does not take queues for stuck that stand still for
-    /// it. The device must be attached. With the RTNL held; queues are woken afterwards if the interface is running.
-    pub fn while_detached<R>(&self, f: impl FnOnce() -> R) -> R {
+    /// it. The device must be attached; queues are woken afterwards if the interface is running.
+    pub fn while_detached<R>(&self, _rtnl: &Rtnl, f: impl FnOnce() -> R) -> R {
         // SAFETY: The device is alive.
         unsafe { bindings::netif_device_detach(self.as_raw()) };
         let result = f();
@@ -200,28 +209,49 @@ impl<T: Operations> Device<T> {
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).flags) }
     }
 
-    /// The MAC address. With the RTNL held, or any context that bears a torn read.
+    /// The MAC address. With the RTNL held, or any context that bears parts of two.
     pub fn mac_address(&self) -> MacAddress {
         // SAFETY: `dev_addr` points to at least `ETH_ALEN` bytes for an Ethernet device's whole life.
-        unsafe { (*self.as_raw()).dev_addr.cast::<MacAddress>().read() }
+        unsafe { raw::read_bytes((*self.as_raw()).dev_addr.cast()) }
     }
 
-    /// The interface's name as of now, for messages.
-    pub fn name(&self) -> &CStr {
-        // SAFETY: The name is always NUL-terminated within its array; a concurrent rename leaves it so.
-        unsafe { CStr::from_char_ptr((*self.as_raw()).name.as_ptr()) }
+    /// The interface's name as of now, for messages. Any context.
+    pub fn name(&self) -> Name {
+        // SAFETY: The name is an array of the device, which is alive; it may be changed at any time.
+        Name::new(unsafe { raw::read_bytes((&raw const (*self.as_raw()).name).cast()) })
     }
 }
 
-/// The routing netlink lock, which serialises configuration of all network devices (`rtnl_lock()`). May sleep.
-pub struct RtnlGuard(PhantomData<*mut ()>);
+/// Proof that this thread holds the routing netlink lock (RTNL), which serialises configuration of all network devices.
+pub struct Rtnl(PhantomData<*mut ()>);
+
+impl Rtnl {
+    /// # Safety
+    ///
+    /// The RTNL is held for as long as this exists.
+    pub(super) unsafe fn held() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// The RTNL, taken (`rtnl_lock()`).
+pub struct RtnlGuard(Rtnl);
 
 impl RtnlGuard {
-    /// Takes the lock.
+    /// Takes the lock. May sleep.
     pub fn lock() -> Self {
         // SAFETY: No preconditions but process context; lockdep finds what is held in the wrong order.
         unsafe { bindings::nk_rtnl_lock() };
-        Self(PhantomData)
+        // SAFETY: Taken above, and released when this is dropped.
+        Self(unsafe { Rtnl::held() })
+    }
+}
+
+impl Deref for RtnlGuard {
+    type Target = Rtnl;
+
+    fn deref(&self) -> &Rtnl {
+        &self.0
     }
 }
 

@@ -9,7 +9,7 @@ mod vtable;
 pub use self::strings::{write_text, StringSet};
 pub(super) use self::vtable::VTable;
 
-use super::{operations, Device};
+use super::{operations, Device, Rtnl};
 use crate::bindings;
 use kernel::prelude::*;
 
@@ -82,17 +82,17 @@ pub trait Operations: operations::Operations {
     fn rings(dev: &Device<Self>) -> (Rings, Rings);
 
     /// Sets ring sizes, within the maxima.
-    fn set_rings(dev: &Device<Self>, rings: Rings) -> Result;
+    fn set_rings(dev: &Device<Self>, rtnl: &Rtnl, rings: Rings) -> Result;
 
     /// Combined channels (a transmit and a receive queue each) now, and at most.
     fn channels(dev: &Device<Self>) -> (u32, u32);
 
     /// Sets the number of combined channels, from 1 to the maximum.
-    fn set_channels(dev: &Device<Self>, count: u32) -> Result;
+    fn set_channels(dev: &Device<Self>, rtnl: &Rtnl, count: u32) -> Result;
 
     /// Interrupt moderation.
     fn coalesce(dev: &Device<Self>) -> Coalesce;
 
     /// Sets interrupt moderation.
-    fn set_coalesce(dev: &Device<Self>, coalesce: Coalesce) -> Result;
+    fn set_coalesce(dev: &Device<Self>, rtnl: &Rtnl, coalesce: Coalesce) -> Result;
 }

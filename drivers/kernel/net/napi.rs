@@ -22,9 +22,12 @@ pub trait Poll: Send + 'static {
     /// Works on up to `budget` received packets and returns how many.
     ///
     /// A return below `budget` ends polling until the next [`Napi::schedule`]: arm the interrupt first and look once
-    /// more, an interrupt that comes in between is not lost. With a budget of 0 (netpoll) only completions of sent
-    /// packets may be handled. Softirq context, one CPU at a time.
+    /// more, an interrupt that comes in between is not lost. Softirq context, one CPU at a time.
     fn poll(&mut self, context: &NapiContext<'_>, budget: u32) -> u32;
+
+    /// Frees packets that were sent, for netpoll, which waits for room in a queue: with interrupts off, perhaps with the
+    /// transmit lock held by what was interrupted. One CPU at a time, and not while the other function runs.
+    fn reclaim(&mut self) {}
 }
 
 /// A NAPI instance and, while it is enabled, what it polls.
@@ -60,6 +63,8 @@ pub(super) mod private {
     pub trait Raw {
         fn as_napi(&self) -> *mut bindings::napi_struct;
         fn as_netdev(&self) -> *mut bindings::net_device;
+        /// Calls `f` while the instance is disabled and stays so; false, without the call, if it is enabled. May sleep.
+        fn while_disabled(&self, f: &mut dyn FnMut()) -> bool;
     }
 }
 
@@ -70,6 +75,14 @@ impl<P: Poll> private::Raw for Napi<P> {
 
     fn as_netdev(&self) -> *mut bindings::net_device {
         self.dev.as_ptr()
+    }
+
+    fn while_disabled(&self, f: &mut dyn FnMut()) -> bool {
+        let enabled = self.enabled.lock();
+        if !*enabled {
+            f();
+        }
+        !*enabled
     }
 }
 
@@ -135,18 +148,11 @@ impl<P: Poll> Napi<P> {
         unsafe { (*self.target.get()).take() }
     }
 
-    /// Has the target polled soon. From a hard interrupt handler with interrupts off.
-    #[inline]
-    pub fn schedule_irqoff(&self) {
-        // SAFETY: Added in `new`; scheduling is harmless while disabled.
-        unsafe { bindings::nk_napi_schedule_irqoff(self.napi.get()) };
-    }
-
-    /// Has the target polled soon. From process or softirq context.
+    /// Has the target polled soon. Any context.
     #[inline]
     pub fn schedule(&self) {
-        // SAFETY: As in `schedule_irqoff`.
-        unsafe { bindings::nk_napi_schedule(self.napi.get()) };
+        // SAFETY: Added in `new`; scheduling is harmless while disabled.
+        unsafe { bindings::nk_napi_schedule_any(self.napi.get()) };
     }
 
     /// # Safety
@@ -162,6 +168,13 @@ impl<P: Poll> Napi<P> {
             not_send: PhantomData,
         };
         let limit = u32::try_from(budget).unwrap_or(0);
+        if limit == 0 {
+            // Netpoll: nothing of what a context is for can be done here.
+            if let Some(target) = target {
+                target.reclaim();
+            }
+            return 0;
+        }
         let work = target
             .as_mut()
             .map_or(0, |target| target.poll(&context, limit))
@@ -200,6 +213,12 @@ pub struct NapiContext<'a> {
 }
 
 impl NapiContext<'_> {
+    /// The instance that is being polled.
+    #[inline]
+    pub(super) fn as_napi(&self) -> *mut bindings::napi_struct {
+        self.napi
+    }
+
     /// Allocates a packet with room for `len` bytes in its linear part.
     #[inline]
     pub fn alloc(&self, len: u32) -> Option<RxSkb> {

@@ -3,7 +3,7 @@
 //!
 //! C header: `include/linux/netdevice.h` (`struct net_device_ops`)
 
-use super::{address::AddressList, skb::SkBuff, stats::LinkStats, tx_queue::TxQueue, Device};
+use super::{address::AddressList, skb::SkBuff, stats::LinkStats, tx_queue::TxQueue, Device, Rtnl};
 use crate::bindings;
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{
@@ -28,7 +28,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
     type TxQueue: Send;
 
     /// Brings the interface up: allocates rings, starts polling and queues.
-    fn open(dev: &Device<Self>) -> Result;
+    fn open(dev: &Device<Self>, rtnl: &Rtnl) -> Result;
 
     /// Takes the interface down. The core has stopped all queues and sends nothing any more.
     fn stop(dev: &Device<Self>);
@@ -73,7 +73,9 @@ impl<T: Operations> VTable<T> {
     unsafe extern "C" fn open(dev: *mut bindings::net_device) -> c_int {
         // SAFETY: The core calls this for a registered device of this table.
         let dev = unsafe { Device::<T>::from_raw(dev) };
-        from_result(|| T::open(dev).map(|()| 0))
+        // SAFETY: The core holds the RTNL for the time of the call.
+        let rtnl = unsafe { Rtnl::held() };
+        from_result(|| T::open(dev, &rtnl).map(|()| 0))
     }
 
     unsafe extern "C" fn stop(dev: *mut bindings::net_device) -> c_int {

@@ -3,7 +3,7 @@
 //!
 //! C header: `include/net/page_pool/helpers.h`, `Documentation/networking/page_pool.rst`
 
-use super::napi::NapiAnchor;
+use super::napi::{NapiAnchor, NapiContext};
 use crate::{bindings, raw};
 use core::ptr::NonNull;
 use kernel::{
@@ -17,7 +17,8 @@ use kernel::{
 
 /// A page pool of one receive queue.
 ///
-/// Pages that are still out when it is dropped keep the C object alive until they come back.
+/// Pages that are still out when it is dropped keep the C object alive until they come back. To be dropped when its NAPI is
+/// disabled; may sleep.
 ///
 /// # Invariants
 ///
@@ -26,7 +27,7 @@ pub struct PagePool {
     pool: NonNull<bindings::page_pool>,
     size: u32,
     /// The pool refers to it until it is destroyed.
-    _napi: Arc<dyn NapiAnchor>,
+    napi: Arc<dyn NapiAnchor>,
     _device: ARef<device::Device>,
 }
 
@@ -66,15 +67,46 @@ impl PagePool {
             // INVARIANT: Just created.
             pool: NonNull::new(pool).ok_or(ENOMEM)?,
             size,
-            _napi: napi,
+            napi,
             _device: device.into(),
         })
     }
 
-    /// Takes a page, `None` if there is no memory. In the poll function of the pool's NAPI, or while that is disabled.
+    /// Takes a page in the poll function of the pool's NAPI. `None` if there is no memory, or if it is another's.
     #[inline]
-    pub fn alloc(&mut self) -> Option<RxPage> {
-        // SAFETY: The pool is ours, and `&mut` excludes other allocators.
+    pub fn alloc(&mut self, context: &NapiContext<'_>) -> Option<RxPage> {
+        if !core::ptr::eq(context.as_napi(), self.napi.as_napi()) {
+            return None;
+        }
+        // SAFETY: We are in the poll function of the pool's NAPI.
+        unsafe { self.take() }
+    }
+
+    /// Takes up to `count` pages before polling starts, as many as there are memory and room in `pages` for. `EBUSY` if the
+    /// pool's NAPI is enabled. May sleep.
+    pub fn fill(&mut self, count: u32, pages: &mut KVVec<RxPage>) -> Result {
+        let napi = self.napi.clone();
+        let disabled = napi.while_disabled(&mut || {
+            for _ in 0..count {
+                // SAFETY: The pool's NAPI is disabled.
+                let Some(page) = (unsafe { self.take() }) else {
+                    break;
+                };
+                if pages.push_within_capacity(page).is_err() {
+                    break;
+                }
+            }
+        });
+        disabled.then_some(()).ok_or(EBUSY)
+    }
+
+    /// # Safety
+    ///
+    /// This is in the poll function of the pool's NAPI, which returns pages without a lock, or that is disabled.
+    #[inline]
+    unsafe fn take(&mut self) -> Option<RxPage> {
+        // SAFETY: The pool is ours, and `&mut` excludes other allocators; by this function's contract nobody returns a page
+        // without a lock meanwhile.
         let page = unsafe { bindings::page_pool_alloc_pages(self.pool.as_ptr(), GFP_RX) };
         NonNull::new(page).map(|page| RxPage {
             page,
@@ -88,8 +120,14 @@ const GFP_RX: bindings::gfp_t = bindings::nk_const_NK_GFP_RX;
 
 impl Drop for PagePool {
     fn drop(&mut self) {
-        // SAFETY: Owned by the type invariants.
-        unsafe { bindings::page_pool_destroy(self.pool.as_ptr()) };
+        let destroyed = self.napi.while_disabled(&mut || {
+            // SAFETY: Owned by the type invariants; nobody returns a page without a lock meanwhile.
+            unsafe { bindings::page_pool_destroy(self.pool.as_ptr()) };
+        });
+        if kernel::warn_on!(!destroyed) {
+            // Packets that are freed in the poll function may just be returning pages: rather leak it.
+            core::mem::forget((self.napi.clone(), self._device.clone()));
+        }
     }
 }
 

@@ -10,7 +10,13 @@ use super::{
 };
 use crate::{bindings, raw};
 use core::{marker::PhantomData, ptr::NonNull};
-use kernel::{device, error::to_result, prelude::*, sync::aref::ARef, time::Jiffies};
+use kernel::{
+    device,
+    error::to_result,
+    prelude::*,
+    sync::{aref::ARef, atomic::Atomic},
+    time::Jiffies,
+};
 
 /// What a network device is from the start.
 pub struct Config<'a> {
@@ -39,6 +45,8 @@ pub struct Config<'a> {
 }
 
 /// A network device that is not registered yet; freed with its private data on drop.
+///
+/// It gives out no reference to the device: nobody would wait for that before the memory is freed.
 ///
 /// # Invariants
 ///
@@ -69,7 +77,7 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             )
         })
         .ok_or(ENOMEM)?;
-        let init = try_pin_init!(Private { data <- data, tx }? Error);
+        let init = try_pin_init!(Private { data <- data, tx, stats: Atomic::new(0) }? Error);
         // SAFETY: The private area has room for `Private<T>`, is suitably aligned (see `private_ptr`) and never moves.
         if let Err(e) = unsafe { init.__pinned_init(Device::<T>::private_ptr(dev.as_ptr())) } {
             // SAFETY: Allocated above and never registered.
@@ -104,12 +112,6 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             bindings::netif_set_tso_max_size(dev, config.max_super_frame);
             bindings::netif_carrier_off(dev);
         }
-    }
-
-    /// The device, for what has to be set before it is registered.
-    pub fn device(&self) -> &Device<T> {
-        // SAFETY: By the type invariants.
-        unsafe { Device::from_raw(self.0.as_ptr()) }
     }
 
     /// Registers the device. Takes the RTNL, may sleep.
@@ -151,7 +153,7 @@ impl<T: Operations> Registration<T> {
         unsafe { Device::from_raw(self.0.as_ptr()) }
     }
 
-    /// A counted reference to the device. It must be dropped before the registration.
+    /// A counted reference to the device. The end of the registration waits until it is dropped.
     pub fn device_ref(&self) -> ARef<Device<T>> {
         self.device().into()
     }

@@ -51,14 +51,31 @@ impl<'a, T: Operations> TxQueueRef<'a, T> {
         unsafe { bindings::nk_tx_lock_bh(self.txq) };
         TxQueueGuard {
             queue: self,
+            bh: true,
             not_send: PhantomData,
         }
+    }
+
+    /// Takes the transmit lock if nobody has it. With softirqs or interrupts off.
+    #[inline]
+    pub fn try_lock(self) -> Option<TxQueueGuard<'a, T>> {
+        // SAFETY: The queue is alive by the requirements of `new`.
+        if !unsafe { bindings::nk_tx_trylock(self.txq) } {
+            return None;
+        }
+        Some(TxQueueGuard {
+            queue: self,
+            bh: false,
+            not_send: PhantomData,
+        })
     }
 }
 
 /// A transmit queue whose lock is held, with softirqs off.
 pub struct TxQueueGuard<'a, T: Operations> {
     queue: TxQueueRef<'a, T>,
+    /// Softirqs are off because of this.
+    bh: bool,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -91,8 +108,13 @@ impl<'a, T: Operations> TxQueueGuard<'a, T> {
 impl<T: Operations> Drop for TxQueueGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Taken in `TxQueueRef::lock`, by this thread because the guard is not `Send`.
-        unsafe { bindings::nk_tx_unlock_bh(self.queue.txq) };
+        // SAFETY: Taken by this thread, because the guard is not `Send`, in the way that `bh` says.
+        unsafe {
+            match self.bh {
+                true => bindings::nk_tx_unlock_bh(self.queue.txq),
+                false => bindings::nk_tx_unlock(self.queue.txq),
+            }
+        }
     }
 }
 

@@ -2,12 +2,15 @@
 //! Devices and their registration.
 
 use crate::{bindings, vtable::VTable, Driver, KernelVerbs};
-use core::{mem::ManuallyDrop, ops::Deref, ptr::addr_of_mut, ptr::NonNull};
+use core::{marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr::addr_of_mut, ptr::NonNull};
 use kernel::{device, error::to_result, prelude::*, types::Opaque, ThisModule};
-use nk::raw;
+use nk::raw::{self, Name};
 
 /// The only port of a device.
 pub(crate) const PORT: u32 = 1;
+
+/// Bytes of a device's name.
+const NAME_LEN: usize = bindings::IB_DEVICE_NAME_MAX as usize;
 
 /// A device with the driver's data behind it.
 #[repr(C)]
@@ -36,9 +39,9 @@ impl<D: Driver> Device<D> {
     }
 
     /// Name, for messages.
-    pub fn name(&self) -> &CStr {
-        // SAFETY: The core terminates the name, and changes it so that it stays terminated.
-        unsafe { CStr::from_char_ptr((*self.as_raw()).name.as_ptr()) }
+    pub fn name(&self) -> Name<NAME_LEN> {
+        // SAFETY: The name is an array of the device, which is alive; it may be changed at any time.
+        Name::new(unsafe { raw::read_bytes((&raw const (*self.as_raw()).name).cast()) })
     }
 
     /// Whether the port's network interface is there, up, and has a carrier. Any context but hard interrupts.
@@ -87,14 +90,14 @@ impl<D: Driver> Unregistered<D> {
     ///
     /// `module` is the one whose code `D` is, `vectors` is how many completion vectors there are. The port belongs to
     /// the network device that has the same parent, now or later. Sleeps; not with the RTNL held.
-    pub fn register(
+    pub fn register<'bound>(
         self,
-        parent: &device::Device<device::Bound>,
+        parent: &'bound device::Device<device::Bound>,
         module: &'static ThisModule,
         name: &'static CStr,
         guid: u64,
         vectors: u32,
-    ) -> Result<Registration<D>>
+    ) -> Result<Registration<'bound, D>>
     where
         D: KernelVerbs,
     {
@@ -116,6 +119,7 @@ impl<D: Driver> Unregistered<D> {
         Ok(Registration {
             dev: ManuallyDrop::new(self),
             follower: ManuallyDrop::new(follower),
+            _parent: PhantomData,
         })
     }
 }
@@ -141,18 +145,19 @@ impl Drop for Follower {
 }
 
 /// A registered device. Dropping it takes the device away from everybody, programs included, and waits until all its
-/// objects are gone; not with the RTNL held.
-pub struct Registration<D: Driver> {
+/// objects are gone; not with the RTNL held. Its parent is bound until then.
+pub struct Registration<'bound, D: Driver> {
     dev: ManuallyDrop<Unregistered<D>>,
     follower: ManuallyDrop<Follower>,
+    _parent: PhantomData<&'bound device::Device<device::Bound>>,
 }
 
 // SAFETY: Any thread may unregister the device.
-unsafe impl<D: Driver> Send for Registration<D> {}
+unsafe impl<D: Driver> Send for Registration<'_, D> {}
 // SAFETY: Only gives references to `Device`, which is `Sync`.
-unsafe impl<D: Driver> Sync for Registration<D> {}
+unsafe impl<D: Driver> Sync for Registration<'_, D> {}
 
-impl<D: Driver> Registration<D> {
+impl<D: Driver> Registration<'_, D> {
     /// The device.
     pub fn device(&self) -> &Device<D> {
         // SAFETY: It is alive as long as `self`, and only shared from its registration on.
@@ -160,7 +165,7 @@ impl<D: Driver> Registration<D> {
     }
 }
 
-impl<D: Driver> Drop for Registration<D> {
+impl<D: Driver> Drop for Registration<'_, D> {
     fn drop(&mut self) {
         // SAFETY: Both are dropped here only. The network device is followed no more before the device goes.
         // Unregistering returns when the core has ended its last call, after which the driver's data can be dropped.

@@ -17,10 +17,8 @@ pub struct Umem {
     raw: NonNull<bindings::ib_umem>,
 }
 
-// SAFETY: Nothing of it changes between its creation and its release, and either may be done by any thread.
+// SAFETY: Creation and release may be done by any thread. It is not `Sync`: `blocks` changes it.
 unsafe impl Send for Umem {}
-// SAFETY: As above; `best_page_size` takes turns by the rule that it states.
-unsafe impl Sync for Umem {}
 
 impl Drop for Umem {
     fn drop(&mut self) {
@@ -82,10 +80,9 @@ impl Umem {
 
     /// The memory as blocks of the largest size out of `sizes` (a bit each) in which its first byte, which the device
     /// is to know as `iova`, is `iova % size` into the first block. `EINVAL` if there is none.
-    ///
-    /// One caller at a time, before the memory is shared.
     pub fn blocks(&self, sizes: u64, iova: u64) -> Result<Blocks<'_>> {
-        // SAFETY: The memory is pinned; the function writes `iova`, for which callers take turns.
+        // SAFETY: The memory is pinned. The function writes `iova`, which is read here and nowhere else, by one thread at a
+        // time because `Self` is not `Sync`.
         let size =
             unsafe { bindings::ib_umem_find_best_pgsz(self.raw.as_ptr(), sizes as usize, iova) };
         if size == 0 {

@@ -2,10 +2,15 @@
 //! The C callbacks behind [`Operations`].
 
 use super::{strings::set_bytes, Coalesce, DriverInfo, Operations, Rings, StringSet};
-use crate::{bindings, net::Device};
+use crate::{
+    bindings,
+    net::{Device, Rtnl},
+};
 use core::marker::PhantomData;
-use kernel::{error::from_result, prelude::*};
+use kernel::{error::from_result, prelude::*, sync::atomic::Relaxed};
 
+/// Most statistics of a device, far below what `int` holds.
+const MAX_STATS: usize = 1 << 16;
 /// Stands for an unknown link speed (`SPEED_UNKNOWN`).
 const SPEED_UNKNOWN: u32 = u32::MAX;
 
@@ -14,7 +19,7 @@ const SPEED_UNKNOWN: u32 = u32::MAX;
 /// # Safety
 ///
 /// They are for the core alone, which passes a registered device of this table, and structures that are ours for the time
-/// of the call.
+/// of the call. It holds the RTNL meanwhile.
 pub(in crate::net) struct VTable<T>(PhantomData<T>);
 
 impl<T: Operations> VTable<T> {
@@ -62,7 +67,10 @@ impl<T: Operations> VTable<T> {
             return -(bindings::EOPNOTSUPP as c_int);
         }
         // SAFETY: See the type.
-        T::stat_count(unsafe { Device::<T>::from_raw(dev) }) as c_int
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        let count = T::stat_count(dev).min(MAX_STATS);
+        dev.private().stats.store(count, Relaxed);
+        count as c_int
     }
 
     unsafe extern "C" fn get_strings(dev: *mut bindings::net_device, set: u32, data: *mut u8) {
@@ -71,8 +79,9 @@ impl<T: Operations> VTable<T> {
         }
         // SAFETY: See the type.
         let dev = unsafe { Device::<T>::from_raw(dev) };
-        // SAFETY: The core allocated as many names as `get_sset_count` announced, with the RTNL held since.
-        let names = unsafe { core::slice::from_raw_parts_mut(data, set_bytes(T::stat_count(dev))) };
+        let count = dev.private().stats.load(Relaxed);
+        // SAFETY: The core allocated as many names as `get_sset_count` announced last, with the RTNL held since.
+        let names = unsafe { core::slice::from_raw_parts_mut(data, set_bytes(count)) };
         T::stat_names(dev, &mut StringSet::new(names));
     }
 
@@ -83,8 +92,9 @@ impl<T: Operations> VTable<T> {
     ) {
         // SAFETY: See the type.
         let dev = unsafe { Device::<T>::from_raw(dev) };
+        let count = dev.private().stats.load(Relaxed);
         // SAFETY: As in `get_strings`.
-        let values = unsafe { core::slice::from_raw_parts_mut(data, T::stat_count(dev)) };
+        let values = unsafe { core::slice::from_raw_parts_mut(data, count) };
         T::stat_values(dev, values);
     }
 
@@ -110,10 +120,11 @@ impl<T: Operations> VTable<T> {
         _extack: *mut bindings::netlink_ext_ack,
     ) -> c_int {
         // SAFETY: See the type.
-        let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &*ring) };
+        let (dev, rtnl, ring) = unsafe { (Device::<T>::from_raw(dev), Rtnl::held(), &*ring) };
         from_result(|| {
             T::set_rings(
                 dev,
+                &rtnl,
                 Rings {
                     rx: ring.rx_pending,
                     tx: ring.tx_pending,
@@ -139,11 +150,12 @@ impl<T: Operations> VTable<T> {
         channels: *mut bindings::ethtool_channels,
     ) -> c_int {
         // SAFETY: See the type.
-        let (dev, channels) = unsafe { (Device::<T>::from_raw(dev), &*channels) };
+        let (dev, rtnl, channels) =
+            unsafe { (Device::<T>::from_raw(dev), Rtnl::held(), &*channels) };
         // The core has checked the counts against the maxima, which are 0 for all but combined channels.
         from_result(|| match channels.combined_count {
             0 => Err(EINVAL),
-            count => T::set_channels(dev, count).map(|()| 0),
+            count => T::set_channels(dev, &rtnl, count).map(|()| 0),
         })
     }
 
@@ -171,7 +183,8 @@ impl<T: Operations> VTable<T> {
         _extack: *mut bindings::netlink_ext_ack,
     ) -> c_int {
         // SAFETY: See the type.
-        let (dev, coalesce) = unsafe { (Device::<T>::from_raw(dev), &*coalesce) };
+        let (dev, rtnl, coalesce) =
+            unsafe { (Device::<T>::from_raw(dev), Rtnl::held(), &*coalesce) };
         let wanted = Coalesce {
             rx_usecs: coalesce.rx_coalesce_usecs,
             rx_frames: coalesce.rx_max_coalesced_frames,
@@ -179,7 +192,7 @@ impl<T: Operations> VTable<T> {
             tx_usecs: coalesce.tx_coalesce_usecs,
             tx_frames: coalesce.tx_max_coalesced_frames,
         };
-        from_result(|| T::set_coalesce(dev, wanted).map(|()| 0))
+        from_result(|| T::set_coalesce(dev, &rtnl, wanted).map(|()| 0))
     }
 
     /// The table, one per driver.
