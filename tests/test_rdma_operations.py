@@ -6,7 +6,9 @@ import random
 import pytest
 
 from guest.pattern import pattern
-from verbs import remote, sge
+from modes import only
+from test_rdma_device import gid_index
+from verbs import DEVICE, install, remote, serve, sge
 
 MAX_SGES = 16
 LARGEST = 8 << 20
@@ -178,3 +180,20 @@ def test_loopback(settled, rdma, saw):
     one, _ = settled
     count = write_all(*rdma.rc(one, one, send_sges=MAX_SGES))
     saw(f"{count} writes between two programs of one node")
+
+
+@only("ivshmem", why="elsewhere a store to a page is the kick")
+def test_kicks_are_ioctls(settled, saw):
+    """Where no store can reach the engine a program kicks and polls by ioctl, and the kernel serves that."""
+    one, two = settled
+    for node in settled:
+        install(node)
+    count = 200
+    command = f"ibv_rc_pingpong -d {DEVICE} -g {gid_index(two)} -n {count}"
+    serve(two, command, 18515)
+    one.run(f"strace -f -y -e trace=ioctl,write -o /run/calls {command} {two.ip}", timeout=60)
+    calls = [line for line in one.run("grep uverbs /run/calls; rm -f /run/calls").out.splitlines() if "ioctl(" in line]
+    failed = [line for line in calls if not line.endswith("= 0")]
+    # Each message is a kick, or is waited for, or both; the rest is what making objects takes.
+    assert len(calls) > count and len(failed) < 20, f"{len(calls)} calls, failed: {failed[:20]}"
+    saw(f"{len(calls)} ioctls for {count} messages and as many answers")

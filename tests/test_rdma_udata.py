@@ -19,8 +19,9 @@ HONEST = {"EINVAL", "EFAULT", "ENOTSUP", "ENOENT", "EBUSY", "ENOMEM", "ENOSPC", 
           "ENETUNREACH", "EMSGSIZE", "EPROTONOSUPPORT", "ENOTTY", "ENODATA", "EBADF", "E2BIG", "ENODEV", "EOVERFLOW",
           "ERANGE"}
 # Commands that must have been right in part, or the storm never comes further than the first check.
-REACHED = {"ALLOC_PD", "CREATE_CQ", "CREATE_QP", "CREATE_SRQ", "REG_MR", "ALLOC_MW", "MODIFY_QP", "DESTROY_QP", "DEREG_MR",
-           "POST_SEND", "POST_RECV"}
+REACHED = {"ALLOC_PD", "CREATE_CQ", "CREATE_QP", "CREATE_SRQ", "REG_MR", "ALLOC_MW", "MODIFY_QP", "DESTROY_QP", "DEREG_MR"}
+# Commands that the device does not have, whatever is in them: processes post and poll by themselves.
+ABSENT = {"POST_SEND", "POST_RECV", "POST_SRQ_RECV", "POLL_CQ", "REQ_NOTIFY_CQ"}
 
 # What is wrong, the driver's part of CREATE_CQ for 16 entries, and what must come of it. A ring is an address and a
 # logarithm; {area} is memory.
@@ -65,6 +66,73 @@ def attempt(own):
     saw(f"{len(REQUESTS)} requests, each with its errno")
 
 
+# Kicks and polls by methods of the driver's own (include/uapi/rdma/nupa-abi.h): what is asked, and what must come of it. `qp` has
+# a receive queue, `shared` takes entries from `srq`. Objects of the RDMA core: 3 completion queue, 4 queue pair, 5 shared receive queue.
+METHODS = [
+    ("the send queue", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 4, 1))", 0),
+    ("the receive queue", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 4, 2))", 0),
+    ("both", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 8, 3))", 0),
+    ("a receive queue that there is not", "caller.method(4, OWN, (OWN, 0, shared), (OWN + 1, 4, 2))", errno.EINVAL),
+    ("the send queue of a pair with a shared receive queue", "caller.method(4, OWN, (OWN, 0, shared), (OWN + 1, 4, 1))", 0),
+    ("no queue", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 4, 0))", errno.EINVAL),
+    ("a queue of a later version", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 4, 5))", errno.EINVAL),
+    ("half a number", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 2, 1))", errno.EINVAL),
+    ("a number that is too long", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 64, 1))", errno.EINVAL),
+    ("no number", "caller.method(4, OWN, (OWN, 0, qp))", errno.EINVAL),
+    ("no queue pair", "caller.method(4, OWN, (OWN + 1, 4, 1))", errno.EINVAL),
+    ("a queue pair twice", "caller.method(4, OWN, (OWN, 0, qp), (OWN, 0, qp), (OWN + 1, 4, 1))", errno.EINVAL),
+    ("a handle with a length", "caller.method(4, OWN, (OWN, 8, qp), (OWN + 1, 4, 1))", errno.EINVAL),
+    ("an attribute of a later version", "caller.method(4, OWN, (OWN, 0, qp), (OWN + 1, 4, 1), (OWN + 2, 4, 1))",
+     errno.EPROTONOSUPPORT),
+    ("a completion queue for a queue pair", "caller.method(4, OWN, (OWN, 0, cq), (OWN + 1, 4, 1))", errno.EINVAL),
+    ("another process' queue pair", "caller.method(4, OWN, (OWN, 0, others), (OWN + 1, 4, 1))", errno.ENOENT),
+    ("a shared receive queue", "caller.method(5, OWN, (OWN, 0, srq))", 0),
+    ("a queue pair for a shared receive queue", "caller.method(5, OWN, (OWN, 0, qp))", errno.EINVAL),
+    ("a completion queue", "caller.method(3, OWN, (OWN, 0, cq))", 0),
+    ("a domain for a completion queue", "caller.method(3, OWN, (OWN, 0, caller.pick('pd')))", errno.EINVAL),
+    ("no completion queue", "caller.method(3, OWN)", errno.EINVAL),
+    ("a method of a later version", "caller.method(3, OWN + 1, (OWN, 0, cq))", errno.EPROTONOSUPPORT),
+    ("POST_SEND of nothing", "caller.command(udata.POST_SEND, p('<IIII', qp, 0, 0, 64))", errno.EOPNOTSUPP),
+    ("POST_RECV of nothing", "caller.command(udata.POST_RECV, p('<IIII', qp, 0, 0, 64))", errno.EOPNOTSUPP),
+    ("POST_SRQ_RECV of nothing", "caller.command(udata.POST_SRQ_RECV, p('<IIII', srq, 0, 0, 64))", errno.EOPNOTSUPP),
+    ("POLL_CQ", "caller.command(udata.POLL_CQ, p('<II', cq, 1))", errno.EOPNOTSUPP),
+]
+
+
+def test_methods(settled, saw):
+    """Kicks and polls by ioctl are served, also where they are not needed; wrong ones have their errno, and the kicks of before
+    are no more."""
+    node = settled[0]
+    install(node)
+    lines = "\n".join(f"attempt(lambda: {call})" for _, call, _ in METHODS)
+    found = node.run(f"""cd /nupa/tests/guest && python3 -B -c "
+import os, struct, sys, udata
+p, OWN = struct.pack, 1 << 12
+device = '/dev/infiniband/' + sys.argv[1]
+caller, other = udata.Caller(device, 1), udata.Caller(device, 2)
+for each in (caller, other):
+    each.prepare()
+pd, cq, qp = map(caller.pick, ('pd', 'cq', 'qp'))
+srq = caller.created(udata.CREATE_SRQ, p('<QIIII', 1, pd, 16, 1, 0), caller.right(udata.CREATE_SRQ))
+pair = p('<Q9I4B', 1, pd, cq, cq, srq, 16, 0, 1, 0, 0, 0, 2, 1, 0)
+shared = caller.created(udata.CREATE_QP, pair, caller.right(udata.CREATE_QP))
+# Numbers are given anew in each context: one that this one does not have.
+while (others := other.created(udata.ALLOC_PD, b'')) <= shared: pass
+others = other.created(udata.CREATE_QP, p('<Q9I4B', 1, *map(other.pick, ('pd', 'cq', 'cq')), 0, 16, 16, 1, 1, 0, 0, 2, 0, 0),
+                       other.right(udata.CREATE_QP))
+def attempt(call):
+    try:
+        call()
+        print(0)
+    except OSError as error:
+        print(error.errno)
+{lines}
+" {FILE}""").out.split()
+    wrong = [f"{what}: {got}, not {wanted}" for (what, _, wanted), got in zip(METHODS, map(int, found)) if got != wanted]
+    assert len(found) == len(METHODS) and not wrong, wrong
+    saw(f"{len(METHODS)} requests, each with its errno")
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_any_bytes(settled, rdma, saw, seed):
     """Thousands of commands with wrong bytes: an errno each, while others on the node work and keep what is theirs."""
@@ -83,6 +151,8 @@ def test_any_bytes(settled, rdma, saw, seed):
     assert not any(strange.values()), {name: words for name, words in strange.items() if words}
     never = [name for name in REACHED if not ends.get(name, {}).get("ok") or len(ends[name]) < 2]
     assert not never, f"never served, or never refused: {never} in {ends}"
+    served = [name for name in ABSENT if ends.get(name, {}).get("ok")]
+    assert not served, f"served: {served} in {ends}"
     b.check(far, [[0, 1, 0, 100000]])
     a.check(kept)
     for side in (a, b):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What `nupa_rdma.ko` and its provider in user space tell each other through uverbs: the driver-specific tails of
-//! verbs commands (`struct ib_udata`).
+//! verbs commands (`struct ib_udata`), and methods of the driver's own. For programs in C the same is in
+//! `include/uapi/rdma/nupa-abi.h`.
 //!
 //! Queue memory belongs to the process: the provider allocates it page-aligned and names it in the command, the kernel
 //! pins it (`ib_umem`) and hands its pages to the controller. Doorbell pages are the kernel's and are mapped with
@@ -16,13 +17,11 @@ pub use ring::{InvalidRequest, Ring};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `uverbs_abi_ver` of the device; the provider accepts this one only.
-pub const ABI_VERSION: u32 = 3;
+/// `uverbs_abi_ver` of the device; the provider accepts this one only (Documentation/rdma.md, "Versions").
+pub const ABI_VERSION: u32 = 4;
 
-/// [`ContextResponse::flags`]: there are no trapped pages. Kicks are uverbs commands to post, of no requests:
-/// `IB_USER_VERBS_CMD_POST_SEND`, `POST_RECV` or `POST_SRQ_RECV`, after whichever queue is kicked. As ever they are only
-/// needed where the event index asks for them. A command to poll, `IB_USER_VERBS_CMD_POLL_CQ`, never finds a completion, which
-/// the process polls by itself, but lends its time to the engine.
+/// [`ContextResponse::flags`]: there are no trapped pages. Queues are kicked by [`METHOD_QP_KICK`] and [`METHOD_SRQ_KICK`],
+/// as ever only where the event index asks for that, and whoever finds no completion uses [`METHOD_CQ_POLL`].
 pub const CONTEXT_KICK_BY_COMMAND: u8 = 1 << 0;
 
 /// What [`crate::doorbell::Slot::driver`] is in the doorbell pages of a process that has its device. When the device is
@@ -65,6 +64,29 @@ pub const METHOD_DM_EXPORT: u16 = 1 << 12;
 pub const EXPORT_DM: u16 = 1 << 12;
 /// Attribute of [`METHOD_DM_EXPORT`], which the kernel writes: a [`crate::pool::sharing::DmHandle`].
 pub const EXPORT_DM_HANDLE: u16 = EXPORT_DM + 1;
+
+/// Method of `UVERBS_OBJECT_QP`, the driver's own: has the controller look at queues of a pair, for processes that have no
+/// trapped page.
+pub const METHOD_QP_KICK: u16 = 1 << 12;
+/// Attribute of [`METHOD_QP_KICK`]: the queue pair.
+pub const QP_KICK_HANDLE: u16 = 1 << 12;
+/// Attribute of [`METHOD_QP_KICK`]: which of its queues, 32 bits of `KICK_*`, one at least.
+pub const QP_KICK_QUEUES: u16 = QP_KICK_HANDLE + 1;
+/// The send queue.
+pub const KICK_SEND: u32 = 1 << 0;
+/// The receive queue. `EINVAL` if the pair has none of its own.
+pub const KICK_RECV: u32 = 1 << 1;
+
+/// Method of `UVERBS_OBJECT_SRQ`, the driver's own: has the controller look at a shared receive queue.
+pub const METHOD_SRQ_KICK: u16 = 1 << 12;
+/// Attribute of [`METHOD_SRQ_KICK`]: the queue.
+pub const SRQ_KICK_HANDLE: u16 = 1 << 12;
+
+/// Method of `UVERBS_OBJECT_CQ`, the driver's own: a process that found no completion has the controller work in its time, where
+/// that is software of this host. What completes is in the ring as ever.
+pub const METHOD_CQ_POLL: u16 = 1 << 12;
+/// Attribute of [`METHOD_CQ_POLL`]: the queue.
+pub const CQ_POLL_HANDLE: u16 = 1 << 12;
 
 /// Doorbell slots of a queue, and where their page pair is mapped.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -287,19 +287,21 @@ impl Driver for Rdma {
         Qp::for_user(dev, init, notifier, pins, udata)
     }
 
-    fn kick_send(qp: &nk_rdma::Qp<Self>) {
-        qp.object.kick_send();
-    }
-
-    fn kick_recv(qp: &nk_rdma::Qp<Self>) {
-        qp.object.kick_recv();
+    fn kick_qp(qp: &nk_rdma::Qp<Self>, send: bool, recv: bool) -> Result {
+        if recv && !qp.object.kick_recv() {
+            return Err(EINVAL);
+        }
+        if send {
+            qp.object.kick_send();
+        }
+        Ok(())
     }
 
     fn kick_srq(srq: &nk_rdma::Srq<Self>) {
         srq.object().kick();
     }
 
-    fn look(dev: &Device<Self>) {
+    fn work(dev: &Device<Self>) {
         dev.port().look();
     }
 

@@ -62,6 +62,12 @@ class Caller:
         os.write(self.file, struct.pack("<IHH", number, (8 + len(body)) // 4, room // 4) + body)
         return self.response[:PAGE]
 
+    def method(self, kind, number, *attributes):
+        """A method of an object of the newer interface; an attribute is (number, length, value or address)."""
+        body = b"".join(struct.pack("<HHHHQ", number, length, 1, 0, data) for number, length, data in attributes)
+        fcntl.ioctl(self.file, RDMA_VERBS_IOCTL,
+                    bytearray(struct.pack("<HHHHQII", 24 + len(body), kind, number, len(attributes), 0, 0, 0) + body))
+
     def created(self, number, core, own=b""):
         """The handle of what a command makes."""
         (handle,) = struct.unpack_from("<I", self.command(number, core, own))
@@ -112,7 +118,7 @@ class Caller:
                 state, mask = self.random.choice(((1, 0x39), (6, 1), (0, 1)))
                 return bytes(64) + struct.pack("<7I2H14B2x", pick("qp"), mask, *[0] * 7, state, *[0] * 7, 1, *[0] * 4, 0)
             case n if n in (POST_SEND, POST_RECV, POST_SRQ_RECV):
-                # One request, which is refused, or none, which is a kick.
+                # One request, or none. Processes post by themselves, so there are no such commands.
                 requests = self.random.randrange(2)
                 return struct.pack("<IIII", pick("srq" if n == POST_SRQ_RECV else "qp"), requests, 0, 64)
             case 32:  # CREATE_SRQ

@@ -9,16 +9,22 @@ use std::process::Command;
 
 /// What the bindings are made of: these names and whatever they need.
 const ALLOWED: [(&str, &str); 3] = [
-    ("--allowlist-type", "verbs_.*|ibv_.*|ib_uverbs_.*|uverbs_default_objects"),
+    (
+        "--allowlist-type",
+        "verbs_.*|ibv_.*|ib_uverbs_.*|uverbs_default_objects|nupa_ib_.*",
+    ),
     (
         "--allowlist-function",
         "verbs_register_driver_34|_verbs_init_and_alloc_context|verbs_uninit_context|verbs_set_ops|ibv_cmd_.*|execute_ioctl|__errno_location|free",
     ),
-    ("--allowlist-var", "IBV_.*|VERBS_.*|UVERBS_ATTR_F_MANDATORY|UVERBS_ID_NS_SHIFT"),
+    ("--allowlist-var", "IBV_.*|VERBS_.*|UVERBS_ATTR_F_MANDATORY|UVERBS_ID_NS_SHIFT|NUPA_IB_.*"),
 ];
 
+/// What the kernel and this provider tell each other, as programs in C see it; a test compares it with `nupa_proto`.
+const INTERFACE: &str = "../../include/uapi/rdma/nupa-abi.h";
+
 fn main() -> Result<(), Box<dyn Error>> {
-    for name in ["build.rs", "wrapper.h"] {
+    for name in ["build.rs", "wrapper.h", INTERFACE] {
         println!("cargo:rerun-if-changed={name}");
     }
     println!("cargo:rerun-if-env-changed=NUPA_RDMA_CORE");
@@ -33,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .args(["--no-prepend-enum-name", "--no-doc-comments", "--use-core"])
         .args(ALLOWED.iter().flat_map(|(option, names)| [option, names]))
         .args(["--", "-I", &format!("{headers}/include")])
+        .args(["-I", "../../include/uapi"])
         .status()
         .map_err(|error| format!("bindgen cannot be run: {error}"))?;
     if !status.success() {

@@ -15,7 +15,7 @@ const NAME_LEN: usize = bindings::IB_DEVICE_NAME_MAX as usize;
 /// A device with the driver's data behind it.
 #[repr(C)]
 pub struct Device<D: Driver> {
-    ib: Opaque<bindings::ib_device>,
+    ib: Opaque<bindings::nk_rdma_device>,
     data: D,
 }
 
@@ -35,7 +35,7 @@ impl<D: Driver> Device<D> {
 
     /// The core's structure.
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_device {
-        self.ib.get()
+        self.ib.get().cast()
     }
 
     /// Name, for messages.
@@ -78,7 +78,7 @@ impl<D: Driver> Drop for Unregistered<D> {
 impl<D: Driver> Unregistered<D> {
     /// Makes a device for `data`, with one port. Sleeps.
     pub fn new(data: D) -> Result<Self> {
-        // SAFETY: The size is that of a structure that begins with `struct ib_device`.
+        // SAFETY: The size is that of a structure that begins with `struct nk_rdma_device`.
         let ib = unsafe { bindings::nk_rdma_alloc(size_of::<Device<D>>()) };
         let dev = NonNull::new(ib.cast::<Device<D>>()).ok_or(ENOMEM)?;
         // SAFETY: The memory is fresh and large enough.
@@ -110,7 +110,7 @@ impl<D: Driver> Unregistered<D> {
         // SAFETY: The device is ours alone before its registration. The core copies the table.
         unsafe {
             bindings::ib_set_device_ops(ib, &ops);
-            bindings::nk_rdma_set_device(ib, parent, guid, vectors);
+            bindings::nk_rdma_set_device(ib, VTable::<D>::METHODS, parent, guid, vectors);
             (*ib).local_dma_lkey = D::LOCAL_DMA_LKEY;
         }
         let follower = Follower::new(ib, parent)?;

@@ -204,17 +204,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
         udata: &mut Udata<'_, Self>,
     ) -> Result<Self::Qp>;
 
-    /// A process has posted to the send queue of its pair, and asks for a kick because it cannot give one itself.
-    fn kick_send(qp: &Qp<Self>);
+    /// A process has posted to the named queues of its pair, and asks for a kick because it cannot give one itself.
+    /// `EINVAL` if the pair has no receive queue of its own, and that is named.
+    fn kick_qp(qp: &Qp<Self>, send: bool, recv: bool) -> Result;
 
-    /// As [`Driver::kick_send`], of the receive queue, if the pair has one of its own.
-    fn kick_recv(qp: &Qp<Self>);
-
-    /// As [`Driver::kick_send`], of a shared receive queue.
+    /// As [`Driver::kick_qp`], of a shared receive queue.
     fn kick_srq(srq: &Srq<Self>);
 
-    /// A process that waits for a completion lends its time to a device that has no processor of its own. May sleep.
-    fn look(dev: &Device<Self>);
+    /// A process that waits for a completion has the device work in its time, if it has no processor of its own. May sleep.
+    fn work(dev: &Device<Self>);
 
     /// Changes those attributes of a queue pair that `mask` names.
     fn modify_qp(

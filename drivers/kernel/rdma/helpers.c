@@ -7,6 +7,7 @@
 #include <rdma/ib_pma.h>
 #include <rdma/uverbs_ioctl.h>
 #include <rdma/uverbs_std_types.h>
+#include <rdma/nupa-abi.h>
 #include <uapi/rdma/rdma_netlink.h>
 
 #define UVERBS_MODULE_NAME nk_rdma
@@ -14,40 +15,104 @@
 
 #include "helpers.h"
 
-/* What the driver adds to the interface of the RDMA core. */
+/* What the driver adds to the interface of the RDMA core (nupa-abi.h). */
 
-ADD_UVERBS_ATTRIBUTES_SIMPLE(nk_rdma_dm, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
-			     UVERBS_ATTR_PTR_OUT(NK_RDMA_ATTR_DM_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64), UA_MANDATORY),
-			     UVERBS_ATTR_PTR_IN(NK_RDMA_ATTR_DM_IMPORT, UVERBS_ATTR_TYPE(struct nk_rdma_dm_handle),
-						UA_OPTIONAL));
+static_assert(sizeof(struct nk_rdma_dm_handle) == sizeof(struct nupa_ib_dm_handle));
 
-static int UVERBS_HANDLER(NK_RDMA_METHOD_DM_EXPORT)(struct uverbs_attr_bundle *attrs)
+static const struct nk_rdma_methods *nk_rdma_methods_of(struct ib_device *ibdev)
 {
-	struct ib_uobject *object = uverbs_attr_get_uobject(attrs, NK_RDMA_ATTR_DM_EXPORT_DM);
-	struct nk_rdma_dm_handle handle = {};
-	struct nk_rdma_dm *dm;
-	int ret;
-
-	if (IS_ERR(object))
-		return PTR_ERR(object);
-	dm = container_of((struct ib_dm *)object->object, struct nk_rdma_dm, ib);
-	ret = dm->export(dm, &handle);
-	if (ret)
-		return ret;
-	return uverbs_copy_to(attrs, NK_RDMA_ATTR_DM_EXPORT_HANDLE, &handle, sizeof(handle));
+	return container_of(ibdev, struct nk_rdma_device, ib)->methods;
 }
 
-DECLARE_UVERBS_NAMED_METHOD(NK_RDMA_METHOD_DM_EXPORT,
-			    UVERBS_ATTR_IDR(NK_RDMA_ATTR_DM_EXPORT_DM, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ,
-					    UA_MANDATORY),
-			    UVERBS_ATTR_PTR_OUT(NK_RDMA_ATTR_DM_EXPORT_HANDLE,
-						UVERBS_ATTR_TYPE(struct nk_rdma_dm_handle), UA_MANDATORY));
+ADD_UVERBS_ATTRIBUTES_SIMPLE(nk_rdma_dm_alloc, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
+			     UVERBS_ATTR_PTR_OUT(NUPA_IB_ATTR_ALLOC_DM_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64),
+						 UA_MANDATORY),
+			     UVERBS_ATTR_PTR_IN(NUPA_IB_ATTR_ALLOC_DM_IMPORT,
+						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_OPTIONAL));
 
-DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_DM, &UVERBS_METHOD(NK_RDMA_METHOD_DM_EXPORT));
+static int UVERBS_HANDLER(NUPA_IB_METHOD_DM_EXPORT)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_dm *dm = uverbs_attr_get_obj(attrs, NUPA_IB_ATTR_DM_EXPORT_HANDLE);
+	struct nk_rdma_dm_handle handle = {};
+	int ret;
+
+	if (IS_ERR(dm))
+		return PTR_ERR(dm);
+	ret = nk_rdma_methods_of(dm->device)->export_dm(dm, &handle);
+	if (ret)
+		return ret;
+	return uverbs_copy_to(attrs, NUPA_IB_ATTR_DM_EXPORT_RESP, &handle, sizeof(handle));
+}
+
+DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_DM_EXPORT,
+			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_DM_EXPORT_HANDLE, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ,
+					    UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(NUPA_IB_ATTR_DM_EXPORT_RESP,
+						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_MANDATORY));
+
+/* Few attributes, so that the RDMA core needs no memory for them: these are called to post and to poll. */
+
+static int UVERBS_HANDLER(NUPA_IB_METHOD_QP_KICK)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_qp *qp = uverbs_attr_get_obj(attrs, NUPA_IB_ATTR_QP_KICK_HANDLE);
+	u32 queues;
+	int ret;
+
+	if (IS_ERR(qp))
+		return PTR_ERR(qp);
+	ret = uverbs_get_flags32(&queues, attrs, NUPA_IB_ATTR_QP_KICK_QUEUES, NUPA_IB_KICK_SEND | NUPA_IB_KICK_RECV);
+	if (ret)
+		return ret;
+	if (!queues)
+		return -EINVAL;
+	return nk_rdma_methods_of(qp->device)->kick_qp(qp, queues & NUPA_IB_KICK_SEND, queues & NUPA_IB_KICK_RECV);
+}
+
+DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_QP_KICK,
+			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_QP_KICK_HANDLE, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ,
+					    UA_MANDATORY),
+			    UVERBS_ATTR_FLAGS_IN(NUPA_IB_ATTR_QP_KICK_QUEUES, enum nupa_ib_kick_queues,
+						 UA_MANDATORY));
+
+static int UVERBS_HANDLER(NUPA_IB_METHOD_SRQ_KICK)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_srq *srq = uverbs_attr_get_obj(attrs, NUPA_IB_ATTR_SRQ_KICK_HANDLE);
+
+	if (IS_ERR(srq))
+		return PTR_ERR(srq);
+	nk_rdma_methods_of(srq->device)->kick_srq(srq);
+	return 0;
+}
+
+DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_SRQ_KICK,
+			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_SRQ_KICK_HANDLE, UVERBS_OBJECT_SRQ, UVERBS_ACCESS_READ,
+					    UA_MANDATORY));
+
+static int UVERBS_HANDLER(NUPA_IB_METHOD_CQ_POLL)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_cq *cq = uverbs_attr_get_obj(attrs, NUPA_IB_ATTR_CQ_POLL_HANDLE);
+
+	if (IS_ERR(cq))
+		return PTR_ERR(cq);
+	nk_rdma_methods_of(cq->device)->poll_cq(cq);
+	return 0;
+}
+
+DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_CQ_POLL,
+			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_CQ_POLL_HANDLE, UVERBS_OBJECT_CQ, UVERBS_ACCESS_READ,
+					    UA_MANDATORY));
+
+ADD_UVERBS_METHODS(nk_rdma_dm, UVERBS_OBJECT_DM, &UVERBS_METHOD(NUPA_IB_METHOD_DM_EXPORT));
+ADD_UVERBS_METHODS(nk_rdma_qp, UVERBS_OBJECT_QP, &UVERBS_METHOD(NUPA_IB_METHOD_QP_KICK));
+ADD_UVERBS_METHODS(nk_rdma_srq, UVERBS_OBJECT_SRQ, &UVERBS_METHOD(NUPA_IB_METHOD_SRQ_KICK));
+ADD_UVERBS_METHODS(nk_rdma_cq, UVERBS_OBJECT_CQ, &UVERBS_METHOD(NUPA_IB_METHOD_CQ_POLL));
 
 static const struct uapi_definition nk_rdma_definitions[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &nk_rdma_dm_alloc),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &nk_rdma_dm),
-	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(UVERBS_OBJECT_DM),
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_QP, &nk_rdma_qp),
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_SRQ, &nk_rdma_srq),
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_CQ, &nk_rdma_cq),
 	{},
 };
 
@@ -58,15 +123,13 @@ struct ib_device *nk_rdma_alloc(size_t size)
 	return _ib_alloc_device(size, &init_net);
 }
 
-void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid, int vectors)
+void nk_rdma_set_device(struct ib_device *ibdev, const struct nk_rdma_methods *methods, struct device *parent,
+			u64 guid, int vectors)
 {
+	container_of(ibdev, struct nk_rdma_device, ib)->methods = methods;
 	ibdev->node_type = RDMA_NODE_IB_CA;
 	ibdev->node_guid = cpu_to_be64(guid);
 	ibdev->phys_port_cnt = 1;
-	/* Processes kick by posting nothing where they have no page for that. Requests are refused. */
-	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
-				  BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
-				  BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
 	ibdev->num_comp_vectors = vectors;
 	ibdev->dev.parent = parent;
 	ibdev->driver_def = nk_rdma_definitions;
@@ -215,14 +278,14 @@ int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct
 
 int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle *handle)
 {
-	int ret = uverbs_copy_from(handle, attrs, NK_RDMA_ATTR_DM_IMPORT);
+	int ret = uverbs_copy_from(handle, attrs, NUPA_IB_ATTR_ALLOC_DM_IMPORT);
 
 	return ret == -ENOENT ? 0 : ret ?: 1;
 }
 
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset)
 {
-	return uverbs_copy_to(attrs, NK_RDMA_ATTR_DM_MMAP_OFFSET, &offset, sizeof(offset));
+	return uverbs_copy_to(attrs, NUPA_IB_ATTR_ALLOC_DM_MMAP_OFFSET, &offset, sizeof(offset));
 }
 
 /* Details of resources */

@@ -24,30 +24,23 @@ enum nk_rdma_const {
 	NK_RDMA_DM_HANDLE_SIZE = 32,
 };
 
-/* What the driver adds to the interface of device memory: attributes of the command that allocates it, and a command. */
-enum nk_rdma_dm_alloc_attr {
-	NK_RDMA_ATTR_DM_MMAP_OFFSET = 1U << UVERBS_ID_NS_SHIFT,
-	NK_RDMA_ATTR_DM_IMPORT,
-};
-
-enum nk_rdma_dm_method {
-	NK_RDMA_METHOD_DM_EXPORT = 1U << UVERBS_ID_NS_SHIFT,
-};
-
-enum nk_rdma_dm_export_attr {
-	NK_RDMA_ATTR_DM_EXPORT_DM = 1U << UVERBS_ID_NS_SHIFT,
-	NK_RDMA_ATTR_DM_EXPORT_HANDLE,
-};
-
 /* Names device memory that is shared; what is in it is the driver's business. */
 struct nk_rdma_dm_handle {
 	u8 bytes[NK_RDMA_DM_HANDLE_SIZE];
 };
 
-/* Device memory, and what the table of operations has no place for. */
-struct nk_rdma_dm {
-	struct ib_dm ib;
-	int (*export)(struct nk_rdma_dm *dm, struct nk_rdma_dm_handle *handle);
+/* What processes ask for by methods of the driver's own, for which ib_device_ops has no place. All may sleep. */
+struct nk_rdma_methods {
+	int (*export_dm)(struct ib_dm *dm, struct nk_rdma_dm_handle *handle);
+	int (*kick_qp)(struct ib_qp *qp, bool send, bool recv);
+	void (*kick_srq)(struct ib_srq *srq);
+	void (*poll_cq)(struct ib_cq *cq);
+};
+
+/* A device; the driver's data is behind it. */
+struct nk_rdma_device {
+	struct ib_device ib;
+	const struct nk_rdma_methods *methods;
 };
 
 /* Follows the network device of one port. */
@@ -67,7 +60,8 @@ struct nk_rdma_traffic {
 
 /* Device */
 struct ib_device *nk_rdma_alloc(size_t size);
-void nk_rdma_set_device(struct ib_device *ibdev, struct device *parent, u64 guid, int vectors);
+void nk_rdma_set_device(struct ib_device *ibdev, const struct nk_rdma_methods *methods, struct device *parent,
+			u64 guid, int vectors);
 int nk_rdma_follow(struct nk_rdma_follower *follower, struct ib_device *ibdev, struct device *parent);
 void nk_rdma_unfollow(struct nk_rdma_follower *follower);
 enum ib_port_state nk_rdma_port_state(struct ib_device *ibdev, u32 port);

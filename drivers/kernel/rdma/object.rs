@@ -177,5 +177,5 @@ objects! {
     /// Memory window.
     Mw: ib_mw, D::Mw;
     /// Allocation of device memory.
-    Dm: nk_rdma_dm, Offered<D::Dm>;
+    Dm: ib_dm, Offered<D::Dm>;
 }

@@ -15,6 +15,7 @@ mod device;
 mod device_memory;
 mod kernel;
 mod memory;
+mod methods;
 mod qp;
 mod queue;
 

@@ -18,6 +18,7 @@ mod completions;
 mod datagrams;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
+mod interface;
 mod limits;
 mod lost;
 mod node;

@@ -217,11 +217,9 @@ impl Qp {
         self.slots.0.kick();
     }
 
-    /// Kicks the receive queue, if there is one of the pair's own. May sleep.
-    pub fn kick_recv(&self) {
-        if let Some(slot) = &self.slots.1 {
-            slot.kick();
-        }
+    /// Kicks the receive queue; false if the pair has none of its own. May sleep.
+    pub fn kick_recv(&self) -> bool {
+        self.slots.1.as_ref().map(|slot| slot.kick()).is_some()
     }
 
     /// Whether the controller was reset or went away since the pair was made, so that it completes nothing more.

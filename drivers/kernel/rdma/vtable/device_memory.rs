@@ -29,7 +29,7 @@ impl<D: Driver> VTable<D> {
                     &*attr,
                 )
             };
-            let memory = Layout::<bindings::nk_rdma_dm, Offered<D::Dm>>::allocate()?;
+            let memory = Layout::<bindings::ib_dm, Offered<D::Dm>>::allocate()?;
             let mut handle = bindings::nk_rdma_dm_handle::default();
             // SAFETY: See the module above.
             let (data, offset) = match unsafe { bindings::nk_rdma_dm_import(attrs, &mut handle) } {
@@ -42,13 +42,10 @@ impl<D: Driver> VTable<D> {
             // SAFETY: See the module above.
             to_result(unsafe { bindings::nk_rdma_answer_dm(attrs, offset) })
                 .inspect_err(|_| context.withdraw(offset))?;
-            let dm = KBox::into_raw(memory).cast::<bindings::nk_rdma_dm>();
+            let dm = KBox::into_raw(memory).cast::<bindings::ib_dm>();
             // SAFETY: The memory is fresh, zeroed and large enough.
-            unsafe {
-                Layout::init(dm, None, Pins::default(), Offered { data, offset });
-                (*dm).export = Some(Self::export_dm);
-            }
-            Ok(dm.cast::<bindings::ib_dm>())
+            unsafe { Layout::init(dm, None, Pins::default(), Offered { data, offset }) };
+            Ok(dm)
         };
         allocate().unwrap_or_else(|error: Error| error.to_ptr())
     }
@@ -60,30 +57,12 @@ impl<D: Driver> VTable<D> {
         // SAFETY: This is the core's last use of the allocation, which came from `alloc_dm`; its context is still
         // there.
         unsafe {
-            let dm = ib.cast::<bindings::nk_rdma_dm>();
-            let offset = Layout::<_, Offered<D::Dm>>::data(dm).offset;
+            let offset = Layout::<_, Offered<D::Dm>>::data(ib).offset;
             Context::<D>::from_raw((*(*ib).uobject).context).withdraw(offset);
-            Layout::<_, Offered<D::Dm>>::finish(dm);
-            Layout::<_, Offered<D::Dm>>::free(dm);
+            Layout::<_, Offered<D::Dm>>::finish(ib);
+            Layout::<_, Offered<D::Dm>>::free(ib);
         }
         0
-    }
-
-    /// `nk_rdma_dm::export`; `handle` is the caller's.
-    unsafe extern "C" fn export_dm(
-        dm: *mut bindings::nk_rdma_dm,
-        handle: *mut bindings::nk_rdma_dm_handle,
-    ) -> c_int {
-        // SAFETY: The command's reference to the object keeps it. See the module above.
-        let exported = D::export_dm(unsafe { Dm::<D>::from_raw(dm) });
-        match exported {
-            Ok(bytes) => {
-                // SAFETY: The caller's structure, for the time of the call.
-                unsafe { (*handle).bytes = bytes };
-                0
-            }
-            Err(error) => error.to_errno(),
-        }
     }
 
     pub(super) unsafe extern "C" fn reg_dm_mr(
@@ -98,7 +77,7 @@ impl<D: Driver> VTable<D> {
                 (
                     Device::<D>::from_raw((*pd).device),
                     Pd::from_raw(pd),
-                    Dm::from_raw(dm.cast()),
+                    Dm::from_raw(dm),
                     &*attr,
                 )
             };

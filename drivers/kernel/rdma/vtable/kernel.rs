@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What users in the kernel do with queues and regions.
 //!
-//! Posting is there for processes too, in part: the core hands on their commands to post, and such a command without
-//! requests is a kick of the queue. Requests in it are refused, for a process must not name memory of the kernel. Their
-//! commands to poll find nothing, since processes poll by themselves, but have the device look for work.
+//! Processes post and poll by themselves: the core has no commands for that here (`uverbs_cmd_mask`).
 
 use super::{memory::region_or_error, VTable};
 use crate::{
@@ -53,13 +51,7 @@ impl<D: KernelVerbs> VTable<D> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: See the module above.
-            let cq = unsafe {
-                if !(*ib).uobject.is_null() {
-                    D::look(Device::from_raw((*ib).device));
-                    return Ok(0);
-                }
-                Cq::from_raw(ib)
-            };
+            let cq = unsafe { Cq::from_raw(ib) };
             // SAFETY: The user vouches for the array.
             let mut completions = unsafe { Completions::from_raw(array, room) };
             D::poll_cq(cq, &mut completions)?;
@@ -73,12 +65,7 @@ impl<D: KernelVerbs> VTable<D> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: See the module above.
-            let cq = unsafe {
-                if !(*ib).uobject.is_null() {
-                    return Err(unsupported());
-                }
-                Cq::from_raw(ib)
-            };
+            let cq = unsafe { Cq::from_raw(ib) };
             let solicited = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK
                 == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED;
             let missed = D::req_notify_cq(cq, solicited);
@@ -96,9 +83,6 @@ impl<D: KernelVerbs> VTable<D> {
             // SAFETY: See the module above.
             let (qp, mut requests) = unsafe {
                 *bad = first;
-                if !(*ib).uobject.is_null() {
-                    return Self::kick(first, || D::kick_send(Qp::from_raw(ib)));
-                }
                 let qp_type = QpType::from_raw((*ib).qp_type)?;
                 (Qp::from_raw(ib), SendWrs::from_raw(first, qp_type))
             };
@@ -118,10 +102,6 @@ impl<D: KernelVerbs> VTable<D> {
         // SAFETY: See the module above.
         unsafe {
             let qp = Qp::<D>::from_raw(ib);
-            if !(*ib).uobject.is_null() {
-                *bad = first;
-                return from_result(|| Self::kick(first, || D::kick_recv(qp)));
-            }
             Self::post_receives(first, bad, |requests| D::post_recv(qp, requests))
         }
     }
@@ -134,21 +114,8 @@ impl<D: KernelVerbs> VTable<D> {
         // SAFETY: See the module above.
         unsafe {
             let srq = Srq::<D>::from_raw(ib);
-            if !(*ib).uobject.is_null() {
-                *bad = first;
-                return from_result(|| Self::kick(first, || D::kick_srq(srq)));
-            }
             Self::post_receives(first, bad, |requests| D::post_srq_recv(srq, requests))
         }
-    }
-
-    /// Posting by a process: a kick if there are no requests, of which `first` is the first.
-    fn kick<R>(first: *const R, kick: impl FnOnce()) -> Result<c_int> {
-        if !first.is_null() {
-            return Err(unsupported());
-        }
-        kick();
-        Ok(0)
     }
 
     /// # Safety

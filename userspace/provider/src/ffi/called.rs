@@ -83,7 +83,7 @@ pub(super) unsafe extern "C" fn poll_cq(
     unsafe {
         match cq::poll_cq(queue, entries, wc) {
             0 if entries > 0 => {
-                kick::look(queue);
+                kick::work(queue);
                 cq::poll_cq(queue, entries, wc)
             }
             found => found,
@@ -100,7 +100,7 @@ pub(super) unsafe extern "C" fn start_poll(
     unsafe {
         match cq_ex::start_poll(queue, attr) {
             NONE => {
-                kick::look(queue.cast());
+                kick::work(queue.cast());
                 cq_ex::start_poll(queue, attr)
             }
             result => result,

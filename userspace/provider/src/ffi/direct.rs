@@ -13,15 +13,11 @@ use zerocopy::FromZeros;
 use super::device_memory::{as_verbs, make, mapping};
 use super::driver;
 use super::errno::{code, pointer};
-use super::ioctl::{self, Attributes};
+use super::ioctl::{self, object_id, Attributes};
 use super::sys;
 
 /// The object that commands about device memory are of.
-#[expect(clippy::cast_possible_truncation, reason = "as asserted")]
-const OBJECT: u16 = {
-    assert!(sys::UVERBS_OBJECT_DM <= u16::MAX as u32);
-    sys::UVERBS_OBJECT_DM as u16
-};
+const OBJECT: u16 = object_id(sys::UVERBS_OBJECT_DM);
 
 /// Fails for contexts of other providers: a program may have devices of several.
 ///

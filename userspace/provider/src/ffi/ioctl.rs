@@ -41,6 +41,18 @@ pub(super) fn object(id: u16, handle: u32) -> sys::ib_uverbs_attr {
     attribute(id, 0, u64::from(handle))
 }
 
+/// The number of an object of the RDMA core, as attributes have it.
+#[expect(clippy::cast_possible_truncation, reason = "as asserted")]
+pub(super) const fn object_id(id: u32) -> u16 {
+    assert!(id <= u16::MAX as u32);
+    id as u16
+}
+
+/// A number that the kernel reads.
+pub(super) fn number(id: u16, value: u32) -> sys::ib_uverbs_attr {
+    attribute(id, size_of::<u32>(), u64::from(value))
+}
+
 /// A value that the kernel reads or writes when the command is executed, of more than 8 bytes if it reads.
 pub(super) fn value<T>(id: u16, value: *mut T) -> sys::ib_uverbs_attr {
     attribute(id, size_of::<T>(), value.expose_provenance() as u64)

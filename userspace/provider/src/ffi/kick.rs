@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Kicks where there is no trapped page to store to: the kernel gives them, asked by commands to post nothing.
+//! Kicks where there is no trapped page to store to: the kernel gives them, asked by methods of the driver's own.
 //!
 //! Rings do as they always do; what they store to the trapped page goes to one that nobody looks at ([`DoorbellPair`]). The
 //! entry points that hand over requests (`super::called`) then look at the slot once more, with the queue's lock given
@@ -9,16 +9,18 @@
 //! [`DoorbellPair`]: super::memory::DoorbellPair
 
 use std::fmt::Debug;
-use std::mem::MaybeUninit;
-use std::ptr;
 use std::sync::Arc;
 
 use nupa_engine::client::Doorbell;
 use nupa_engine::hal::SlotWord;
 use nupa_proto::doorbell::need_kick;
+use nupa_proto::uabi::{
+    CQ_POLL_HANDLE, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK, METHOD_SRQ_KICK,
+    QP_KICK_HANDLE, QP_KICK_QUEUES, SRQ_KICK_HANDLE,
+};
 use rustix::io::Errno;
 
-use super::errno::check;
+use super::ioctl::{self, object_id, Attributes};
 use super::memory::Slot;
 use super::sys;
 
@@ -126,31 +128,54 @@ impl Owner {
 impl Command {
     /// Runs the command.
     fn run(&self) -> Result<(), Errno> {
-        let (mut send, mut recv) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the object exists (invariant); null is a list without requests, and what is refused of it is written
-        // to variables of ours.
-        check(unsafe {
-            match *self {
-                Self::Send(qp) => sys::ibv_cmd_post_send(qp, ptr::null_mut(), &raw mut send),
-                Self::Recv(qp) => sys::ibv_cmd_post_recv(qp, ptr::null_mut(), &raw mut recv),
-                Self::Shared(srq) => {
-                    sys::ibv_cmd_post_srq_recv(srq, ptr::null_mut(), &raw mut recv)
-                }
+        match *self {
+            // SAFETY: the object exists (invariant).
+            Self::Send(qp) => unsafe { kick_pair(qp, KICK_SEND) },
+            // SAFETY: as above.
+            Self::Recv(qp) => unsafe { kick_pair(qp, KICK_RECV) },
+            Self::Shared(srq) => {
+                // SAFETY: as above; it belongs to an open context.
+                let (context, handle) = unsafe { ((*srq).context, (*srq).handle) };
+                let attributes = Attributes::new([ioctl::object(SRQ_KICK_HANDLE, handle)]);
+                // SAFETY: as above; a handle points to nothing.
+                unsafe { attributes.execute(context, SRQ, METHOD_SRQ_KICK) }
             }
-        })
+        }
     }
 }
 
-/// Has the kernel's engine look for work in this program's time.
+/// The objects that methods are of.
+const QP: u16 = object_id(sys::UVERBS_OBJECT_QP);
+const SRQ: u16 = object_id(sys::UVERBS_OBJECT_SRQ);
+const CQ: u16 = object_id(sys::UVERBS_OBJECT_CQ);
+
+/// Kicks those queues of a pair that `KICK_*` bits name.
+///
+/// # Safety
+///
+/// The kernel made the pair for this provider, and it exists.
+unsafe fn kick_pair(qp: *mut sys::ibv_qp, queues: u32) -> Result<(), Errno> {
+    // SAFETY: the caller's word; it belongs to an open context.
+    let (context, handle) = unsafe { ((*qp).context, (*qp).handle) };
+    let attributes = Attributes::new([
+        ioctl::object(QP_KICK_HANDLE, handle),
+        ioctl::number(QP_KICK_QUEUES, queues),
+    ]);
+    // SAFETY: as above; neither a handle nor a number points to anything.
+    unsafe { attributes.execute(context, QP, METHOD_QP_KICK) }
+}
+
+/// Has the kernel's engine work in this program's time.
 ///
 /// # Safety
 ///
 /// The kernel made the queue for this provider, and it exists.
-pub(super) unsafe fn look(cq: *mut sys::ibv_cq) {
-    let mut none = MaybeUninit::uninit();
-    // SAFETY: the caller's word; there is room for the one completion that is asked for. There is never one: the kernel
-    // leaves the queue to the program. An error says that the device is gone, which the program sees by itself.
-    let _ = unsafe { sys::ibv_cmd_poll_cq(cq, 1, none.as_mut_ptr()) };
+pub(super) unsafe fn work(cq: *mut sys::ibv_cq) {
+    // SAFETY: the caller's word; it belongs to an open context.
+    let (context, handle) = unsafe { ((*cq).context, (*cq).handle) };
+    let attributes = Attributes::new([ioctl::object(CQ_POLL_HANDLE, handle)]);
+    // SAFETY: as above; a handle points to nothing. An error says that the device is gone, which the program sees by itself.
+    let _ = unsafe { attributes.execute(context, CQ, METHOD_CQ_POLL) };
 }
 
 impl Kick for Command {
