@@ -75,7 +75,8 @@ impl Qp {
         if mask.has(QpMask::STATE) && attributes.state == QpState::Err {
             if let Some(kernel) = self.kernel.as_ref().filter(|_| self.object.is_lost()) {
                 state.attributes.state = QpState::Err;
-                return kernel.lose();
+                kernel.lose();
+                return Ok(());
             }
         }
         let mut next = state.attributes;

@@ -68,6 +68,11 @@ impl<D: Doorbell> Producer<D> {
         Ok(count)
     }
 
+    /// Counts what is written as rung, without a word to the device.
+    pub(super) fn ring_lost(&mut self) {
+        self.rung = self.written;
+    }
+
     /// Position of the oldest entry that was rung and is not done.
     pub(super) fn oldest(&self) -> Option<usize> {
         let position = self.done & self.entries.wrapping_sub(1);

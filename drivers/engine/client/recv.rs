@@ -74,6 +74,16 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
         self.producer.completed(queue_index)
     }
 
+    /// Counts what was posted as handed over without telling the device, which is gone.
+    pub fn ring_lost(&mut self) {
+        self.producer.ring_lost();
+    }
+
+    /// Whether something was handed over and is not completed.
+    pub fn is_busy(&self) -> bool {
+        self.producer.oldest().is_some()
+    }
+
     /// Gives up the oldest entry that was handed over and not completed, and returns its `wr_id`: to be called when the
     /// device is gone, which will complete nothing any more.
     pub fn give_up(&mut self) -> Option<u64> {

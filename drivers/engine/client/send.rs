@@ -91,6 +91,16 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
         self.producer.reset();
     }
 
+    /// Counts what was posted as handed over without telling the device, which is gone.
+    pub fn ring_lost(&mut self) {
+        self.producer.ring_lost();
+    }
+
+    /// Whether something was handed over and is not completed.
+    pub fn is_busy(&self) -> bool {
+        self.producer.oldest().is_some()
+    }
+
     /// Gives up the oldest request that was handed over and not completed, and returns its `wr_id`: to be called when the
     /// device is gone, which will complete nothing any more.
     pub fn give_up(&mut self) -> Option<u64> {

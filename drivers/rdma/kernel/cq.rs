@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues that the kernel polls.
 
-use super::{completion::translate, qp::Pair};
+use super::{completion::translate, lost::Member};
 use crate::{
     cq::{Cq, Handler},
     device::Rdma,
@@ -12,7 +12,7 @@ use kernel::{
     sync::{atomic::Atomic, Arc},
 };
 use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
-use nk_rdma::{Completions, CqInit, CqNotifier, Device, QpHandle, WorkCompletion};
+use nk_rdma::{Completions, CqInit, CqNotifier, Device};
 
 /// What it takes to poll a completion queue.
 #[pin_data]
@@ -25,31 +25,31 @@ pub(crate) struct KernelCq {
 struct Inner {
     cq: nupa_fabric::Cq,
     /// Queue pairs that complete here, by number.
-    pairs: RBTree<u32, Arc<Pair>>,
-    /// Completions that the controller has no part in, oldest first.
-    own: KVec<Own>,
-}
-
-/// A completion that the controller has no part in.
-struct Own {
-    qpn: u32,
-    handle: QpHandle,
-    completion: WorkCompletion,
+    pairs: RBTree<u32, Member>,
+    /// Whether some of them were lost, and complete without the controller.
+    lost: bool,
+    /// Whether the user has asked for an event. The controller's event does not take this back: one event too many is
+    /// allowed, one that was never asked for is not (`ib_cq_completion_direct()`).
+    armed: bool,
 }
 
 impl KernelCq {
     /// Takes completions until there are none or there is no room. Any context.
     pub(super) fn poll(&self, completions: &mut Completions<'_>) {
         let mut inner = self.inner.lock();
-        let Inner { cq, pairs, own } = &mut *inner;
+        let Inner {
+            cq, pairs, lost, ..
+        } = &mut *inner;
         while !completions.is_full() {
             let Some(cqe) = cq.poll() else {
-                let Ok(own) = own.remove(0) else { return };
-                completions.push(own.handle, &own.completion);
-                continue;
+                // What the controller has completed comes first.
+                if *lost {
+                    pairs.values().for_each(|member| member.flush(completions));
+                }
+                return;
             };
             // Those of pairs that are gone interest nobody.
-            if let Some(pair) = pairs.get(&cqe.qpn.get()) {
+            if let Some(Member { pair, .. }) = pairs.get(&cqe.qpn.get()) {
                 pair.completed(&cqe);
                 completions.push(pair.handle(), &translate(&cqe));
             }
@@ -60,34 +60,24 @@ impl KernelCq {
     /// Asks for an event; returns whether there are completions already. Any context.
     pub(super) fn arm(&self, solicited_only: bool) -> bool {
         let mut inner = self.inner.lock();
-        inner.cq.arm(solicited_only) || !inner.own.is_empty()
+        inner.armed = true;
+        inner.cq.arm(solicited_only) || inner.lost && inner.pairs.values().any(Member::has_lost)
     }
 
-    /// Adds completions of a pair that the controller has no part in, and tells the queue's user. Any context.
-    pub(super) fn add(
-        &self,
-        qpn: u32,
-        handle: QpHandle,
-        completions: &mut dyn Iterator<Item = WorkCompletion>,
-    ) -> Result {
+    /// A pair was lost, or was posted to since: has the user poll, if that is waiting for an event. Any context.
+    pub(super) fn lose(&self) {
         let mut inner = self.inner.lock();
-        let mut result = Ok(());
-        for completion in completions {
-            let own = Own {
-                qpn,
-                handle,
-                completion,
-            };
-            result = result.and(inner.own.push(own, GFP_ATOMIC));
-        }
+        inner.lost = true;
+        let armed = core::mem::take(&mut inner.armed);
         drop(inner);
-        self.notifier.completion();
-        Ok(result?)
+        if armed {
+            self.notifier.completion();
+        }
     }
 
     /// Makes a pair known. May sleep.
-    pub(super) fn attach(&self, qpn: u32, pair: Arc<Pair>) -> Result {
-        let node = RBTreeNode::new(qpn, pair, GFP_KERNEL)?;
+    pub(super) fn attach(&self, qpn: u32, member: Member) -> Result {
+        let node = RBTreeNode::new(qpn, member, GFP_KERNEL)?;
         let old = self.inner.lock().pairs.insert(node);
         drop(old);
         Ok(())
@@ -98,7 +88,6 @@ impl KernelCq {
         self.disown(qpn);
         let mut inner = self.inner.lock();
         let old = inner.pairs.remove_node(&qpn);
-        inner.own.retain(|own| own.qpn != qpn);
         drop(inner);
         drop(old);
     }
@@ -107,7 +96,7 @@ impl KernelCq {
     pub(super) fn disown(&self, qpn: u32) {
         let mut inner = self.inner.lock();
         let Inner { cq, pairs, .. } = &mut *inner;
-        if let Some(pair) = pairs.get(&qpn) {
+        if let Some(Member { pair, .. }) = pairs.get(&qpn) {
             cq.disown(qpn, |cqe| pair.completed(cqe));
         }
     }
@@ -132,7 +121,8 @@ impl Cq {
         let inner = Inner {
             cq,
             pairs: RBTree::new(),
-            own: KVec::new(),
+            lost: false,
+            armed: false,
         };
         let kernel = Arc::pin_init(
             pin_init!(KernelCq {

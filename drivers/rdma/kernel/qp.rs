@@ -3,6 +3,7 @@
 
 use super::{
     completion::is_recv,
+    lost::Member,
     request::{post_receives, post_send},
     KernelCq, KernelQps, KernelSrq, LateEvents,
 };
@@ -95,27 +96,35 @@ impl KernelQp {
     /// Posts send requests. Any context.
     pub(super) fn post_send(&self, requests: &mut SendWrs<'_, Rdma>) -> Result {
         let mut ring = self.pair.send.lock();
-        if ring.lost {
-            drop(ring);
-            return self.flush_sends(&mut requests.map(|wr| wr.id()));
-        }
         let signal_all = self.pair.signal_all;
         let result = requests.try_for_each(|wr| post_send(&mut ring.poster, &wr, signal_all));
-        ring.poster.ring();
+        if !ring.lost {
+            ring.poster.ring();
+            return result;
+        }
+        ring.poster.ring_lost();
+        drop(ring);
+        let [cq, _] = &self.cqs;
+        cq.lose();
         result
     }
 
     /// Posts receive requests. `EINVAL` if they come from a shared receive queue. Any context.
     pub(super) fn post_recv(&self, requests: &mut RecvWrs<'_>) -> Result {
         let mut guard = self.pair.recv.lock();
-        match &mut *guard {
-            Some(ring) if !ring.lost => post_receives(&mut ring.poster, requests),
-            Some(_) => {
-                drop(guard);
-                self.flush_receives(&mut requests.map(|wr| wr.id()))
-            }
-            None => Err(EINVAL),
+        let Some(ring) = &mut *guard else {
+            return Err(EINVAL);
+        };
+        let result = post_receives(&mut ring.poster, requests);
+        if !ring.lost {
+            ring.poster.ring();
+            return result;
         }
+        ring.poster.ring_lost();
+        drop(guard);
+        let [_, cq] = &self.cqs;
+        cq.lose();
+        result
     }
 
     /// The pair has gone to the reset state: nothing that was posted completes.
@@ -128,9 +137,16 @@ impl KernelQp {
 
     /// Has its completions found by those who poll for them. May sleep.
     fn attach(&self) -> Result {
-        self.cqs
-            .iter()
-            .try_for_each(|cq| cq.attach(self.qpn, self.pair.clone()))
+        let [send, recv] = &self.cqs;
+        let attach = |cq: &KernelCq, send, recv| {
+            let pair = self.pair.clone();
+            cq.attach(self.qpn, Member { pair, send, recv })
+        };
+        if Arc::ptr_eq(send, recv) {
+            return attach(send, true, true);
+        }
+        attach(send, true, false)?;
+        attach(recv, false, true)
     }
 
     /// Ends what refers to a pair that is in the reset state. Sleeps.

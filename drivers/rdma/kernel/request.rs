@@ -168,12 +168,10 @@ fn register(registration: &FastRegistration<'_, Rdma>) -> Result<Operation> {
     })
 }
 
-/// Writes receive requests and hands them over. `ENOMEM` if there is no room for one; those before it are posted.
+/// Writes receive requests, which the caller hands over, also if this fails. `ENOMEM` if there is no room for one; those before it are posted.
 pub(super) fn post_receives(ring: &mut RecvPoster, requests: &mut RecvWrs<'_>) -> Result {
-    let result = requests.try_for_each(|wr| {
+    requests.try_for_each(|wr| {
         let entries = Entries::collect(wr.pieces())?;
         ring.post(wr.id(), entries.as_slice()).map_err(no_room)
-    });
-    ring.ring();
-    result
+    })
 }

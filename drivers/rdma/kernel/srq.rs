@@ -22,7 +22,10 @@ pub(crate) struct KernelSrq {
 impl KernelSrq {
     /// Posts requests. Any context.
     pub(super) fn post(&self, requests: &mut RecvWrs<'_>) -> Result {
-        post_receives(&mut self.ring.lock(), requests)
+        let mut ring = self.ring.lock();
+        let result = post_receives(&mut ring, requests);
+        ring.ring();
+        result
     }
 
     /// Frees the entries before the index of a completion. Any context.

@@ -38,6 +38,16 @@ impl SendPoster {
         Ok(())
     }
 
+    /// As [`SendPoster::ring`] for a controller that was lost, which is told nothing.
+    pub fn ring_lost(&mut self) {
+        self.ring.ring_lost();
+    }
+
+    /// Whether something was handed over and is not completed.
+    pub fn is_busy(&self) -> bool {
+        self.ring.is_busy()
+    }
+
     /// Gives up the oldest request that was handed over and not completed, and returns its `wr_id`; for controllers that
     /// were lost.
     pub fn give_up(&mut self) -> Option<u64> {
@@ -71,6 +81,16 @@ impl RecvPoster {
     pub fn completed(&mut self, queue_index: u32) -> Result {
         self.ring.completed(queue_index).map_err(|_| EIO)?;
         Ok(())
+    }
+
+    /// As [`SendPoster::ring_lost`].
+    pub fn ring_lost(&mut self) {
+        self.ring.ring_lost();
+    }
+
+    /// As [`SendPoster::is_busy`].
+    pub fn is_busy(&self) -> bool {
+        self.ring.is_busy()
     }
 
     /// As [`SendPoster::give_up`].
