@@ -9,11 +9,12 @@ use nupa_proto::{
     admin::{PageList, LIST_PAGE_ENTRIES},
     doorbell::PAGE_SIZE,
     status::AdminStatus,
+    wqe::{MAX_PAGE_SHIFT, MIN_PAGE_SHIFT},
 };
 use zerocopy::IntoBytes;
 
 /// Smallest and largest log2 of a page size that a list may have.
-const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
+const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT;
 
 /// A range of bytes in DMA address space, contiguous or in pages.
 #[derive(Debug)]

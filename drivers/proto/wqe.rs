@@ -145,6 +145,11 @@ assert_size!(GrhSegment, 32);
 pub const UD_DATA_OFFSET: usize = OP_OFFSET + 16 + 32;
 const _: () = assert!(UD_DATA_OFFSET == BLOCK_SIZE);
 
+/// log2 of the smallest page of a list.
+pub const MIN_PAGE_SHIFT: u8 = 12;
+/// log2 of the largest page of a list.
+pub const MAX_PAGE_SHIFT: u8 = 30;
+
 /// Operation segment of FAST_REG: gives pages and rights to the key that `control.imm_or_key` holds, which may differ
 /// in its variant from the key that `AllocKey` returned ([`crate::ident::same_key_slot`]). No data follows.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -166,6 +171,18 @@ pub struct FastRegSegment {
     pub reserved: [u8; 7],
 }
 assert_size!(FastRegSegment, 40);
+
+/// log2 of a page size that page lists may have; `None` for any other number of bytes.
+pub const fn page_shift(bytes: u32) -> Option<u8> {
+    if !bytes.is_power_of_two() {
+        return None;
+    }
+    let shift = bytes.trailing_zeros() as u8;
+    if shift < MIN_PAGE_SHIFT || shift > MAX_PAGE_SHIFT {
+        return None;
+    }
+    Some(shift)
+}
 
 /// Operation segment of BIND_MW (type 2B): gives a range of a region to the window's key in `control.imm_or_key`,
 /// which may differ in its variant from the key that `AllocKey` returned. Length 0 unbinds. No data follows.

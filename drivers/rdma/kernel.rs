@@ -102,10 +102,8 @@ impl KernelVerbs for Rdma {
         Region::for_fast_registration(dev, pd, max_pages)
     }
 
-    fn clear_pages(mr: &nk_rdma::Mr<Self>) {
-        if let Some(region) = mr.fast() {
-            region.clear();
-        }
+    fn start_pages(mr: &nk_rdma::Mr<Self>, size: u32) -> Result {
+        mr.fast().ok_or(EINVAL)?.start(size)
     }
 
     fn add_page(mr: &nk_rdma::Mr<Self>, addr: u64) -> Result {

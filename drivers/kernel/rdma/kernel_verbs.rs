@@ -62,10 +62,11 @@ pub trait KernelVerbs: Driver {
     /// Makes a region for fast registration of at most `max_pages` pages.
     fn alloc_mr(dev: &Device<Self>, pd: &Pd<Self>, max_pages: u32) -> Result<Self::Mr>;
 
-    /// Forgets the pages of a region for fast registration. Any context.
-    fn clear_pages(mr: &Mr<Self>);
+    /// Forgets the pages of a region for fast registration; the next ones have `size` bytes, whatever the user made of that.
+    /// `EINVAL` if the device has no such pages. Any context.
+    fn start_pages(mr: &Mr<Self>, size: u32) -> Result;
 
-    /// Adds a page of 4 KiB to those of a region for fast registration. `ENOMEM` if it has no room. Any context.
+    /// Adds a page of that size to those of a region for fast registration. `ENOMEM` if it has no room. Any context.
     fn add_page(mr: &Mr<Self>, addr: u64) -> Result;
 
     /// Reads the port's counters, in the order of [`KernelVerbs::COUNTERS`].

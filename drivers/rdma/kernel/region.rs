@@ -11,7 +11,10 @@ use kernel::{
 };
 use nk_rdma::{Device, Pd};
 use nupa_fabric::PageTable;
-use nupa_proto::admin::KeyKind;
+use nupa_proto::{
+    admin::KeyKind,
+    wqe::{page_shift, MIN_PAGE_SHIFT},
+};
 
 /// Pages that the next fast registration of a region is to give it.
 ///
@@ -19,12 +22,17 @@ use nupa_proto::admin::KeyKind;
 pub(crate) struct FastRegion {
     table: PageTable,
     count: Atomic<u32>,
+    /// log2 of their size.
+    shift: Atomic<u32>,
 }
 
 impl FastRegion {
-    /// Forgets all pages. Any context.
-    pub(super) fn clear(&self) {
+    /// Forgets all pages; the next ones have `size` bytes. `EINVAL` if pages cannot. Any context.
+    pub(super) fn start(&self, size: u32) -> Result {
+        let shift = page_shift(size).ok_or(EINVAL)?;
+        self.shift.store(shift.into(), Relaxed);
         self.count.store(0, Relaxed);
+        Ok(())
     }
 
     /// Adds a page. `ENOMEM` if there is no room. Any context.
@@ -38,9 +46,10 @@ impl FastRegion {
         Ok(())
     }
 
-    /// Where the addresses of the pages are, and how many.
-    pub(super) fn pages(&self) -> (u64, u32) {
-        (self.table.address(), self.count.load(Relaxed))
+    /// Where the addresses of the pages are, how many, and log2 of their size.
+    pub(super) fn pages(&self) -> (u64, u32, u8) {
+        let shift = self.shift.load(Relaxed) as u8;
+        (self.table.address(), self.count.load(Relaxed), shift)
     }
 }
 
@@ -72,6 +81,7 @@ impl Region {
         let fast = FastRegion {
             table: dev.port().page_table(max_pages)?,
             count: Atomic::new(0),
+            shift: Atomic::new(MIN_PAGE_SHIFT.into()),
         };
         let object = dev.port().alloc_key(pd, KeyKind::FastReg, max_pages)?;
         Ok(Self {

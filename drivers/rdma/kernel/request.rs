@@ -2,7 +2,7 @@
 //! Work requests of the RDMA core as the controller's.
 
 use crate::{access::region_rights, address::node_of, device::Rdma};
-use kernel::{page::PAGE_SHIFT, prelude::*};
+use kernel::prelude::*;
 use nk_rdma::{Ah, FastRegistration, Piece, RecvWrs, SendOperation, SendWr};
 use nupa_engine::client::{Data, Operation, SendRequest};
 use nupa_fabric::{RecvPoster, SendPoster};
@@ -153,7 +153,7 @@ fn datagram(ah: &Ah<Rdma>, qpn: u32, qkey: u32, imm: Option<u32>) -> Result<Oper
 }
 
 fn register(registration: &FastRegistration<'_, Rdma>) -> Result<Operation> {
-    let (list, pages) = registration.mr.fast().ok_or(EINVAL)?.pages();
+    let (list, pages, page_shift) = registration.mr.fast().ok_or(EINVAL)?.pages();
     Ok(Operation::FastReg {
         key: registration.key,
         pages: FastRegSegment {
@@ -162,13 +162,14 @@ fn register(registration: &FastRegistration<'_, Rdma>) -> Result<Operation> {
             list: list.into(),
             pages: pages.into(),
             access: region_rights(registration.access)?.into(),
-            page_shift: PAGE_SHIFT as u8,
+            page_shift,
             ..FastRegSegment::default()
         },
     })
 }
 
-/// Writes receive requests, which the caller hands over, also if this fails. `ENOMEM` if there is no room for one; those before it are posted.
+/// Writes receive requests, which the caller hands over, also if this fails. `ENOMEM` if there is no room for one; those
+/// before it are posted.
 pub(super) fn post_receives(ring: &mut RecvPoster, requests: &mut RecvWrs<'_>) -> Result {
     requests.try_for_each(|wr| {
         let entries = Entries::collect(wr.pieces())?;

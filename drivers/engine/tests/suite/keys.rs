@@ -12,7 +12,7 @@ use nupa_proto::{
     doorbell::{SLOTS, SLOT_NONE},
     eqe::EventType,
     status::{AdminStatus, WcStatus},
-    wqe::{BindSegment, FastRegSegment, WQE_SIGNALED},
+    wqe::{page_shift, BindSegment, FastRegSegment, WQE_SIGNALED},
 };
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -202,6 +202,33 @@ fn a_key_follows_its_registrations() {
     // Its owner may know it by the variant that it was allocated with.
     assert_eq!(pair.destroy(key), Ok(()));
     assert_eq!(pair.destroy(next), Err(AdminStatus::NoSuchObject));
+}
+
+#[test]
+fn pages_may_be_larger_than_4_kib() {
+    const LARGE: u64 = 4 * PAGE;
+    let mut pair = Pair::new();
+    let key = pair.alloc(KeyKind::FastReg, 2).expect("a key");
+    let (_, mut pages) = pair.pages(2, 0, 2 * LARGE);
+    let host = &mut pair.b.host;
+    let addr = host.alloc(3 * LARGE).next_multiple_of(LARGE);
+    for (n, page) in [addr + LARGE, addr].iter().enumerate() {
+        host.write(pages.list.get() + n as u64 * 8, &page.to_le_bytes());
+    }
+    pages.page_shift = page_shift(LARGE as u32).expect("a page size");
+    assert_eq!(pair.own(Operation::FastReg { key, pages }), SUCCESS);
+    pair.a.host.write(pair.a.mr.addr + 15 * PAGE, b"12345678");
+    // Over the border of the first page, which lies last in memory.
+    assert_eq!(pair.write(key, IOVA + LARGE - 4), SUCCESS);
+    assert_eq!(pair.b.host.read(addr + 2 * LARGE - 4, 4), b"1234");
+    assert_eq!(pair.b.host.read(addr, 4), b"5678");
+}
+
+#[test]
+fn page_sizes_are_powers_of_two_within_limits() {
+    let sizes = [4096, 65536, 1 << 30, 0, 1, 2048, 4095, 4097, 12288, 1 << 31];
+    let shifts = [12, 16, 30].map(Some).into_iter().chain([None; 7]);
+    assert!(sizes.map(page_shift).into_iter().eq(shifts));
 }
 
 #[test]

@@ -189,11 +189,19 @@ impl<D: KernelVerbs> VTable<D> {
         count: c_int,
         offset: *mut c_uint,
     ) -> c_int {
-        // SAFETY: See the module above; the callback is called before this returns.
-        unsafe {
-            D::clear_pages(Mr::from_raw(ib));
-            bindings::ib_sg_to_pages(ib, list, count, offset, Some(Self::set_page))
-        }
+        from_result(|| {
+            // SAFETY: See the module above; the callback is called before this returns.
+            unsafe {
+                D::start_pages(Mr::from_raw(ib), (*ib).page_size)?;
+                Ok(bindings::ib_sg_to_pages(
+                    ib,
+                    list,
+                    count,
+                    offset,
+                    Some(Self::set_page),
+                ))
+            }
+        })
     }
 
     unsafe extern "C" fn set_page(ib: *mut bindings::ib_mr, addr: u64) -> c_int {
