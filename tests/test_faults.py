@@ -135,6 +135,22 @@ def test_controller_fault_under_traffic(pair, fabric, saw, fault):
     saw(f"unloaded in {took:.1f} s, works again after a new load")
 
 
+def test_interface_that_cannot_recover(pair, fabric, saw):
+    """After a reset the controller refuses what the interface needs: it is down, and not up with nothing behind it."""
+    one, two = pair
+    fabric.switch.fault(2, "filter")
+    mark = two.log.position()
+    two.run(f"echo 1 >{two.device_directory()}/reset", timeout=20)
+    wait_until("the reason", lambda: "cannot recover" in two.log.since(mark), timeout=30)
+    flags = two.run(f"ip -o link show {INTERFACE}").out
+    assert "UP" not in flags.partition("<")[2].partition(">")[0].split(","), flags
+    assert two.run(f"ip link set {INTERFACE} up", check=False).code != 0, "set up in spite of the fault"
+    fabric.switch.fault(2, "none")
+    two.run(f"ip link set {INTERFACE} up")
+    one.await_ping(two.ip)
+    saw("down until it can be set up again")
+
+
 def test_switch_killed(pair, fabric, saw):
     """The device is gone for good (all ones): it is said in the log, unload is clean, nothing hangs.
 

@@ -64,8 +64,8 @@ pub trait Host: Platform<Memory: WordMemory> {
         true
     }
 
-    /// Changes an admin completion before it is written.
-    fn spoil(&self, _completion: &mut Completion) {}
+    /// Changes the completion of an admin command of some opcode before it is written.
+    fn spoil(&self, _opcode: u16, _completion: &mut Completion) {}
 }
 
 /// What the rest of the fabric knows of a node.

@@ -43,9 +43,11 @@ impl Events {
         if self.dev.is_running() {
             if let Err(e) = self.dev.data().open_channels(&self.dev, &rtnl) {
                 pr_err!(
-                    "nupa_net: {}: cannot recover ({e:?}), set the link down and up to try again\n",
+                    "{}: cannot recover ({e:?}), the link is down now; set it up to try again\n",
                     self.dev.name()
                 );
+                // An interface that is up and passes nothing would be taken for one that works.
+                self.dev.close(&rtnl);
             }
         }
         self.dev.attach(&rtnl);

@@ -240,7 +240,7 @@ impl Operations for Nic {
         if !state.channels.is_empty() {
             if let Err(e) = state.filter.apply(&nic.port, dev.mac_address()) {
                 pr_warn!(
-                    "nupa_net: {}: cannot receive for the new address ({e:?})\n",
+                    "{}: cannot receive for the new address ({e:?})\n",
                     dev.name()
                 );
             }
@@ -263,7 +263,7 @@ impl Operations for Nic {
 
     fn tx_timeout(dev: &Device<Self>, queue: usize) {
         pr_warn!(
-            "nupa_net: {}: queue {queue} is stuck, looking for lost completions\n",
+            "{}: queue {queue} is stuck, looking for lost completions\n",
             dev.name()
         );
         let Some(stats) = dev.data().get_ref().channel_stats(queue) else {

@@ -103,7 +103,7 @@ impl<F: Functions> Model<F> {
             function.complain(format_args!("admin command {opcode} refused: {status:?}"));
         }
         let mut completion = completion(&command, outcome);
-        function.host.spoil(&mut completion);
+        function.host.spoil(command.opcode.get(), &mut completion);
         let queue = function.admin.as_mut().ok_or(AccessError)?;
         queue.complete(function.host.memory(), completion)
     }

@@ -162,6 +162,12 @@ impl<T: Operations> Device<T> {
         unsafe { bindings::netif_device_attach(self.as_raw()) };
     }
 
+    /// Sets the interface down, as its administrator would. With the RTNL held.
+    pub fn close(&self, _rtnl: &RtnlGuard) {
+        // SAFETY: The device is alive and registered, and the RTNL is held.
+        unsafe { bindings::dev_close(self.as_raw()) };
+    }
+
     /// Runs `f` with the device marked as gone, so that the watchdog does not take queues for stuck that stand still for
     /// it. The device must be attached; queues are woken afterwards if the interface is running.
     pub fn while_detached<R>(&self, _rtnl: &Rtnl, f: impl FnOnce() -> R) -> R {

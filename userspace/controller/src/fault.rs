@@ -5,8 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use nupa_proto::admin::Completion;
+use nupa_proto::admin::{AdminOpcode, Completion};
 use nupa_proto::regs;
+use nupa_proto::status::AdminStatus;
 
 use crate::random;
 
@@ -30,6 +31,8 @@ pub enum Fault {
     Cqe,
     /// Every admin command completes with a status that is not defined.
     BadStatus,
+    /// The receive filter cannot be set, as if there were no room for it.
+    Filter,
     /// Every register reads as all ones, and nothing else happens: the function was pulled out.
     AllOnes,
 }
@@ -48,8 +51,11 @@ impl Fault {
     }
 
     /// Spoils an admin completion, if the fault is of that kind.
-    pub(crate) fn spoil(self, completion: &mut Completion) {
+    pub(crate) fn spoil(self, opcode: u16, completion: &mut Completion) {
         match self {
+            Self::Filter if opcode == AdminOpcode::SetRxFilter.to_wire() => {
+                completion.status.set(AdminStatus::NoResources.to_wire());
+            }
             Self::BadStatus => completion.status.set(BAD_STATUS),
             Self::Garbage => {
                 let mut word = [0; 2];
@@ -65,7 +71,7 @@ impl Fault {
 }
 
 /// Words that name the faults, in the order of the enumeration.
-const NAMES: [(&str, Fault); 9] = [
+const NAMES: [(&str, Fault); 10] = [
     ("none", Fault::None),
     ("version", Fault::Version),
     ("magic", Fault::Magic),
@@ -74,12 +80,13 @@ const NAMES: [(&str, Fault); 9] = [
     ("garbage", Fault::Garbage),
     ("cqe", Fault::Cqe),
     ("badstatus", Fault::BadStatus),
+    ("filter", Fault::Filter),
     ("allones", Fault::AllOnes),
 ];
 
 /// A word that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fault {0:?}, known are none, version, magic, mute, hang, garbage, cqe, badstatus and allones")]
+#[error("unknown fault {0:?}, known are none, version, magic, mute, hang, garbage, cqe, badstatus, filter and allones")]
 pub struct UnknownFault(String);
 
 impl FromStr for Fault {

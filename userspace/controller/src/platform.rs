@@ -188,7 +188,7 @@ impl Host for NodePlatform {
         self.fault() != Fault::Mute
     }
 
-    fn spoil(&self, completion: &mut Completion) {
-        self.fault().spoil(completion);
+    fn spoil(&self, opcode: u16, completion: &mut Completion) {
+        self.fault().spoil(opcode, completion);
     }
 }

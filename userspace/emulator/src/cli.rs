@@ -60,7 +60,7 @@ pub(crate) struct Args {
     pub(crate) realtime: bool,
 
     /// Make node N's controller misbehave from the start, for tests: none, version, magic,
-    /// mute, hang, garbage, cqe, badstatus or allones
+    /// mute, hang, garbage, cqe, badstatus, filter or allones
     #[arg(long = "fault", value_name = "N=WORD")]
     pub(crate) faults: Vec<NodeFault>,
 
