@@ -2,6 +2,7 @@
 /* See device_helpers.h. */
 
 #include <linux/bottom_half.h>
+#include <linux/cc_platform.h>
 #include <linux/cpumask.h>
 #include <linux/device.h>
 #include <linux/dma-map-ops.h>
@@ -127,6 +128,11 @@ int nk_dma_physical(struct device *dev)
 {
 	int error;
 
+	/* phys_to_dma() sets a bit of the address then, and other hosts would read what is encrypted with this one's key. */
+	if (cc_platform_has(CC_ATTR_MEM_ENCRYPT)) {
+		dev_err(dev, "memory encryption is on, with which a pool cannot be used: boot with mem_encrypt=off\n");
+		return -EOPNOTSUPP;
+	}
 	if (get_dma_ops(dev) || use_dma_iommu(dev) || dev->dma_range_map)
 		return -EOPNOTSUPP;
 	if (!dev->dma_mask)

@@ -25,7 +25,7 @@ pub struct HostMemory {
 
 impl HostMemory {
     /// Memory by the DMA addresses of `device`, which from now on are physical ones of 64 bits; those in `window` are of
-    /// the window. `EOPNOTSUPP` if an IOMMU translates addresses of this device. Sleeps.
+    /// the window. `EOPNOTSUPP` if an IOMMU translates addresses of this device, or memory is encrypted. Sleeps.
     ///
     /// To be called in `probe`, before anything is mapped or allocated for DMA.
     pub fn new(device: &Device<Core<'_>>, window: Option<Arc<Window>>) -> Result<Self> {
