@@ -20,7 +20,7 @@ help: ## say what there is
 setup: ## make the build root, the kernel tree and the guest
 	@scripts/setup
 
-modules: setup ## build nupa_fabric.ko and nupa_net.ko into build/modules
+modules: setup ## build nupa_fabric.ko, nupa_net.ko and nupa_rdma.ko into build/modules
 	@scripts/build modules
 
 userspace: setup ## build the fabric switch and the tools into build/bin

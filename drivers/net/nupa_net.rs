@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The network device on a NUPA fabric: Ethernet frames of up to 64 KiB between the nodes, over the port of
-//! `nupa_fabric`.
+//! The network device on a NUPA fabric: Ethernet frames of up to 64 KiB between the nodes, and TCP super-frames of up
+//! to 200 KiB, over the port of `nupa_fabric`.
 //!
 //! - `driver`: binds to the auxiliary device, registers `nupanet%d`.
 //! - `nic`: the device's state and what the network core asks of it; `ethtool`, `filter`, `stats` are parts of that.

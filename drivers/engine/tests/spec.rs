@@ -12,6 +12,8 @@
 #[path = "../../proto/tests/spec/mod.rs"]
 mod spec;
 
+use std::collections::BTreeSet;
+
 use nupa_proto::{admin::*, cqe::*, doorbell::Slot, eqe::*, frame::*, regs, status::*, wqe::*};
 
 const SPEC: &str = include_str!("../../../Documentation/controller.md");
@@ -356,4 +358,63 @@ fn registers_are_those_of_the_specification() {
         .map(|row| (row[0].to_string(), row[2].to_string()))
         .collect();
     assert_eq!(found, expected);
+}
+
+/// Sources of the layouts, for constants that would have to be listed here otherwise.
+const SOURCES: [&str; 7] = [
+    include_str!("../../proto/regs.rs"),
+    include_str!("../../proto/wqe.rs"),
+    include_str!("../../proto/cqe.rs"),
+    include_str!("../../proto/frame.rs"),
+    include_str!("../../proto/admin/qp.rs"),
+    include_str!("../../proto/admin/region.rs"),
+    include_str!("../../proto/admin/port.rs"),
+];
+
+/// Names and values of the constants that are written as `1 << N` or as a number.
+fn constants() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = SOURCES.iter().flat_map(|source| source.lines());
+    lines.filter_map(|line| {
+        let (name, value) = line.strip_prefix("pub const ")?.split_once(": ")?;
+        Some((name, value.split_once(" = ")?.1.strip_suffix(';')?))
+    })
+}
+
+/// First and second cells of all tables whose head starts like this.
+fn rows(head: &str) -> BTreeSet<(&'static str, &'static str)> {
+    let mut found = BTreeSet::new();
+    let mut inside = false;
+    for line in SPEC.lines() {
+        inside = line.starts_with(head) || inside && line.starts_with('|');
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        if let (true, Some(value), Some(name)) = (inside, cells.next(), cells.next()) {
+            found.insert((name.trim_matches('`'), value));
+        }
+    }
+    found.retain(|(name, _)| !name.starts_with("Name") && !name.starts_with('-'));
+    found
+}
+
+#[test]
+fn bits_are_those_of_the_specification() {
+    let found = rows("| Bit | Name |");
+    let kind = |name: &'static str| name.split('_').next();
+    let kinds: BTreeSet<_> = found.iter().map(|(name, _)| kind(name)).collect();
+    for prefix in ["STATUS", "CONTROL", "CAP"] {
+        assert!(kinds.contains(&Some(prefix)), "no table of {prefix} bits");
+    }
+    let bits = constants().filter_map(|(name, value)| Some((name, value.strip_prefix("1 << ")?)));
+    let expected: BTreeSet<_> = bits
+        .filter(|(name, _)| kinds.contains(&kind(name)))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn faults_are_those_of_the_specification() {
+    let all = rows("| Value | Name |");
+    let is_fault = |(name, _): &(&str, &str)| name.starts_with("FAULT_");
+    let found: BTreeSet<_> = all.into_iter().filter(is_fault).collect();
+    assert_eq!(found, constants().filter(is_fault).collect());
+    assert!(!found.is_empty());
 }
