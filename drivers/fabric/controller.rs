@@ -55,6 +55,8 @@ pub(crate) mod attention {
     pub(crate) const NEWS: u32 = 1 << 0;
     /// Time to see whether the function is still there.
     pub(crate) const CHECK: u32 = 1 << 1;
+    /// The device for verbs belongs to a function that was started anew since.
+    pub(crate) const RENEW_RDMA: u32 = 1 << 2;
 }
 
 /// Work item that attends to the controller.
@@ -346,11 +348,11 @@ impl Controller {
         }
     }
 
-    /// Has [`Controller::attend`] run soon. Any context.
+    /// Has [`Controller::attend`] run soon; not while the host goes to sleep or wakes up. Any context.
     pub(crate) fn wake(self: &Arc<Self>, reasons: u32) {
         self.add_attention(reasons);
         // An error means that it is queued already, or that the driver is being unbound.
-        let _ = workqueue::system_long().enqueue::<Arc<Self>, ATTEND>(self.clone());
+        let _ = workqueue::system_freezable().enqueue::<Arc<Self>, ATTEND>(self.clone());
     }
 
     fn add_attention(&self, reasons: u32) {
@@ -364,7 +366,8 @@ impl Controller {
     pub(crate) fn watch_later(self: &Arc<Self>) {
         let delay = kernel::time::msecs_to_jiffies(crate::lifecycle::WATCH_MS);
         // An error means as above.
-        let _ = workqueue::system_long().enqueue_delayed::<Arc<Self>, WATCH>(self.clone(), delay);
+        let _ =
+            workqueue::system_freezable().enqueue_delayed::<Arc<Self>, WATCH>(self.clone(), delay);
     }
 
     /// Ends both work items; waits for them.

@@ -39,6 +39,20 @@ pub(crate) trait Function: Send + Sync {
     /// Ends that, however broken the function is. May sleep.
     fn revoke_dma(&self);
 
+    /// The host goes to sleep: the function, which was reset, does nothing by itself until [`Function::resume`], and whatever
+    /// is asked of it meanwhile is in vain. Sleeps.
+    fn suspend(&self) {}
+
+    /// Undoes that. An error if the function lost its place in the fabric meanwhile. Sleeps.
+    fn resume(&self) -> Result {
+        Ok(())
+    }
+
+    /// The machine goes down: leaves the fabric for good. Sleeps.
+    fn shutdown(&self) {
+        self.revoke_dma();
+    }
+
     /// Doorbell page pairs that there is room for.
     fn doorbell_room(&self) -> u32;
 

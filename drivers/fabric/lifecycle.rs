@@ -167,6 +167,8 @@ impl Controller {
         }
         if broken {
             self.recover(&mut life);
+        } else if reasons & attention::RENEW_RDMA != 0 {
+            self.renew_rdma();
         }
     }
 
@@ -303,7 +305,10 @@ impl Controller {
         self.listeners().tell(PortEvent::Resetting);
         for attempt in 1..=ATTEMPTS {
             match self.start() {
-                Ok(()) => return self.go_on(),
+                Ok(()) => {
+                    self.go_on();
+                    return self.renew_rdma();
+                }
                 Err(error) => {
                     dev_err!(self.device(), "attempt {attempt} of {ATTEMPTS} to start the controller failed: {error:?}\n");
                     self.stop(true);
@@ -353,13 +358,17 @@ impl Controller {
             self.registers.epoch().unwrap_or(0)
         );
         self.listeners().tell(PortEvent::Ready);
-        // Only now: users of the old device may take their time to let go of it, which the network need not wait for.
+    }
+
+    /// Replaces the device for verbs once the function was started again. The network goes on before: users of the old device may
+    /// take their time to let go of it.
+    fn renew_rdma(self: &Arc<Self>) {
         self.rdma.remove();
         self.publish_rdma();
     }
 
     /// Gives up a function that was stopped.
-    fn lose(&self, why: &str) {
+    pub(crate) fn lose(&self, why: &str) {
         dev_err!(self.device(), "{why}\n");
         self.set_state(State::Lost);
         self.set_link(false);
@@ -416,15 +425,21 @@ impl Controller {
         if self.state() != State::Paused {
             return;
         }
-        match self.start() {
-            Ok(()) => self.go_on(),
-            Err(_) => {
-                self.stop(true);
-                self.lose(
-                    "controller does not start after a reset from outside: rebind the driver",
-                );
-            }
+        if self.restart() {
+            self.renew_rdma();
         }
+    }
+
+    /// Starts a function that was paused, which is lost if that fails.
+    pub(crate) fn restart(self: &Arc<Self>) -> bool {
+        let started = self.start();
+        if started.is_ok() {
+            self.go_on();
+        } else {
+            self.stop(true);
+            self.lose("controller does not start after a reset or sleep: rebind the driver");
+        }
+        started.is_ok()
     }
 
     /// The function will not come back. Sleeps.
@@ -438,12 +453,12 @@ impl Controller {
 
     /// The end: nothing of the driver touches the function afterwards. Sleeps.
     pub(crate) fn remove(self: &Arc<Self>) {
-        self.shutdown();
+        self.end();
         self.disable_work();
     }
 
     /// Stops the function, whatever becomes of the driver. Sleeps.
-    pub(crate) fn shutdown(&self) {
+    pub(crate) fn end(&self) {
         let _life = self.lifecycle.lock();
         let stopped = matches!(self.state(), State::Paused | State::Lost | State::Removed);
         self.set_state(State::Removed);

@@ -23,6 +23,7 @@ mod memory;
 mod patience;
 mod peers;
 mod port;
+mod power;
 mod registers;
 mod requests;
 mod slots;
@@ -39,7 +40,7 @@ pub use self::{
 };
 
 use self::hal::{DaxDriver, Driver, IvshmemDriver};
-use kernel::{driver::Registration, fmt, pci, prelude::*, InPlaceModule};
+use kernel::{driver::Registration, fmt, prelude::*, InPlaceModule};
 
 /// The module: a driver for each kind of function.
 #[pin_data]
@@ -47,7 +48,7 @@ struct Module {
     #[pin]
     _pci: Registration<nk::pci::Adapter<Driver>>,
     #[pin]
-    _ivshmem: Registration<pci::Adapter<IvshmemDriver>>,
+    _ivshmem: Registration<nk::pci::PowerAdapter<IvshmemDriver>>,
     #[pin]
     _dax: Registration<nk::dax::Adapter<DaxDriver>>,
 }

@@ -4,7 +4,10 @@
 //! C header: `drivers/dax/bus.h`. A driver is bound by hand (`Documentation/ABI/testing/sysfs-bus-dax` of the kernel): an
 //! administrator writes the name of a device to the driver's `new_id`.
 
-use crate::bindings;
+use crate::{
+    bindings,
+    power::{system_sleep, with_data},
+};
 use core::{marker::PhantomData, mem::offset_of};
 use kernel::{
     device::{self, Core, CoreInternal},
@@ -74,6 +77,16 @@ pub trait Driver {
     fn probe<'bound>(
         dev: &'bound Device<Core<'_>>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound;
+
+    /// The system goes to sleep or hibernates: leave the memory alone. Process context, with the device lock held; programs are
+    /// frozen, so are freezable workqueues.
+    fn suspend(this: Pin<&Self::Data<'_>>);
+
+    /// It is awake again. As above.
+    fn resume(this: Pin<&Self::Data<'_>>);
+
+    /// The machine goes down or starts another kernel. Process context, with the device lock held.
+    fn shutdown(this: Pin<&Self::Data<'_>>);
 }
 
 /// What [`driver::Registration`] takes to register a [`Driver`].
@@ -96,6 +109,9 @@ unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
         // SAFETY: Not registered yet, so the structure is ours.
         unsafe {
             (*driver.get()).probe = Some(Self::probe);
+            // The bus has no such callbacks of its own, so the driver's are called.
+            (*driver.get()).drv.pm = &Self::SLEEP;
+            (*driver.get()).drv.shutdown = Some(Self::shutdown);
             // The two other types are for devices that a driver gets by default; no device is of this one.
             (*driver.get()).type_ = bindings::dax_driver_type_DAXDRV_FSDEV_TYPE;
         }
@@ -116,6 +132,8 @@ unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
 }
 
 impl<T: Driver> Adapter<T> {
+    const SLEEP: kernel::bindings::dev_pm_ops = system_sleep(Self::suspend, Self::resume);
+
     /// # Safety
     ///
     /// `dev` must be a valid device that is being probed.
@@ -128,5 +146,32 @@ impl<T: Driver> Adapter<T> {
             device.set_drvdata(data)?;
             Ok(0)
         })
+    }
+
+    /// # Safety
+    ///
+    /// `dev` must be valid, bound to a driver registered with this adapter or being probed by it, and locked.
+    unsafe extern "C" fn suspend(dev: *mut bindings::device) -> c_int {
+        // SAFETY: By this function's contract, which the core of power management keeps: it holds the device lock. The data is that
+        // of `T`: `probe` has set it.
+        unsafe { with_data::<T::Data<'_>, _>(dev, T::suspend) };
+        0
+    }
+
+    /// # Safety
+    ///
+    /// As for `suspend`.
+    unsafe extern "C" fn resume(dev: *mut bindings::device) -> c_int {
+        // SAFETY: As in `suspend`.
+        unsafe { with_data::<T::Data<'_>, _>(dev, T::resume) };
+        0
+    }
+
+    /// # Safety
+    ///
+    /// As for `suspend`.
+    unsafe extern "C" fn shutdown(dev: *mut bindings::device) {
+        // SAFETY: As in `suspend`; `device_shutdown()` holds the device lock.
+        unsafe { with_data::<T::Data<'_>, _>(dev, T::shutdown) };
     }
 }

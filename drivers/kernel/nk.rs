@@ -17,6 +17,7 @@ pub mod irqlock;
 pub mod mmap;
 pub mod net;
 pub mod pci;
+mod power;
 pub mod random;
 pub mod ring;
 pub mod sched;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `kernel::pci` lacks: error handlers, shutdown, managed enabling, bus mastering off, many vectors.
+//! What `kernel::pci` lacks: error handlers, sleep, shutdown, managed enabling, bus mastering off, many vectors.
 //!
 //! C header: `include/linux/pci.h`.
 
 mod adapter;
 pub mod irq;
+mod power;
 
-pub use self::adapter::{Adapter, ChannelState, ErrorHandler, Recovery};
+pub use self::{
+    adapter::{Adapter, ChannelState, ErrorHandler, Recovery},
+    power::{PowerAdapter, PowerHandler},
+};
 
 use crate::bindings;
 use kernel::{

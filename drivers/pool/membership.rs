@@ -64,6 +64,8 @@ pub struct Events {
     pub up: NodeSet,
     /// Nodes that went, with the epoch that [`Membership::peer`] told: their links are dead. None of them is in `up`.
     pub down: NodeSet,
+    /// Of those, the ones that died: they did not leave by themselves.
+    pub silent: NodeSet,
     /// Nodes that refuse this one's epoch: they took it for dead. Only another epoch helps ([`Membership::renew`]).
     pub refused_by: NodeSet,
     /// The slot is somebody else's, or the pool was formatted anew: this membership is void for good.
@@ -244,7 +246,10 @@ impl Membership {
             peer.forgive(unseen);
             match peer.look(window, slot, now_us, dead_after_us) {
                 Change::Up => events.up.insert(node),
-                Change::Down => {
+                change @ (Change::Down | Change::Dead) => {
+                    if change == Change::Dead {
+                        events.silent.insert(node);
+                    }
                     self.refuse(window, node);
                     events.down.insert(node);
                 }

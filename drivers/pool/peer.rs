@@ -36,8 +36,10 @@ pub(crate) enum Change {
     None,
     /// It came.
     Up,
-    /// It went.
+    /// It left, or was reset: it says so itself.
     Down,
+    /// It died: it does nothing any more.
+    Dead,
 }
 
 impl Peer {
@@ -74,11 +76,13 @@ impl Peer {
         match self.standing {
             Standing::Up => {
                 let silent = now_us.saturating_sub(self.moved_us) >= dead_after_us;
-                if silent || there != Some(self.epoch) {
-                    self.standing = Standing::Refused;
-                    return Change::Down;
-                }
-                Change::None
+                let change = match there == Some(self.epoch) {
+                    true if silent => Change::Dead,
+                    true => return Change::None,
+                    false => Change::Down,
+                };
+                self.standing = Standing::Refused;
+                change
             }
             Standing::Refused if there == Some(self.epoch) => Change::None,
             _ => match there.filter(|_| moved) {

@@ -36,7 +36,11 @@ use self::{
 };
 use super::{in_steps, Function, Sharing};
 use core::ops::Range;
-use kernel::{prelude::*, sync::Arc, time::Delta};
+use kernel::{
+    prelude::*,
+    sync::{Arc, Mutex},
+    time::Delta,
+};
 use nk::{
     bh,
     hostmem::HostMemory,
@@ -70,6 +74,15 @@ pub(crate) struct SoftFunction {
     /// Open until the driver is unbound.
     #[pin]
     desk: Desk,
+    /// What works otherwise, while the host sleeps.
+    #[pin]
+    asleep: Mutex<Option<Asleep>>,
+}
+
+/// What is taken from its place while the host sleeps, so that nobody works with it.
+struct Asleep {
+    runner: Runner,
+    station: KBox<Station>,
 }
 
 impl SoftFunction {
@@ -206,6 +219,30 @@ impl Function for SoftFunction {
 
     fn revoke_dma(&self) {
         self.set_reachable(false);
+    }
+
+    fn suspend(&self) {
+        // Its timer ends with that.
+        let runner = self.poller.disable();
+        let station = self.desk.close();
+        if let (Some(runner), Some(station)) = (runner, station) {
+            *self.asleep.lock() = Some(Asleep { runner, station });
+        }
+    }
+
+    fn resume(&self) -> Result {
+        let asleep = self.asleep.lock().take();
+        let Asleep { runner, station } = asleep.ok_or(ENODEV)?;
+        let is_member = station.is_member();
+        self.desk.open(station);
+        self.poller.enable(runner)?;
+        self.poller.schedule();
+        is_member.then_some(()).ok_or(ENODEV)
+    }
+
+    fn shutdown(&self) {
+        drop(self.poller.disable());
+        self.close();
     }
 
     fn doorbell_room(&self) -> u32 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Registration of a PCI driver that handles bus errors, resets and shutdown.
+//! Registration of a PCI driver that handles bus errors and resets, sleep and shutdown.
 
+use super::{PowerAdapter, PowerHandler};
 use core::marker::PhantomData;
 use kernel::{
     bindings,
@@ -49,7 +50,7 @@ impl Recovery {
 /// Callbacks of the PCI core around errors and resets, see `Documentation/PCI/pci-error-recovery.rst` of the kernel.
 ///
 /// All run in process context with the device lock held, between a successful `probe` and `unbind`.
-pub trait ErrorHandler: pci::Driver {
+pub trait ErrorHandler: PowerHandler {
     /// An error was seen; stop using the device if it is frozen or failed.
     fn error_detected(
         dev: &pci::Device<Core<'_>>,
@@ -68,23 +69,20 @@ pub trait ErrorHandler: pci::Driver {
 
     /// The function was reset and configuration space restored.
     fn reset_done(dev: &pci::Device<Core<'_>>, this: Pin<&Self::Data<'_>>);
-
-    /// The machine goes down or starts another kernel: stop all DMA.
-    fn shutdown(dev: &pci::Device<Core<'_>>, this: Pin<&Self::Data<'_>>);
 }
 
-/// As [`pci::Adapter`], with the callbacks of [`ErrorHandler`].
+/// As [`PowerAdapter`], with the callbacks of [`ErrorHandler`].
 pub struct Adapter<T: ErrorHandler>(PhantomData<T>);
 
-// SAFETY: All of it is that of `pci::Adapter<T>`, which makes the same promise.
+// SAFETY: All of it is that of `PowerAdapter<T>`, which makes the same promise.
 unsafe impl<T: ErrorHandler> driver::DriverLayout for Adapter<T> {
-    type DriverType = <pci::Adapter<T> as driver::DriverLayout>::DriverType;
-    type DriverData<'bound> = <pci::Adapter<T> as driver::DriverLayout>::DriverData<'bound>;
+    type DriverType = <PowerAdapter<T> as driver::DriverLayout>::DriverType;
+    type DriverData<'bound> = <PowerAdapter<T> as driver::DriverLayout>::DriverData<'bound>;
     const DEVICE_DRIVER_OFFSET: usize =
-        <pci::Adapter<T> as driver::DriverLayout>::DEVICE_DRIVER_OFFSET;
+        <PowerAdapter<T> as driver::DriverLayout>::DEVICE_DRIVER_OFFSET;
 }
 
-// SAFETY: Registration and its end are those of `pci::Adapter<T>`, which makes the same promise.
+// SAFETY: Registration and its end are those of `PowerAdapter<T>`, which makes the same promise.
 unsafe impl<T: ErrorHandler> driver::RegistrationOps for Adapter<T> {
     unsafe fn register(
         driver: &Opaque<Self::DriverType>,
@@ -92,17 +90,14 @@ unsafe impl<T: ErrorHandler> driver::RegistrationOps for Adapter<T> {
         module: &'static ThisModule,
     ) -> Result {
         // SAFETY: Not registered yet, so the structure is ours; the table is static.
-        unsafe {
-            (*driver.get()).err_handler = &Adapter::<T>::ERROR_HANDLERS;
-            (*driver.get()).shutdown = Some(Adapter::<T>::shutdown);
-        }
-        // SAFETY: This function's contract is the callee's; it leaves the fields set above alone.
-        unsafe { <pci::Adapter<T> as driver::RegistrationOps>::register(driver, name, module) }
+        unsafe { (*driver.get()).err_handler = &Adapter::<T>::ERROR_HANDLERS };
+        // SAFETY: This function's contract is the callee's; it leaves the field set above alone.
+        unsafe { <PowerAdapter<T> as driver::RegistrationOps>::register(driver, name, module) }
     }
 
     unsafe fn unregister(driver: &Opaque<Self::DriverType>) {
         // SAFETY: This function's contract is the callee's.
-        unsafe { <pci::Adapter<T> as driver::RegistrationOps>::unregister(driver) }
+        unsafe { <PowerAdapter<T> as driver::RegistrationOps>::unregister(driver) }
     }
 }
 
@@ -169,7 +164,7 @@ impl<T: ErrorHandler> Adapter<T> {
     /// As for [`with_data`].
     unsafe extern "C" fn resume(dev: *mut bindings::pci_dev) {
         // SAFETY: As in `error_detected`.
-        unsafe { with_data::<T, _>(dev, T::resume) };
+        unsafe { with_data::<T, _>(dev, <T as ErrorHandler>::resume) };
     }
 
     /// # Safety
@@ -186,13 +181,5 @@ impl<T: ErrorHandler> Adapter<T> {
     unsafe extern "C" fn reset_done(dev: *mut bindings::pci_dev) {
         // SAFETY: As in `error_detected`.
         unsafe { with_data::<T, _>(dev, T::reset_done) };
-    }
-
-    /// # Safety
-    ///
-    /// As for [`with_data`].
-    unsafe extern "C" fn shutdown(dev: *mut bindings::pci_dev) {
-        // SAFETY: As in `error_detected`.
-        unsafe { with_data::<T, _>(dev, T::shutdown) };
     }
 }

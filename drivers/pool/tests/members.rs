@@ -107,7 +107,7 @@ fn who_leaves_is_gone_at_once_and_its_slot_is_free() {
     b.member.leave(&host);
     world.pass(HEARTBEAT_US);
     let events = a.tick();
-    assert!(events.down.contains(1) && events.up.is_empty());
+    assert!(events.down.contains(1) && events.silent.is_empty() && events.up.is_empty());
     assert_eq!(a.member.peer(&a.host, 1), None);
     // Somebody else gets it, at once, under another epoch.
     let before = host.now_us();
@@ -127,7 +127,9 @@ fn a_dead_node_is_noticed_and_its_slot_goes_to_who_had_it_before() {
     let mut down = Vec::new();
     for _ in 0..30 {
         world.pass(HEARTBEAT_US);
-        down.extend(a.tick().down.iter());
+        let events = a.tick();
+        assert_eq!(events.silent, events.down);
+        down.extend(events.down.iter());
         c.tick();
     }
     assert_eq!(down, [1]);
@@ -248,6 +250,28 @@ fn nothing_of_an_older_epoch_is_consumed() {
     sender.publish(&here);
     let message = b.link(0).receive.frame.next(&there).unwrap().unwrap();
     assert_eq!(there.payload(&message), [8; 60]);
+}
+
+/// A host that sleeps shows another epoch, not enabled, and does nothing more: it keeps its slot and comes back.
+#[test]
+fn who_sleeps_for_long_keeps_its_place() {
+    let (world, _, [mut a, mut b, mut c]) = trio(1);
+    let host = b.host.clone();
+    assert!(b.member.renew(&host));
+    b.links.clear();
+    world.pass(HEARTBEAT_US);
+    let events = a.tick();
+    assert!(events.down.contains(1) && events.silent.is_empty());
+    for _ in 0..100 {
+        world.pass(HEARTBEAT_US);
+        a.tick();
+        c.tick();
+    }
+    assert!(b.member.is_valid(&host));
+    b.member.enable(&host);
+    settle(&mut [&mut a, &mut b, &mut c]);
+    assert_eq!(a.member.peer(&a.host, 1).unwrap().epoch, 2);
+    assert!(b.links.contains_key(&0));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use kernel::{
 };
 use nk::pci::{
     irq::{Handler, Registration, Vectors},
-    ChannelState, ErrorHandler, Recovery,
+    ChannelState, ErrorHandler, PowerHandler, Recovery,
 };
 use nupa_proto::{ident::PCI_DEVICE_ID, regs::MSIX_VECTORS};
 
@@ -93,6 +93,20 @@ fn request_interrupts(
     Ok(interrupts)
 }
 
+impl PowerHandler for Driver {
+    fn suspend(this: Pin<&Self::Data<'_>>) {
+        this.controller().suspend();
+    }
+
+    fn resume(this: Pin<&Self::Data<'_>>) {
+        this.controller().wake_up();
+    }
+
+    fn shutdown(this: Pin<&Self::Data<'_>>) {
+        this.controller().shutdown();
+    }
+}
+
 impl ErrorHandler for Driver {
     fn error_detected(
         _: &pci::Device<Core<'_>>,
@@ -130,9 +144,5 @@ impl ErrorHandler for Driver {
 
     fn reset_done(_: &pci::Device<Core<'_>>, this: Pin<&Self::Data<'_>>) {
         this.controller().resume();
-    }
-
-    fn shutdown(_: &pci::Device<Core<'_>>, this: Pin<&Self::Data<'_>>) {
-        this.controller().shutdown();
     }
 }

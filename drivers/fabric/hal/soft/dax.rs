@@ -19,6 +19,18 @@ impl dax::Driver for DaxDriver {
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         probe(dev)
     }
+
+    fn suspend(this: Pin<&Self::Data<'_>>) {
+        this.controller().suspend();
+    }
+
+    fn resume(this: Pin<&Self::Data<'_>>) {
+        this.controller().wake_up();
+    }
+
+    fn shutdown(this: Pin<&Self::Data<'_>>) {
+        this.controller().shutdown();
+    }
 }
 
 fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<SoftInstance<'bound>> {

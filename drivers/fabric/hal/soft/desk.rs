@@ -19,7 +19,7 @@ pub(super) struct Desk {
     /// Tasks wait for each other here.
     #[pin]
     tasks: Mutex<()>,
-    /// Empty while a task has it, and for good once it is closed. Held with softirqs off.
+    /// Empty while a task has it, and while it is closed. Held with softirqs off.
     #[pin]
     station: SpinLock<Option<KBox<Station>>>,
     /// Somebody found it taken.
@@ -63,10 +63,16 @@ impl Desk {
         self.missed.xchg(false, Full)
     }
 
-    /// Takes the station away for good. Sleeps.
+    /// Takes the station away, until [`Desk::open`]. Sleeps.
     pub(super) fn close(&self) -> Option<KBox<Station>> {
         let _turn = self.tasks.lock();
         self.take()
+    }
+
+    /// Puts the station back. Sleeps.
+    pub(super) fn open(&self, station: KBox<Station>) {
+        let _turn = self.tasks.lock();
+        bh::disabled(|| *self.station.lock() = Some(station));
     }
 
     /// The mutex `tasks` is held: nobody but a softirq on another processor has it.

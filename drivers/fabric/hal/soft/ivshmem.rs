@@ -12,7 +12,7 @@ use kernel::{device::Core, devres::Devres, io::Io, pci, prelude::*, sync::Arc};
 use nk::{
     pci::{
         irq::{Handler, Registration, Vectors},
-        BusMaster,
+        BusMaster, PowerHandler,
     },
     window::Window,
 };
@@ -49,7 +49,8 @@ kernel::pci_device_table!(
 /// What belongs to a device; the interrupt goes before the function does.
 pub(crate) struct IvshmemInstance<'bound> {
     _interrupt: Option<Registration<Arrival>>,
-    _instance: SoftInstance<'bound>,
+    instance: SoftInstance<'bound>,
+    bus: BusMaster,
 }
 
 impl pci::Driver for IvshmemDriver {
@@ -62,6 +63,22 @@ impl pci::Driver for IvshmemDriver {
         _id_info: &'bound Self::IdInfo,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         probe(pdev)
+    }
+}
+
+impl PowerHandler for IvshmemDriver {
+    fn suspend(this: Pin<&Self::Data<'_>>) {
+        this.instance.controller().suspend();
+    }
+
+    fn resume(this: Pin<&Self::Data<'_>>) {
+        this.instance.controller().wake_up();
+    }
+
+    fn shutdown(this: Pin<&Self::Data<'_>>) {
+        this.instance.controller().shutdown();
+        // No more interrupts, which are writes to memory.
+        this.bus.revoke();
     }
 }
 
@@ -96,6 +113,7 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
     let registers = registers.into_devres()?;
     let window = Window::of_bar(pdev, BAR_MEMORY, c"nupa_fabric", coherence())?;
     let poller = Poller::new()?;
+    let bus = BusMaster::new(pdev);
     // A device without a server has no interrupts and no peers' ids.
     let vectors = Vectors::new(pdev, 1, 1).ok();
     let interrupt = match &vectors {
@@ -104,7 +122,7 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
     };
     if interrupt.is_some() {
         // Its interrupts are writes to memory. Unbinding ends that.
-        BusMaster::new(pdev).allow();
+        bus.allow();
     }
     let position = u16::try_from(position).ok().filter(|_| interrupt.is_some());
     let bell: Arc<dyn Bell> = Arc::new(Doorbell(registers), GFP_KERNEL)?;
@@ -118,6 +136,7 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
     };
     Ok(IvshmemInstance {
         _interrupt: interrupt,
-        _instance: SoftInstance::new(pdev.as_ref(), place)?,
+        instance: SoftInstance::new(pdev.as_ref(), place)?,
+        bus,
     })
 }

@@ -25,6 +25,7 @@ use crate::{
 use kernel::{
     cpu,
     device::{Bound, Core, Device},
+    new_mutex,
     prelude::*,
     sync::Arc,
 };
@@ -39,7 +40,7 @@ use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
 pub(crate) struct SoftInstance<'bound> {
-    _instance: Instance<'bound, Running>,
+    instance: Instance<'bound, Running>,
     _function: Closing,
 }
 
@@ -117,6 +118,7 @@ impl<'bound> SoftInstance<'bound> {
                 persistent: place.persistent,
                 shared,
                 desk <- Desk::new(station),
+                asleep <- new_mutex!(None),
             }),
             GFP_KERNEL,
         )?;
@@ -127,9 +129,16 @@ impl<'bound> SoftInstance<'bound> {
             start(function, controller)
         })?;
         Ok(Self {
-            _instance: instance,
+            instance,
             _function: closing,
         })
+    }
+}
+
+impl SoftInstance<'_> {
+    /// What the function is driven by.
+    pub(super) fn controller(&self) -> &Arc<Controller> {
+        self.instance.controller()
     }
 }
 

@@ -168,6 +168,11 @@ impl Station {
         }
     }
 
+    /// Whether the node still has its place in the pool.
+    pub(super) fn is_member(&self) -> bool {
+        self.membership.is_valid(&self.window)
+    }
+
     /// Leaves the fabric for good. Sleeps.
     pub(super) fn leave(&mut self) {
         self.drop_links();
@@ -196,7 +201,10 @@ impl Station {
     /// Tells the engine who came and went.
     fn tell(&mut self, events: &Events) {
         for id in events.down.iter() {
-            dev_info!(self.device, "node {id} is gone\n");
+            match events.silent.contains(id) {
+                true => dev_info!(self.device, "node {id} is dead: no heartbeat\n"),
+                false => dev_info!(self.device, "node {id} has left\n"),
+            }
             self.down(id);
         }
         for id in events.up.iter() {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sleep, hibernation and shutdown of the host.
+
+use crate::controller::{attention, Controller, State};
+use kernel::sync::Arc;
+
+impl Controller {
+    /// The host goes to sleep: leaves the fabric, as for a reset. Afterwards the function neither uses memory nor does anything
+    /// by itself. Sleeps.
+    pub(crate) fn suspend(self: &Arc<Self>) {
+        self.pause(true);
+        self.function.revoke_dma();
+        self.function.suspend();
+    }
+
+    /// The host is awake again, its programs are not yet. Sleeps.
+    pub(crate) fn wake_up(self: &Arc<Self>) {
+        let resumed = self.function.resume();
+        let _life = self.lifecycle.lock();
+        if self.state() != State::Paused {
+            return;
+        }
+        if resumed.is_err() {
+            // At once: what programs have mapped of the pool may be somebody else's now.
+            return self
+                .lose("its place in the pool was taken while the host slept: rebind the driver");
+        }
+        if self.restart() {
+            // Users of the old device may wait for programs or threads that still sleep, so that is for later.
+            self.wake(attention::RENEW_RDMA);
+        }
+    }
+
+    /// The machine goes down or starts another kernel: leaves the fabric for good. Sleeps.
+    pub(crate) fn shutdown(&self) {
+        self.end();
+        self.function.shutdown();
+    }
+}

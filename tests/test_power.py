@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Nodes that sleep and wake up, and nodes that go down: nothing of theirs moves afterwards, and the others know at once."""
+
+import re
+
+import pytest
+
+import traffic
+from nodes import INTERFACE
+from test_rdma_lifecycle import learn_of_loss, loaded, works, writer_ends
+from verbs import DEVICE
+from waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_fabric")
+
+
+# Virtio's transport of 9p does not outlive sleep: who uses the checkout's mount afterwards hangs. So it goes before and comes back.
+SLEEP = f"""
+cd /; driver=/sys/bus/virtio/drivers/9pnet_virtio; device=$(basename $driver/virtio*)
+mountpoint -q /nupa/build/modules && umount /nupa/build/modules
+umount /nupa && echo $device >$driver/unbind || exit 1
+echo {4 * PATIENCE} >/sys/module/suspend/parameters/pm_test_delay; echo devices >/sys/power/pm_test
+echo freeze >/sys/power/state; code=$?; echo none >/sys/power/pm_test
+echo $device >$driver/bind && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288 nupa /nupa || exit 1
+case $(uname -r) in *-debug) mount --bind /nupa/build/modules-debug /nupa/build/modules ;; esac
+exit $code
+"""
+
+
+def peers(node):
+    """What a node knows of others that are up: a line each, with their number and epoch."""
+    lines = node.run("cat /sys/kernel/debug/nupa_fabric-*/peers").out.splitlines()
+    return [line for line in lines[1:] if "this node" not in line]
+
+
+def await_left(node, before, mark):
+    """Waits until the only peer of a node has left, by what it did itself and not because nothing is heard of it."""
+    wait_until("the peer to have left", lambda: not peers(node), 10, interval=0.02)
+    said = node.log.since(mark)
+    if node.fabric != "pcie":  # a controller's switch tells the driver, which says nothing
+        assert "has left" in said and "is dead" not in said, said
+    return f"{len(before)} peer before, none after"
+
+
+def settings(node):
+    """What must be the same after as before."""
+    link, = node.run(f"ip -j address show dev {INTERFACE}").json()
+    addresses = sorted((entry["local"], entry["prefixlen"]) for entry in link["addr_info"])
+    return link["ifindex"], link["mtu"], link["address"], addresses, node.run(f"ethtool -g {INTERFACE}").out
+
+
+def test_sleep_under_traffic(pair, rdma, saw):
+    """All devices of a node are suspended for some seconds, as for sleep, and resumed, under traffic of all kinds: the other sees it
+    go and come, and all goes on."""
+    one, two = pair
+    before, known = settings(two), peers(one)
+    a, b = loaded(rdma, one, two)
+    load = traffic.start(one, two.ip, 30)
+    pings = one.spawn(f"ping -n -q -i 0.2 -w 20 {two.ip}")
+    mark = one.log.position()
+    sleeping = two.spawn(SLEEP)
+    said = await_left(one, known, mark)
+    slept = sleeping.wait(90)
+    assert slept.code == 0 and re.search(r"suspend debug: Waiting for \d+ second", two.run("dmesg").out), f"it did not sleep:\n{slept}"
+    writer = writer_ends(a, False)
+    learn_of_loss(b)
+    report = traffic.survived(load, timeout=120)
+    pings.wait(60)
+    one.await_ping(two.ip)
+    after = peers(one)
+    assert len(after) == len(known) == 1 and after != known, f"the same node has another epoch: {known}, {after}"
+    assert settings(two) == before
+    works(rdma, one, two)
+    works(rdma, two, one)
+    saw(f"{said}; {report['sent'] + report['received']} bytes of TCP went on, the writer saw {writer}")
+
+
+def test_shutdown_under_traffic(pair, fabric, rdma, saw):
+    """A node is halted: its machine stays on, and still the others know at once that it left."""
+    one, two = pair
+    known = peers(one)
+    a, _ = loaded(rdma, one, two)
+    load = traffic.start(one, two.ip, 60, timeout=4)
+    mark = one.log.position()
+    halting = two.spawn("halt -f")
+    said = await_left(one, known, mark)
+    writer = writer_ends(a, False)
+    wait_until("node 2 to be halted", lambda: "System halted" in two.log.tail(5), 20)
+    assert two.alive()
+    traffic.interrupted(load)
+    two.kill()
+    halting.abandon()
+    fabric.ensure(2)
+    one.await_ping(two.ip)
+    works(rdma, one, two)
+    saw(f"{said}; the writer saw {writer}")
