@@ -216,10 +216,12 @@ fn pages_may_be_larger_than_4_kib() {
         host.write(pages.list.get() + n as u64 * 8, &page.to_le_bytes());
     }
     pages.page_shift = page_shift(LARGE as u32).expect("a page size");
+    let start = IOVA.next_multiple_of(LARGE);
+    pages.iova = start.into();
     assert_eq!(pair.own(Operation::FastReg { key, pages }), SUCCESS);
     pair.a.host.write(pair.a.mr.addr + 15 * PAGE, b"12345678");
     // Over the border of the first page, which lies last in memory.
-    assert_eq!(pair.write(key, IOVA + LARGE - 4), SUCCESS);
+    assert_eq!(pair.write(key, start + LARGE - 4), SUCCESS);
     assert_eq!(pair.b.host.read(addr + 2 * LARGE - 4, 4), b"1234");
     assert_eq!(pair.b.host.read(addr, 4), b"5678");
 }
