@@ -2,6 +2,7 @@
 """More than one cable: VLANs, network namespaces, bridges, three nodes."""
 
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -10,7 +11,7 @@ import traffic
 from modes import only
 from nodes import INTERFACE, TOP
 from verbs import remote, sge
-from waiting import DEBUG_KERNEL, wait_until
+from waiting import DEBUG_KERNEL, PATIENCE, wait_until
 
 VLAN = f"{INTERFACE}.100"
 
@@ -264,3 +265,48 @@ def test_neighbour_leaves_and_comes_back(trio, saw):
     three.run(f"ip link set {INTERFACE} up; nupa-up")
     one.await_ping(three.ip)
     saw(f"{state} while it was down, reachable after")
+
+
+# Counts the lines of the kernel's log that come in until the last one.
+LISTENER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+SO_RCVBUFFORCE = 33
+s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
+s.bind(("", 6666))
+print("listening", flush=True)
+lines = set()
+while True:
+    text = s.recv(65536).decode(errors="replace")
+    lines |= {word for word in text.split() if word.startswith("netconsole-line-")}
+    if "netconsole-end" in text:
+        break
+print(len(lines))
+"""
+
+
+def test_netconsole(pair, saw):
+    """The kernel's log over the network. It is sent with interrupts off, while others send: where there is no room netpoll polls
+    the device, and may not take a lock that whoever was interrupted has."""
+    one, two = pair
+    count = 2000
+    listener = two.spawn(f"timeout {120 * PATIENCE} python3 -uc {shlex.quote(LISTENER)} >/run/netconsole.log")
+    wait_until("the listener", lambda: "listening" in two.run("cat /run/netconsole.log").out)
+    try:
+        one.run(f"ethtool -G {INTERFACE} tx 64; sysctl -qw kernel.printk_devkmsg=on")
+        one.run(f"modprobe netconsole netconsole=@10.77.0.1/{INTERFACE},6666@10.77.0.2/{two.link()['address']}")
+        load = traffic.start(one, "10.77.0.2", 10)
+        one.run(f"for i in $(seq {count}); do echo \"<6>netconsole-line-$i\"; done >/dev/kmsg", timeout=120)
+        traffic.survived(load)
+
+        def ended():
+            one.run("echo '<6>netconsole-end' >/dev/kmsg")
+            return not listener.running()
+
+        wait_until("the last line", ended, timeout=60, interval=1)
+    finally:
+        one.run(f"modprobe -r netconsole; ethtool -G {INTERFACE} tx 512; sysctl -qw kernel.printk_devkmsg=ratelimit", check=False)
+        listener.abandon()
+    came = int(two.run("tail -n 1 /run/netconsole.log").out)
+    assert came > count * 9 // 10, f"{came} of {count} lines came"
+    saw(f"{came} of {count} lines beside verified TCP")
