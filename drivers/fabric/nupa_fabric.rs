@@ -71,17 +71,9 @@ module! {
     description: "NUPA fabric controller, and the same as software on shared memory",
     license: "GPL v2",
     params: {
-        pool_format: u8 {
-            default: 0,
-            description: "1: format memory that holds no pool, or a corrupt one (0: refuse it)",
-        },
         pool_coherent: u8 {
             default: 1,
             description: "0: the caches of hosts that share a pool are not kept coherent, so write back and invalidate",
-        },
-        pool_nodes: u16 {
-            default: 8,
-            description: "Node slots of a pool that is formatted (2 to 64)",
         },
     },
 }

@@ -33,6 +33,25 @@ pub enum Coherence {
     WriteBack,
 }
 
+/// How much of a device's memory is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What it takes to find out whose it is.
+    FirstPage,
+    /// All of it.
+    All,
+}
+
+impl Extent {
+    /// Bytes of a memory that are mapped.
+    fn of(self, len: u64) -> u64 {
+        match self {
+            Self::FirstPage => len.min(PAGE_SIZE as u64),
+            Self::All => len,
+        }
+    }
+}
+
 /// A range of physical memory, reserved and mapped cacheable, that other hosts change at any time.
 ///
 /// All access is by copy or by words of 64 bits, and checked: what does not lie inside of the window, and words that are
@@ -87,10 +106,11 @@ impl Window {
         dev: &dax::Device<Bound>,
         name: &'static CStr,
         coherence: Coherence,
+        extent: Extent,
     ) -> Result<Self> {
         let memory = dev.memory()?;
         // SAFETY: The range is that of a DAX device, which is memory that the kernel does not use for itself.
-        unsafe { Self::new(memory.start, memory.len, name, coherence) }
+        unsafe { Self::new(memory.start, extent.of(memory.len), name, coherence) }
     }
 
     /// As [`Window::of_dax`], for a memory BAR whose memory bears to be cached.
@@ -99,6 +119,7 @@ impl Window {
         bar: u32,
         name: &'static CStr,
         coherence: Coherence,
+        extent: Extent,
     ) -> Result<Self> {
         // SAFETY: `dev` is valid, and the function checks the number.
         if !unsafe { bindings::nk_is_memory_bar(as_raw(dev), bar) } {
@@ -108,7 +129,7 @@ impl Window {
         unsafe {
             Self::new(
                 dev.resource_start(bar)?,
-                dev.resource_len(bar)?,
+                extent.of(dev.resource_len(bar)?),
                 name,
                 coherence,
             )

@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Looking at what a pool is.
 
-use crate::{format::Formatter, geometry::Geometry, refusal::Refusal, Time, Window};
+use crate::{geometry::Geometry, refusal::Refusal, Time, Window};
 use core::ops::Range;
 use nupa_proto::pool::{
     crc32, state_word, PoolState, Superblock, MAGIC, POOL_NON_COHERENT, STATE_GENERATION_SHIFT,
     STATE_OFFSET, VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
-
-/// What to do with a pool that is not there yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Format it. One that is there is never formatted again.
-    pub format: bool,
-    /// Node slots that it gets then.
-    pub max_nodes: u16,
-    /// A random number.
-    pub token: u64,
-}
 
 /// A pool that was checked. It is a description; the memory is the caller's [`Window`].
 #[derive(Clone, Copy, Debug)]
@@ -31,34 +20,51 @@ pub struct Pool {
 
 /// Most often that a pool is looked at anew because others changed it.
 const ATTEMPTS: u32 = 100;
+/// How long somebody who is formatting may take.
+const PATIENCE_US: u64 = 2_000_000;
+/// Steps in which it is waited.
+const STEP_US: u64 = 10_000;
 
-impl Pool {
-    /// Checks the pool, and formats it if it is not there and `options` say so. Waits for others that are formatting it.
-    ///
-    /// May sleep, for some seconds if somebody died while formatting.
-    pub fn attach(
-        window: &impl Window,
-        time: &impl Time,
-        options: &Options,
-    ) -> Result<Self, Refusal> {
-        let formatter = Formatter::new(window, time, options);
+/// What was found in memory that may hold a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Survey {
+    /// State word that it was found with.
+    #[cfg_attr(MODULE, expect(dead_code, reason = "for who formats"))]
+    pub(crate) state: u64,
+    found: Result<Pool, Refusal>,
+}
+
+impl Survey {
+    /// Reads the memory's head, and writes nothing. Waits for whoever is formatting it, some seconds at most.
+    pub fn new(window: &impl Window, time: &impl Time) -> Self {
         for _ in 0..ATTEMPTS {
             let state = read_state(window);
-            let refusal = match Self::inspect(window, state) {
-                Ok(pool) => return Ok(pool),
-                Err(refusal) => refusal,
-            };
+            let found = Pool::inspect(window, state);
+            if found.is_ok() {
+                return Self { state, found };
+            }
             // Who died while formatting is not waited for any longer.
-            let formatting = is_formatting(state) && !formatter.is_stuck(state);
-            if formatting || read_state(window) != state {
-                continue;
+            let formatting = is_formatting(state) && !is_stuck(window, time, state);
+            if !formatting && read_state(window) == state {
+                return Self { state, found };
             }
-            if !options.format || !refusal.can_format() {
-                return Err(refusal);
-            }
-            formatter.format(state)?;
         }
-        Err(Refusal::Busy)
+        Self {
+            state: 0,
+            found: Err(Refusal::Busy),
+        }
+    }
+
+    /// The pool, or why the memory holds none that can be used.
+    pub fn pool(&self) -> Result<Pool, Refusal> {
+        self.found
+    }
+}
+
+impl Pool {
+    /// Checks the pool. Waits for whoever is formatting it, some seconds at most.
+    pub fn attach(window: &impl Window, time: &impl Time) -> Result<Self, Refusal> {
+        Survey::new(window, time).pool()
     }
 
     fn inspect(window: &impl Window, state: u64) -> Result<Self, Refusal> {
@@ -123,4 +129,16 @@ pub(crate) fn read_state(window: &impl Window) -> u64 {
 /// Whether somebody is formatting the pool.
 pub(crate) fn is_formatting(state: u64) -> bool {
     state == state_word(state >> STATE_GENERATION_SHIFT, PoolState::Formatting)
+}
+
+/// Waits as long as the state word stays what it is, and tells whether that is too long.
+fn is_stuck(window: &impl Window, time: &impl Time, state: u64) -> bool {
+    let start = time.now_us();
+    while read_state(window) == state {
+        if time.now_us().saturating_sub(start) >= PATIENCE_US {
+            return true;
+        }
+        time.sleep_us(STEP_US);
+    }
+    false
 }

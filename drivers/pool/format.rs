@@ -1,68 +1,96 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Formatting a pool, while others may want to do the same.
+//! Formatting a pool, while others may want to do the same. It is for programs that an administrator calls: drivers have none of
+//! this.
 
-use crate::{attach::read_state, geometry::Geometry, refusal::Refusal, Options, Time, Window};
-use core::ops::Range;
+use crate::{
+    attach::read_state, geometry::Geometry, refusal::Refusal, window::zero, Pool, Survey, Time,
+    Window, SETTLE_US,
+};
 use nupa_proto::pool::{
     crc32, state_word, Class, PoolState, Superblock, LINE, MAGIC, POOL_NON_COHERENT, STATE_OFFSET,
     VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-/// How long a claim is left alone before it counts. More than anybody takes from reading such a word to seeing their own claim in
-/// the pool: whoever read it before and claims later shows within this time.
-pub(crate) const SETTLE_US: u64 = 100_000;
-/// How long somebody who is formatting may take.
-const PATIENCE_US: u64 = 2_000_000;
-/// Steps in which it is waited.
-const STEP_US: u64 = 10_000;
-
-/// Formats a pool.
-pub(crate) struct Formatter<'a, W, T> {
-    window: &'a W,
-    time: &'a T,
-    options: &'a Options,
+/// What a pool that is formatted is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatOptions {
+    /// Node slots.
+    pub max_nodes: u16,
+    /// A random number.
+    pub token: u64,
 }
 
-impl<'a, W: Window, T: Time> Formatter<'a, W, T> {
-    pub(crate) fn new(window: &'a W, time: &'a T, options: &'a Options) -> Self {
-        Self {
-            window,
-            time,
-            options,
+impl Survey {
+    /// Formats the memory as a pool, coherent or not as the window says. What it was found to hold is lost, unless it is a pool of
+    /// another version or size, which is refused. [`Refusal::Busy`] if it holds something else by now. Sleeps.
+    ///
+    /// Whoever uses a pool that was there is evicted; [`Pool::nodes`] tells who they are.
+    pub fn format(
+        &self,
+        window: &impl Window,
+        time: &impl Time,
+        options: &FormatOptions,
+    ) -> Result<Pool, Refusal> {
+        match self.pool() {
+            Err(refusal) if !refusal.can_format() => return Err(refusal),
+            _ => {}
         }
-    }
-
-    /// Waits as long as the state word stays what it is, and tells whether that is too long.
-    pub(crate) fn is_stuck(&self, state: u64) -> bool {
-        let start = self.time.now_us();
-        while read_state(self.window) == state {
-            if self.time.now_us().saturating_sub(start) >= PATIENCE_US {
-                return true;
-            }
-            self.time.sleep_us(STEP_US);
-        }
-        false
-    }
-
-    /// Formats the pool if its state word is still `state`; the caller looks at what there is then.
-    pub(crate) fn format(&self, state: u64) -> Result<(), Refusal> {
-        let (mapped, nodes) = (self.window.len(), self.options.max_nodes);
+        let (mapped, nodes) = (window.len(), options.max_nodes);
         let geometry =
             Geometry::choose(mapped, nodes).ok_or(Refusal::TooSmall { mapped, nodes })?;
+        let formatter = Formatter { window, options };
+        formatter.format(time, &geometry, self.state)?;
+        Pool::attach(window, time)
+    }
+}
+
+impl Pool {
+    /// Checks the pool, or formats memory that holds none if `may` says so. Of hosts that do this at once one formats. Sleeps.
+    pub fn attach_or_format(
+        window: &impl Window,
+        time: &impl Time,
+        options: &FormatOptions,
+        may: impl Fn(&Refusal) -> bool,
+    ) -> Result<Self, Refusal> {
+        loop {
+            let survey = Survey::new(window, time);
+            match survey.pool() {
+                Err(refusal) if may(&refusal) && refusal.can_format() => {}
+                found => return found,
+            }
+            match survey.format(window, time, options) {
+                Err(Refusal::Busy) => {}
+                formatted => return formatted,
+            }
+        }
+    }
+}
+
+/// Formats a pool.
+struct Formatter<'a, W> {
+    window: &'a W,
+    options: &'a FormatOptions,
+}
+
+impl<W: Window> Formatter<'_, W> {
+    /// Formats the pool if its state word is still `state`.
+    fn format(&self, time: &impl Time, geometry: &Geometry, state: u64) -> Result<(), Refusal> {
         let mine = state_word(self.options.token, PoolState::Formatting);
         if !self.replace_state(state, mine) {
-            return Ok(());
+            return Err(Refusal::Busy);
         }
-        self.time.sleep_us(SETTLE_US);
+        time.sleep_us(SETTLE_US);
         if read_state(self.window) != mine {
-            return Ok(());
+            return Err(Refusal::Busy);
         }
-        self.clear(&geometry);
-        self.describe(&geometry);
+        self.clear(geometry);
+        self.describe(geometry);
         let valid = state_word(self.options.token, PoolState::Valid);
-        self.replace_state(mine, valid);
-        Ok(())
+        match self.replace_state(mine, valid) {
+            true => Ok(()),
+            false => Err(Refusal::Busy),
+        }
     }
 
     fn replace_state(&self, current: u64, new: u64) -> bool {
@@ -102,14 +130,4 @@ impl<'a, W: Window, T: Time> Formatter<'a, W, T> {
         self.window.write(0, block.as_bytes());
         self.window.publish(0, size_of::<Superblock>() as u64);
     }
-}
-
-/// Zeroes lines, and lets others see that.
-pub(crate) fn zero(window: &impl Window, range: Range<u64>) {
-    let zeroes = [0; LINE as usize];
-    for line in range.clone().step_by(LINE as usize) {
-        window.write(line, &zeroes);
-    }
-    let len = range.end.saturating_sub(range.start);
-    window.publish(range.start, len);
 }

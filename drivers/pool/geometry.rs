@@ -162,6 +162,7 @@ impl Geometry {
     }
 
     /// All node slots.
+    #[cfg(not(MODULE))]
     pub(crate) fn slots(&self) -> Range<u64> {
         SLOTS..self.rings
     }

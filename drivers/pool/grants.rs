@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Leave to write to each other's device memory directly, as it stands in the two nodes' directories.
 
-use crate::{format::zero, geometry::Geometry, Window};
+use crate::{window::zero, geometry::Geometry, Window};
 use core::ops::Range;
 use nupa_proto::pool::{message::ResponseBody, GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE};
 

@@ -2,7 +2,10 @@
 //! Taking a node slot.
 
 use crate::{
-    attach::Pool, format::SETTLE_US, membership::Membership, refusal::Refusal, Time, Window,
+    attach::Pool,
+    membership::{Membership, NodeSet},
+    refusal::Refusal,
+    Time, Window, SETTLE_US,
 };
 use nupa_proto::pool::{Claim, ClaimState, Slot, DEAD_AFTER_US, LINE, MAX_NODES};
 
@@ -144,7 +147,7 @@ impl Pool {
         let free = || slots().filter(|(_, slot)| slot.is_free());
         let wanted = slots().any(|(node, slot)| own(node, &slot) && !slot.is_free());
         if wanted || free().next().is_none() {
-            self.watch(time, options, || {
+            watch(time, options.dead_after_us, || {
                 slots().all(|(node, slot)| !slot.is_same(&read(node)))
             });
         }
@@ -160,12 +163,28 @@ impl Pool {
             })
     }
 
-    /// Waits for as long as a node may be silent, or until `done`.
-    fn watch(&self, time: &impl Time, options: &JoinOptions, done: impl Fn() -> bool) {
-        let start = time.now_us();
-        while time.now_us().saturating_sub(start) < options.dead_after_us && !done() {
-            time.sleep_us(STEP_US);
+    /// Nodes that have a slot: those that live, and those that have given no sign of it for as long as a node may be silent,
+    /// which this waits for. Writes nothing.
+    #[inline(never)]
+    pub fn nodes(&self, window: &impl Window, time: &impl Time) -> (NodeSet, NodeSet) {
+        let read = |node| Found::read(window, self.geometry().slot(node));
+        let mut first = [read(0); MAX_NODES as usize];
+        let nodes = || 0..self.geometry().max_nodes();
+        for (slot, node) in first.iter_mut().zip(nodes()) {
+            *slot = read(node);
         }
+        let slots = || nodes().zip(first.iter()).filter(|(_, slot)| !slot.is_free());
+        watch(time, DEAD_AFTER_US, || {
+            slots().all(|(node, slot)| !slot.is_same(&read(node)))
+        });
+        let (mut live, mut silent) = (NodeSet::default(), NodeSet::default());
+        for (node, slot) in slots() {
+            match slot.is_same(&read(node)) {
+                true => silent.insert(node),
+                false => live.insert(node),
+            }
+        }
+        (live, silent)
     }
 
     /// Claims a slot. `None` if somebody else has it now.
@@ -218,6 +237,14 @@ impl Pool {
         let done = window.compare_exchange(slot, current, new);
         window.publish(slot, size_of::<u64>() as u64);
         done
+    }
+}
+
+/// Waits for as long as a node may be silent, or until `done`.
+fn watch(time: &impl Time, dead_after_us: u64, done: impl Fn() -> bool) {
+    let start = time.now_us();
+    while !done() && time.now_us().saturating_sub(start) < dead_after_us {
+        time.sleep_us(STEP_US);
     }
 }
 

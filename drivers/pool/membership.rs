@@ -3,7 +3,7 @@
 
 use crate::{
     attach::Pool,
-    format::zero,
+    window::zero,
     grants::{self, Grants},
     join::{next_epoch, JoinOptions, TakenSlot},
     link::{self, Ends, Link},

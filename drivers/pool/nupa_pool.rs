@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A shared memory pool through which hosts without a controller make up a fabric (`Documentation/pool.md`).
 //!
-//! A host maps the pool and lends it as a [`Window`]. [`Pool::attach`] checks what is there, or formats it;
+//! A host maps the pool and lends it as a [`Window`]. [`Pool::attach`] checks what is there, and writes nothing; [`Survey`] formats it.
 //! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
 //! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
 //! messages. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
@@ -19,6 +19,7 @@
 #![deny(missing_docs)]
 
 mod attach;
+#[cfg(not(MODULE))]
 mod format;
 mod geometry;
 mod grants;
@@ -33,8 +34,10 @@ mod sender;
 mod sharing;
 mod window;
 
+#[cfg(not(MODULE))]
+pub use self::format::FormatOptions;
 pub use self::{
-    attach::{Options, Pool},
+    attach::{Pool, Survey},
     geometry::Geometry,
     grants::{Grant, Grants},
     join::{JoinOptions, TakenSlot},
@@ -47,3 +50,7 @@ pub use self::{
     sharing::{Import, Sharing, Unshared},
     window::{Time, Window},
 };
+
+/// How long a claim is left alone before it counts. More than anybody takes from reading such a word to seeing their own claim in
+/// the pool: whoever read it before and claims later shows within this time.
+const SETTLE_US: u64 = 100_000;

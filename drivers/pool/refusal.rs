@@ -46,6 +46,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Whether formatting helps, and destroys no pool that somebody may use.
+    #[cfg(not(MODULE))]
     pub(crate) fn can_format(self) -> bool {
         matches!(self, Self::Unformatted | Self::Corrupt)
     }
@@ -59,7 +60,7 @@ fn version(version: u32) -> (u32, u32) {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Unformatted => f.write_str("the memory holds no pool; it is not formatted"),
+            Self::Unformatted => f.write_str("the memory holds no pool"),
             Self::Version { found } => {
                 let ((major, minor), (our_major, our_minor)) = (version(found), version(VERSION));
                 write!(

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a pool needs of the host that maps it.
 
+use core::ops::Range;
+use nupa_proto::pool::LINE;
+
 /// A mapped pool. Offsets count from its start; what lies outside reads as zero and is not written.
 ///
 /// Where the hosts' caches are kept coherent, [`Window::publish`] and [`Window::refresh`] are no more than fences. Where they
@@ -51,4 +54,14 @@ pub trait Time {
 
     /// Sleeps at least as long.
     fn sleep_us(&self, us: u64);
+}
+
+/// Zeroes lines, and lets others see that.
+pub(crate) fn zero(window: &impl Window, range: Range<u64>) {
+    let zeroes = [0; LINE as usize];
+    for line in range.clone().step_by(LINE as usize) {
+        window.write(line, &zeroes);
+    }
+    let len = range.end.saturating_sub(range.start);
+    window.publish(range.start, len);
 }

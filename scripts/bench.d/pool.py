@@ -18,7 +18,7 @@ def file_of(node):
 def visible(nodes):
     """Microseconds from a store of 8 bytes on one node until a load on the other has them: the median of many.
 
-    It writes to the pool's front, so whoever brings drivers up next has to format it.
+    It writes to the pool's front, so that this has to be formatted anew.
     """
     one, two = nodes
     for node in nodes:
@@ -28,6 +28,7 @@ def visible(nodes):
     two.run("for i in $(seq 100); do grep -q ready /run/pong.log && exit 0; sleep 0.1; done; cat /run/pong.log; exit 1")
     found = one.run(f"{PROGRAM} --file {files[one]} ping", timeout=120).json()
     answering.wait(30)
+    one.run('nupa-pool format "$(nupa-pool device)" --yes', timeout=60)
     print(f"store to visible: {found}", flush=True)
     return found["median"]
 

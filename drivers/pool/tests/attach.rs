@@ -10,9 +10,9 @@
 
 mod rig;
 
-use nupa_pool::{Refusal, Time, Window};
+use nupa_pool::{Refusal, Survey, Time, Window};
 use nupa_proto::pool::{state_word, PoolState, Superblock, STATE_OFFSET, VERSION};
-use rig::{options, Random, Run, World, SMALL};
+use rig::{options, Random, Run, World, MEDIUM, SMALL};
 use std::mem::offset_of;
 
 #[test]
@@ -114,6 +114,52 @@ fn who_dies_while_formatting_holds_up_nobody_for_long() {
     );
     host.attach(&options(true, 2, 1)).unwrap();
     assert!(host.now_us() < 10_000_000);
+}
+
+#[test]
+fn a_survey_that_is_out_of_date_formats_nothing() {
+    let world = World::new(SMALL, 2, true, 1);
+    let (a, b) = (world.host(0), world.host(1));
+    let format = |host: &rig::Host, survey: &Survey, token| {
+        let options = options(true, 2, token).pool;
+        survey.format(host, host, &options).map(|pool| pool.fabric_id())
+    };
+    let (first, second) = (Survey::new(&a, &a), Survey::new(&b, &b));
+    assert_eq!(first.pool().unwrap_err(), Refusal::Unformatted);
+    assert_eq!(format(&a, &first, 1), Ok(1));
+    assert_eq!(format(&b, &second, 2), Err(Refusal::Busy));
+    assert_eq!(a.attach(&options(false, 2, 3)).unwrap().fabric_id(), 1);
+    // One that holds still formats a pool anew, and whoever is in it is evicted.
+    let mut node = rig::Node::new(&a, 2, 1);
+    let third = Survey::new(&b, &b);
+    assert_eq!(format(&b, &third, 4), Ok(4));
+    world.pass(1_000_000);
+    assert!(node.tick().evicted);
+}
+
+#[test]
+fn who_lives_in_a_pool_is_seen_without_joining_it() {
+    let world = World::new(MEDIUM, 3, true, 1);
+    let pool = world.host(0).attach(&options(true, 3, 1)).unwrap();
+    let host = world.host(2);
+    assert_eq!(pool.nodes(&host, &host), Default::default());
+    rig::Node::new(&world.host(0), 3, 1);
+    let (live, silent) = pool.nodes(&host, &host);
+    assert!(live.is_empty() && silent.contains(0) && !silent.contains(1));
+    let beats: Run<'_, bool> = Box::new(|host| {
+        let mut node = rig::Node::new(&host, 3, 2);
+        for _ in 0..60 {
+            host.sleep_us(50_000);
+            node.tick();
+        }
+        true
+    });
+    let looks: Run<'_, bool> = Box::new(|host| {
+        host.sleep_us(2_600_000);
+        let (live, silent) = pool.nodes(&host, &host);
+        live.contains(1) && silent.contains(0) && !silent.contains(1)
+    });
+    assert_eq!(world.run(vec![beats, looks]), [true, true]);
 }
 
 #[test]

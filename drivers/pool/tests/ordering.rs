@@ -13,7 +13,7 @@
 
 use loom::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use nupa_pool::{
-    Body, JoinOptions, Link, Membership, Options, Outgoing, Pool, Sharing, Time, Window,
+    Body, JoinOptions, Link, Membership, FormatOptions, Outgoing, Pool, Sharing, Time, Window,
 };
 use nupa_proto::pool::{
     message::FrameBody,
@@ -189,12 +189,12 @@ fn linked(bytes: &[u8], pool: &Pool) -> (Memory, [Membership; 2], [Link; 2]) {
 /// Runs `body` with a pool that is formatted, its bytes and its description, in all orders.
 fn model(body: fn(&[u8], &Pool)) {
     let memory = cold(vec![0; SIZE]);
-    let options = Options {
-        format: true,
+    let options = FormatOptions {
         max_nodes: 2,
         token: 1,
     };
-    let pool = Pool::attach(&memory, &Steps(Cell::new(0)), &options).unwrap();
+    let time = Steps(Cell::new(0));
+    let pool = Pool::attach_or_format(&memory, &time, &options, |_| true).unwrap();
     let bytes = Arc::new(memory.cold.into_inner().unwrap());
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

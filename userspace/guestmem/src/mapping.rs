@@ -226,6 +226,35 @@ impl Mapping {
         let old = word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst);
         Some(old.unwrap_or_else(|seen| seen))
     }
+
+    /// Writes the cache lines of a range back to memory and drops them. `false` if the range is not inside, or this
+    /// machine has no such instruction.
+    pub(crate) fn flush(&self, offset: usize, len: usize) -> bool {
+        let Some(first) = self.at(offset, len) else {
+            return false;
+        };
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_mm_clflush, _mm_mfence};
+            const LINE: usize = 64;
+            let misaligned = first.addr() % LINE;
+            // SAFETY: every x86-64 processor has these instructions. Each address is in a line that has part in the
+            // range, which `at` found inside of the mapping; a flush changes no byte.
+            unsafe {
+                _mm_mfence();
+                for line in (0..len.saturating_add(misaligned)).step_by(LINE) {
+                    _mm_clflush(first.wrapping_sub(misaligned).wrapping_add(line));
+                }
+                _mm_mfence();
+            }
+            true
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = first;
+            false
+        }
+    }
 }
 
 /// Bytes of a word that is stored as a whole.

@@ -103,6 +103,25 @@ impl MmapRegion {
         aligned(offset, 8)?;
         self.mapping.store_u64(offset, value).ok_or(outside(offset))
     }
+
+    /// Writes the cache lines of a range back to memory and drops them, for hosts whose caches are not coherent. An
+    /// error also where the machine cannot.
+    pub fn flush(&self, offset: usize, len: usize) -> Result<(), AccessError> {
+        let flushed = self.mapping.flush(offset, len);
+        flushed.then_some(()).ok_or(outside(offset))
+    }
+
+    /// Replaces `current` by `new` and returns what was there before; a full fence.
+    pub fn compare_exchange_u64(
+        &self,
+        offset: usize,
+        current: u64,
+        new: u64,
+    ) -> Result<u64, AccessError> {
+        aligned(offset, 8)?;
+        let old = self.mapping.compare_exchange_u64(offset, current, new);
+        old.ok_or(outside(offset))
+    }
 }
 
 /// The error for a range that is not inside the region.

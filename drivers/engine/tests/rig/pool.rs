@@ -3,7 +3,7 @@
 
 use super::{fabric::Engines, link::RigLink, machine::POOL, shared::Shared, Nodes};
 use nupa_engine::{Fabric, PoolLink};
-use nupa_pool::{JoinOptions, Membership, Options, Pool, Time, Violation, Window};
+use nupa_pool::{FormatOptions, JoinOptions, Membership, Pool, Time, Violation, Window};
 use nupa_proto::pool::{message::ENTRY_SIZE, HEARTBEAT_US, MIN_LOG_BULK, RING_ENTRIES};
 use std::{cell::Cell, ops::Range, rc::Rc};
 
@@ -107,12 +107,12 @@ impl Members {
                 shared: Rc::clone(shared),
                 host: usize::from(id),
             };
-            let options = Options {
-                format: true,
+            let options = FormatOptions {
                 max_nodes: count.max(2),
                 token: 7,
             };
-            let pool = Pool::attach(&map, &time, &options).expect("formatted");
+            let pool = Pool::attach_or_format(&map, &time, &options, |_| true);
+            let pool = pool.expect("formatted");
             let options = JoinOptions {
                 prefer: Some(id),
                 ..JoinOptions::new(u64::from(id) + 1)

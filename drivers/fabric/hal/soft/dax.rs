@@ -2,7 +2,7 @@
 //! A pool in a DAX device, such as a region of CXL memory.
 
 use super::{
-    start::{coherence, Place, SoftInstance},
+    start::{map, Place, SoftInstance},
     Poller,
 };
 use kernel::{device::Core, prelude::*};
@@ -35,7 +35,9 @@ impl dax::Driver for DaxDriver {
 
 fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<SoftInstance<'bound>> {
     let place = Place {
-        window: Window::of_dax(dev, c"nupa_fabric", coherence())?,
+        window: map(dev.as_ref(), |coherence, extent| {
+            Window::of_dax(dev, c"nupa_fabric", coherence, extent)
+        })?,
         own_bell: 0,
         bell: None,
         poller: Poller::new()?,

@@ -4,11 +4,13 @@
 //! The device is QEMU's (docs/specs/ivshmem-spec.rst there).
 
 use super::{
-    start::{coherence, Place, SoftInstance},
+    start::{map, Place, SoftInstance},
     station::Bell,
     Poller,
 };
-use kernel::{device::Core, devres::Devres, io::Io, pci, prelude::*, sync::Arc};
+use kernel::{
+    device::Core, device_id::IdArray, devres::Devres, io::Io, pci, prelude::*, sync::Arc,
+};
 use nk::{
     pci::{
         irq::{Handler, Registration, Vectors},
@@ -33,18 +35,15 @@ const REG_DOORBELL: usize = 12;
 /// Kind of bell.
 const KIND: u64 = BELL_IVSHMEM << BELL_KIND_SHIFT;
 
-/// Driver of ivshmem devices.
+/// Driver of ivshmem devices that hold a pool.
 pub(crate) struct IvshmemDriver;
 
-kernel::pci_device_table!(
-    PCI_TABLE,
-    MODULE_PCI_TABLE,
-    <IvshmemDriver as pci::Driver>::IdInfo,
-    [(
-        pci::DeviceId::from_id(pci::Vendor::REDHAT_QUMRANET, DEVICE_ID),
-        ()
-    )]
-);
+/// A table without a module alias: such devices are mostly for something else, so that nobody but an administrator loads this
+/// driver for them. Of those that are there it takes the ones that hold a pool.
+const PCI_TABLE: IdArray<pci::DeviceId, (), 1> = IdArray::new([(
+    pci::DeviceId::from_id(pci::Vendor::REDHAT_QUMRANET, DEVICE_ID),
+    (),
+)]);
 
 /// What belongs to a device; the interrupt goes before the function does.
 pub(crate) struct IvshmemInstance<'bound> {
@@ -108,10 +107,12 @@ impl Bell for Doorbell {
 
 fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<'bound>> {
     nk::pci::enable(pdev)?;
+    let window = map(pdev.as_ref(), |coherence, extent| {
+        Window::of_bar(pdev, BAR_MEMORY, c"nupa_fabric", coherence, extent)
+    })?;
     let registers = pdev.iomap_region_sized::<REGISTERS_SIZE>(BAR_REGISTERS, c"nupa_fabric")?;
     let position = registers.read32(REG_IV_POSITION);
     let registers = registers.into_devres()?;
-    let window = Window::of_bar(pdev, BAR_MEMORY, c"nupa_fabric", coherence())?;
     let poller = Poller::new()?;
     let bus = BusMaster::new(pdev);
     // A device without a server has no interrupts and no peers' ids.

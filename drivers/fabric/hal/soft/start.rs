@@ -31,11 +31,11 @@ use kernel::{
 };
 use nk::{
     hostmem::HostMemory,
-    window::{Coherence, Window},
+    window::{Coherence, Extent, Window},
 };
 use nupa_engine::{limits::Limits, node::NodeConfig, Peer};
 use nupa_function::{Function, FunctionConfig, Model, CAPS};
-use nupa_pool::{JoinOptions, Membership, NodeSet, Options, Pool, Refusal, Sharing};
+use nupa_pool::{JoinOptions, Membership, NodeSet, Pool, Refusal, Sharing, Survey};
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
@@ -75,12 +75,25 @@ pub(super) struct Place {
     pub(super) persistent: bool,
 }
 
-/// Whether the module's parameters say that the caches of all hosts are kept coherent.
-pub(super) fn coherence() -> Coherence {
-    match *module_parameters::pool_coherent.value() {
+/// Maps the memory of a pool, which is coherent if the module's parameters say so. Sleeps; errors as [`Window::of_dax`].
+///
+/// What holds no pool is somebody else's: of that no more than the first page is mapped, and read, and it is refused.
+pub(super) fn map(
+    device: &Device<Bound>,
+    window: impl Fn(Coherence, Extent) -> Result<Window>,
+) -> Result<Window> {
+    let coherence = match *module_parameters::pool_coherent.value() {
         0 => Coherence::WriteBack,
         _ => Coherence::Coherent,
+    };
+    let head = PoolWindow::new(window(coherence, Extent::FirstPage)?)?;
+    match Survey::new(&head, &HostClock::new()).pool() {
+        // The rest is for the whole of it to say, whose size is another.
+        Ok(_) | Err(Refusal::Size { .. }) => {}
+        Err(why) => return Err(refuse(device, why)),
     }
+    drop(head);
+    window(coherence, Extent::All)
 }
 
 impl<'bound> SoftInstance<'bound> {
@@ -142,7 +155,7 @@ impl SoftInstance<'_> {
     }
 }
 
-/// Takes a slot of the pool, which is formatted if the module's parameters say so.
+/// Takes a slot of the pool.
 #[inline(never)]
 fn join(
     device: &Device<Bound>,
@@ -150,12 +163,7 @@ fn join(
     clock: HostClock,
     bell: u64,
 ) -> Result<KBox<Membership>> {
-    let options = Options {
-        format: *module_parameters::pool_format.value() != 0,
-        max_nodes: *module_parameters::pool_nodes.value(),
-        token: nk::random::u64(),
-    };
-    let pool = Pool::attach(window, &clock, &options).map_err(|why| refuse(device, why))?;
+    let pool = Pool::attach(window, &clock).map_err(|why| refuse(device, why))?;
     let options = JoinOptions {
         identity: nk::host::identity(),
         bell,
@@ -174,11 +182,13 @@ fn join(
 /// Says why a pool is of no use.
 fn refuse(device: &Device<Bound>, why: Refusal) -> Error {
     let hint = match why {
-        Refusal::Unformatted | Refusal::Corrupt => {
-            "; nupa_fabric formats it if loaded with pool_format=1"
+        Refusal::Unformatted => {
+            let hint = "so it is left alone; nupa-mkpool formats a device that is named to it";
+            dev_info!(device, "{}, {hint}\n", format_args!("{why}"));
+            return ENODEV;
         }
+        Refusal::Corrupt => "; nupa-mkpool formats a device that is named to it",
         Refusal::Coherence { .. } => "; nupa_fabric's parameter pool_coherent says which it is",
-        Refusal::TooSmall { .. } => "; nupa_fabric's parameter pool_nodes says for how many",
         _ => "",
     };
     dev_err!(device, "{}{hint}\n", format_args!("{why}"));

@@ -21,8 +21,8 @@ pub use caches::Random;
 
 use caches::Memory;
 use nupa_pool::{
-    Blocked, Body, JoinOptions, Link, Membership, Message, Options, Outgoing, Pool, Reservation,
-    Sender, Time, Window,
+    Blocked, Body, FormatOptions, JoinOptions, Link, Membership, Message, Outgoing, Pool,
+    Reservation, Sender, Time, Window,
 };
 use nupa_proto::{
     pool::message::{FrameBody, NotifyBody, RequestBody, ResponseBody},
@@ -202,7 +202,7 @@ impl Host {
     }
 
     pub fn attach(&self, options: &Options) -> Result<Pool, nupa_pool::Refusal> {
-        Pool::attach(self, self, options)
+        Pool::attach_or_format(self, self, &options.pool, |_| options.format)
     }
 
     /// Copies payload to its place.
@@ -319,11 +319,16 @@ impl Time for Host {
 pub const SMALL: usize = 3 << 20;
 pub const MEDIUM: usize = 7 << 20;
 
+/// What a host does where there is no pool.
+pub struct Options {
+    pub format: bool,
+    pub pool: FormatOptions,
+}
+
 pub fn options(format: bool, max_nodes: u16, token: u64) -> Options {
     Options {
         format,
-        max_nodes,
-        token,
+        pool: FormatOptions { max_nodes, token },
     }
 }
 
