@@ -19,6 +19,19 @@ use kernel::{
     ThisModule,
 };
 
+/// What a driver gets by default are devices of its type, and no device is of this one: so it gets those that are named to it.
+/// Nor is it one of the kernel's own types. Of `DAXDRV_FSDEV_TYPE` the kernel thinks that a file system may have the memory
+/// (`fs_dax_get()`).
+const NO_TYPE: bindings::dax_driver_type = bindings::dax_driver_type::MAX;
+
+// The bus's header is the kernel's own, of the tree that the modules are built for. With another kernel's types this would not
+// hold, and there would be something to think about.
+const _: () = assert!(
+    bindings::dax_driver_type_DAXDRV_KMEM_TYPE == 0
+        && bindings::dax_driver_type_DAXDRV_DEVICE_TYPE == 1
+        && bindings::dax_driver_type_DAXDRV_FSDEV_TYPE == 2
+);
+
 /// A device on the DAX bus.
 ///
 /// # Invariants
@@ -112,8 +125,7 @@ unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
             // The bus has no such callbacks of its own, so the driver's are called.
             (*driver.get()).drv.pm = &Self::SLEEP;
             (*driver.get()).drv.shutdown = Some(Self::shutdown);
-            // The two other types are for devices that a driver gets by default; no device is of this one.
-            (*driver.get()).type_ = bindings::dax_driver_type_DAXDRV_FSDEV_TYPE;
+            (*driver.get()).type_ = NO_TYPE;
         }
         // SAFETY: By this function's contract the structure stays where it is until `unregister`. The name is static.
         to_result(unsafe {
