@@ -6,7 +6,8 @@
 //! of one node twice. Nothing here may sleep or allocate: the engine runs inside a trapped register write, or in
 //! softirq context.
 
-/// A DMA address that cannot be reached: unmapped, misaligned, or without the right asked for. Nothing was done.
+/// A DMA address that cannot be reached: unmapped, misaligned, or without the right asked for; or memory that has lost what was
+/// stored there. Of a copy that fails for the latter a part may have been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
@@ -29,7 +30,7 @@ pub enum Atomic {
 /// A node's memory, addressed by DMA address.
 ///
 /// The node may change any byte at any time, so the engine copies out once, validates, then uses its copy. An access
-/// that fails has had no effect.
+/// that fails has had no effect, but for copies from memory that has lost its contents.
 pub trait Memory {
     /// Copies `buf.len()` bytes out.
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError>;

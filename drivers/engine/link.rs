@@ -43,6 +43,9 @@ pub trait Link {
     /// Gives the entry that [`Link::next`] returned back, with its payload.
     fn release(&mut self, class: Class);
 
+    /// Payload of an entry could not be read: if that is for what the peer has put there, it is refused.
+    fn unreadable(&mut self, payload: u64, len: u32);
+
     /// Refuses everything from and to this peer until it has another epoch: it did what no honest one does.
     fn refuse(&mut self);
 
@@ -61,7 +64,7 @@ pub trait DirectLink {
     fn give(&mut self, slot: u16, serial: u64);
 
     /// Full fence, then: serial of the grant that the peer writes with just now, or 0.
-    fn in_use(&self) -> u64;
+    fn in_use(&mut self) -> u64;
 
     /// DMA address of what the peer grants. If that is not the peer's to give the link is refused.
     fn take(&mut self, grant: &Grant) -> Option<u64>;
@@ -91,6 +94,10 @@ impl Link for NoLink {
     }
 
     fn release(&mut self, _: Class) {
+        match *self {}
+    }
+
+    fn unreadable(&mut self, _: u64, _: u32) {
         match *self {}
     }
 

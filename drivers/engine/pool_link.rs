@@ -2,9 +2,13 @@
 //! The way to a peer through a shared memory pool.
 
 use crate::link::{Arrival, DirectLink, Link};
-use nupa_pool::{Blocked, Grant, Grants, Outgoing, PerClass, Reservation, Violation, Window};
+use nupa_pool::{
+    Blocked, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
+};
 use nupa_proto::pool::Class;
 
+/// Bytes of payload that are read at one go, to find out what of it cannot be.
+const PIECE: usize = 256;
 /// Payload from which on an entry is shown to the peer at once, so that it can take it while the next one is written.
 const SHOW_AT_ONCE: u32 = 4096;
 
@@ -164,6 +168,21 @@ impl<W: Window> Link for PoolLink<W> {
         self.refused = true;
     }
 
+    #[cold]
+    fn unreadable(&mut self, payload: u64, len: u32) {
+        let start = payload.wrapping_sub(self.base);
+        let end = start.saturating_add(u64::from(len));
+        let mut piece = [0; PIECE];
+        for at in (start..end).step_by(PIECE) {
+            let left = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE);
+            let piece = piece.get_mut(..left.min(PIECE)).unwrap_or_default();
+            let read = self.window.read(at, piece);
+            if self.readable(read).is_none() {
+                return;
+            }
+        }
+    }
+
     #[inline]
     fn direct(&mut self) -> Option<&mut dyn DirectLink> {
         // Of a peer that is refused, too: what it has been granted is still to be taken back.
@@ -173,6 +192,11 @@ impl<W: Window> Link for PoolLink<W> {
 }
 
 impl<W: Window> PoolLink<W> {
+    /// What was read of the peer's; none, and the peer is refused, if it could not be.
+    fn readable<T>(&mut self, read: Result<T, Poisoned>) -> Option<T> {
+        read.map_err(|poisoned| self.violated(poisoned.into())).ok()
+    }
+
     fn grants(&self) -> Option<&Grants> {
         self.open.as_ref()?.grants.as_ref()
     }
@@ -195,10 +219,10 @@ impl<W: Window> DirectLink for PoolLink<W> {
         }
     }
 
-    fn in_use(&self) -> u64 {
+    fn in_use(&mut self) -> u64 {
         self.window.fence();
-        let grants = self.grants();
-        grants.map_or(0, |grants| grants.in_use(&self.window))
+        let used = self.grants().map(|grants| grants.in_use(&self.window));
+        self.readable(used.unwrap_or(Ok(0))).unwrap_or(0)
     }
 
     fn take(&mut self, grant: &Grant) -> Option<u64> {
@@ -213,7 +237,8 @@ impl<W: Window> DirectLink for PoolLink<W> {
     #[inline]
     fn begin(&mut self, grant: &Grant) -> bool {
         let grants = self.grants().filter(|_| !self.refused);
-        grants.is_some_and(|grants| grants.begin(&self.window, grant))
+        let begun = grants.map(|grants| grants.begin(&self.window, grant));
+        self.readable(begun.unwrap_or(Ok(false))).unwrap_or(false)
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use crate::{
     check::{Check, Refusal},
     engine::Engine,
     fabric::Fabric,
-    link::Arrival,
+    link::{Arrival, Link},
     peer::Peer,
     span::{Fault, Span},
 };
@@ -112,6 +112,14 @@ impl Engine {
     fn release<F: Fabric>(&self, fabric: &mut F, id: u16, class: Class) {
         if let Some(peer) = fabric.peer_mut(id) {
             peer.release(class);
+        }
+    }
+
+    /// A transfer from the payload of an entry failed. If the payload cannot be read, its peer is refused.
+    #[cold]
+    fn unreadable<F: Fabric>(&self, fabric: &mut F, id: u16, arrival: &Arrival) {
+        if let Some(peer) = fabric.peer_mut(id) {
+            peer.link_mut().unreadable(arrival.payload, arrival.len);
         }
     }
 

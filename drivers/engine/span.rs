@@ -206,15 +206,22 @@ pub(crate) fn transfer<S: Storage, M: Memory>(
     Ok(())
 }
 
-/// Which side of a failed copy was to blame: the source, if either end of it cannot be read.
+/// Bytes that are read at one go, to find out what cannot be.
+const PIECE: u32 = 256;
+
+/// Which side of a failed copy was to blame: the source, if any of it cannot be read. In the middle of memory that is there, that
+/// is a memory error.
 #[cold]
 fn blame(source: &impl Memory, addr: u64, len: u32) -> Fault {
-    let last = addr.wrapping_add(u64::from(len.saturating_sub(1)));
-    let readable = |at| source.read(at, &mut [0]).is_ok();
-    if readable(addr) && readable(last) {
-        Fault::Target
-    } else {
-        Fault::Source
+    let mut piece = [0; PIECE as usize];
+    let readable = |at: u32| {
+        let left = len.saturating_sub(at).min(PIECE) as usize;
+        let piece = piece.get_mut(..left).unwrap_or_default();
+        source.read(addr.wrapping_add(u64::from(at)), piece).is_ok()
+    };
+    match (0..len).step_by(PIECE as usize).all(readable) {
+        true => Fault::Target,
+        false => Fault::Source,
     }
 }
 

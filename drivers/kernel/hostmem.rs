@@ -17,7 +17,7 @@ use kernel::{
 /// Memory as a device would reach it: all that the kernel's allocators give out, and a window if there is one.
 ///
 /// Addresses are checked before anything is done: `EFAULT`, and no effect, where there is no such memory or it is not
-/// aligned. That memory which exists is still the one that its address was made for is up to its owner, as for a device.
+/// aligned. `EIO` where memory of the window is poisoned. That memory which exists is still the one that its address was made for is up to its owner, as for a device.
 /// Any context.
 pub struct HostMemory {
     window: Option<Arc<Window>>,
@@ -57,6 +57,32 @@ impl HostMemory {
         Ok(memory)
     }
 
+    /// Copies `len` bytes, at least one, from an address to memory. Of what is not the window's there is nothing to fear: what
+    /// the page allocator gives out is this host's own.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes can be stored at `to`.
+    #[inline]
+    unsafe fn copy_out(&self, from: u64, to: *mut u8, len: usize) -> Result {
+        let window = self.window.as_ref();
+        let place = window.and_then(|window| Some((window, window.offset_of(from, len)?)));
+        let Some((window, offset)) = place else {
+            let from = self.at(from, len, false)?;
+            // SAFETY: `at` found memory that is mapped, and the caller promises the rest; a race with its owner spoils the
+            // bytes, as with a device.
+            unsafe { bindings::nk_copy(to.cast(), from.cast(), len) };
+            return Ok(());
+        };
+        let from = window.at(offset, len).ok_or(EFAULT)?;
+        window.check_poison(offset, len)?;
+        // SAFETY: As above.
+        match unsafe { bindings::nk_copy_mc(to.cast(), from.cast(), len) } {
+            true => Ok(()),
+            false => Err(EIO),
+        }
+    }
+
     /// A naturally aligned word.
     #[inline]
     fn word<T: AtomicType>(&self, address: u64) -> Result<&Atomic<T>> {
@@ -75,10 +101,8 @@ impl HostMemory {
         if buf.is_empty() {
             return Ok(());
         }
-        let from = self.at(address, buf.len(), false)?;
-        // SAFETY: `at` found memory that is mapped; a race with its owner spoils the bytes, as with a device.
-        unsafe { bindings::nk_copy(buf.as_mut_ptr().cast(), from.cast(), buf.len()) };
-        Ok(())
+        // SAFETY: The buffer is as long.
+        unsafe { self.copy_out(address, buf.as_mut_ptr(), buf.len()) }
     }
 
     /// Copies bytes in.
@@ -99,11 +123,22 @@ impl HostMemory {
         if len == 0 {
             return Ok(());
         }
-        let from = self.at(from, len, false)?;
         let to = self.at(to, len, true)?;
         // SAFETY: As in `write`.
-        unsafe { bindings::nk_copy(to.cast(), from.cast(), len) };
-        Ok(())
+        unsafe { self.copy_out(from, to, len) }
+    }
+
+    /// A word for operations that read it. One that is poisoned is found here, and not by an instruction that the kernel would
+    /// not survive.
+    #[inline]
+    fn readable_word(&self, address: u64) -> Result<&Atomic<u64>> {
+        let window = self.window.as_ref();
+        let place =
+            window.and_then(|window| Some((window, window.offset_of(address, size_of::<u64>())?)));
+        if let Some((window, offset)) = place {
+            window.load_acquire(offset)?;
+        }
+        self.word(address)
     }
 
     /// Loads an aligned little-endian word; what its owner stored before it can be read afterwards.
@@ -141,7 +176,7 @@ impl HostMemory {
     /// Stores `swap` in an aligned little-endian word if `compare` is there; returns what was there. A full fence.
     #[inline]
     pub fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64> {
-        let word = self.word::<u64>(address)?;
+        let word = self.readable_word(address)?;
         let (Ok(was) | Err(was)) = word.cmpxchg(compare.to_le(), swap.to_le(), Full);
         Ok(u64::from_le(was))
     }
@@ -150,7 +185,7 @@ impl HostMemory {
     #[inline]
     pub fn fetch_add(&self, address: u64, value: u64) -> Result<u64> {
         // Of words in another order the sum would have to be made by hand; see the assertion below.
-        Ok(self.word::<u64>(address)?.fetch_add(value, Full))
+        Ok(self.readable_word(address)?.fetch_add(value, Full))
     }
 
     /// Stores an aligned little-endian word; returns what was there. A full fence.

@@ -16,11 +16,15 @@ use kernel::{
     prelude::*,
     str::CStr,
     sync::{
-        atomic::{Acquire, Atomic, Full, Release},
+        atomic::{Atomic, Full, Relaxed, Release},
         Arc,
     },
 };
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Offset of no line.
+const NO_LINE: u64 = u64::MAX;
 /// Bytes of the words that are accessed as a whole.
 const WORD: usize = size_of::<u64>();
 
@@ -57,9 +61,14 @@ impl Extent {
 /// All access is by copy or by words of 64 bits, and checked: what does not lie inside of the window, and words that are
 /// not aligned, are refused without effect. Any context but for making and drop. For a full fence there is
 /// [`crate::barrier::full_fence`].
+///
+/// Memory can lose what was stored there (it is *poisoned*); reads of it fail with `EIO` then, here and in
+/// [`crate::hostmem::HostMemory`], and nothing else happens.
 pub struct Window {
     base: NonNull<u8>,
     coherence: Coherence,
+    /// Offset of a line that is taken for poisoned, for tests; [`NO_LINE`] if there is none.
+    poison: Atomic<u64>,
     /// Of the memory; held until the mapping is gone.
     region: Region,
 }
@@ -151,6 +160,7 @@ impl Window {
         Ok(Self {
             base: NonNull::new(base.cast()).ok_or(ENOMEM)?,
             coherence,
+            poison: Atomic::new(NO_LINE),
             region,
         })
     }
@@ -205,10 +215,40 @@ impl Window {
         Some(unsafe { Atomic::from_ptr(word.cast()) })
     }
 
-    /// Loads a little-endian word; what its writer stored before it can be read afterwards.
+    /// Has reads of the line of an offset fail on this host, or of none, as if it were poisoned: for tests. It is not any more once
+    /// all of it was written at one go.
+    pub fn set_poisoned(&self, offset: Option<u64>) {
+        let line = offset.map_or(NO_LINE, |offset| offset / LINE as u64 * LINE as u64);
+        self.poison.store(line, Relaxed);
+    }
+
+    /// `EIO` if some of the range is taken for poisoned.
     #[inline]
-    pub fn load_acquire(&self, offset: usize) -> Option<u64> {
-        Some(u64::from_le(self.word(offset)?.load(Acquire)))
+    pub(crate) fn check_poison(&self, offset: usize, len: usize) -> Result {
+        let line = self.poison.load(Relaxed);
+        if line == NO_LINE {
+            return Ok(());
+        }
+        let (start, end) = (offset as u64, (offset as u64).saturating_add(len as u64));
+        match line < end && start < line.saturating_add(LINE as u64) {
+            true => Err(EIO),
+            false => Ok(()),
+        }
+    }
+
+    /// Loads a little-endian word; what its writer stored before it can be read afterwards. `EFAULT` outside, `EIO` if it is
+    /// poisoned.
+    #[inline]
+    pub fn load_acquire(&self, offset: usize) -> Result<u64> {
+        let word = self.at(offset, WORD).filter(|_| offset % WORD == 0);
+        let word = word.ok_or(EFAULT)?;
+        self.check_poison(offset, WORD)?;
+        let mut value = 0;
+        // SAFETY: The word lies inside and is aligned, as just checked, for the mapping is to a page.
+        match unsafe { bindings::nk_load_mc(word.cast(), &mut value) } {
+            true => Ok(u64::from_le(value)),
+            false => Err(EIO),
+        }
     }
 
     /// Stores a little-endian word, after all that was stored before it. None, without effect, outside.
@@ -219,21 +259,28 @@ impl Window {
     }
 
     /// Stores `new` if `old` is there, and returns what was there; ordered as a full fence. Atomic among hosts where
-    /// memory is coherent and their locked instructions reach it, which those of an emulated CPU need not.
+    /// memory is coherent and their locked instructions reach it, which those of an emulated CPU need not. Errors as
+    /// [`Window::load_acquire`].
     #[inline]
-    pub fn compare_exchange(&self, offset: usize, old: u64, new: u64) -> Option<u64> {
-        let word = self.word(offset)?;
+    pub fn compare_exchange(&self, offset: usize, old: u64, new: u64) -> Result<u64> {
+        // What is poisoned is found here, and not by an instruction that the kernel would not survive.
+        self.load_acquire(offset)?;
+        let word = self.word(offset).ok_or(EFAULT)?;
         let (Ok(was) | Err(was)) = word.cmpxchg(old.to_le(), new.to_le(), Full);
-        Some(u64::from_le(was))
+        Ok(u64::from_le(was))
     }
 
-    /// Copies bytes out. None outside; the buffer is then unchanged.
+    /// Copies bytes out. `EFAULT` outside, and the buffer is unchanged; `EIO` if some of them are poisoned, and it may be changed
+    /// in part.
     #[inline]
-    pub fn read(&self, offset: usize, buf: &mut [u8]) -> Option<()> {
-        let from = self.at(offset, buf.len())?;
+    pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result {
+        let from = self.at(offset, buf.len()).ok_or(EFAULT)?;
+        self.check_poison(offset, buf.len())?;
         // SAFETY: `at` found the bytes inside of the mapping; the buffer is not in it.
-        unsafe { bindings::nk_copy(buf.as_mut_ptr().cast(), from.cast(), buf.len()) };
-        Some(())
+        match unsafe { bindings::nk_copy_mc(buf.as_mut_ptr().cast(), from.cast(), buf.len()) } {
+            true => Ok(()),
+            false => Err(EIO),
+        }
     }
 
     /// Copies bytes in. None, without effect, outside.
@@ -242,6 +289,11 @@ impl Window {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: As in `read`.
         unsafe { bindings::nk_copy(to.cast(), bytes.as_ptr().cast(), bytes.len()) };
+        let line = self.poison.load(Relaxed);
+        let end = (offset as u64).saturating_add(bytes.len() as u64);
+        if line != NO_LINE && offset as u64 <= line && line.saturating_add(LINE as u64) <= end {
+            self.set_poisoned(None);
+        }
         Some(())
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Looking at what a pool is.
 
-use crate::{geometry::Geometry, refusal::Refusal, Time, Window};
+use crate::{geometry::Geometry, refusal::Refusal, Poisoned, Time, Window};
 use core::ops::Range;
 use nupa_proto::pool::{
     crc32, state_word, PoolState, Superblock, MAGIC, POOL_NON_COHERENT, STATE_GENERATION_SHIFT,
@@ -38,14 +38,22 @@ impl Survey {
     /// Reads the memory's head, and writes nothing. Waits for whoever is formatting it, some seconds at most.
     pub fn new(window: &impl Window, time: &impl Time) -> Self {
         for _ in 0..ATTEMPTS {
-            let state = read_state(window);
+            let state = match read_state(window) {
+                Ok(state) => state,
+                Err(Poisoned { offset }) => {
+                    return Self {
+                        state: 0,
+                        found: Err(Refusal::Poisoned { offset }),
+                    }
+                }
+            };
             let found = Pool::inspect(window, state);
             if found.is_ok() {
                 return Self { state, found };
             }
             // Who died while formatting is not waited for any longer.
             let formatting = is_formatting(state) && !is_stuck(window, time, state);
-            if !formatting && read_state(window) == state {
+            if !formatting && read_state(window) == Ok(state) {
                 return Self { state, found };
             }
         }
@@ -70,7 +78,8 @@ impl Pool {
     fn inspect(window: &impl Window, state: u64) -> Result<Self, Refusal> {
         let mut block = Superblock::new_zeroed();
         window.refresh(0, size_of::<Superblock>() as u64);
-        window.read(0, block.as_mut_bytes());
+        let read = window.read(0, block.as_mut_bytes());
+        read.map_err(|Poisoned { offset }| Refusal::Poisoned { offset })?;
         if block.magic.get() != MAGIC {
             return Err(Refusal::Unformatted);
         }
@@ -115,13 +124,13 @@ impl Pool {
     }
 
     /// Whether it was not formatted anew since.
-    pub(crate) fn is_there(&self, window: &impl Window) -> bool {
-        read_state(window) == self.state
+    pub(crate) fn is_there(&self, window: &impl Window) -> Result<bool, Poisoned> {
+        Ok(read_state(window)? == self.state)
     }
 }
 
 /// The state word as it is in the pool.
-pub(crate) fn read_state(window: &impl Window) -> u64 {
+pub(crate) fn read_state(window: &impl Window) -> Result<u64, Poisoned> {
     window.refresh(STATE_OFFSET, size_of::<u64>() as u64);
     window.load(STATE_OFFSET)
 }
@@ -134,7 +143,7 @@ pub(crate) fn is_formatting(state: u64) -> bool {
 /// Waits as long as the state word stays what it is, and tells whether that is too long.
 fn is_stuck(window: &impl Window, time: &impl Time, state: u64) -> bool {
     let start = time.now_us();
-    while read_state(window) == state {
+    while read_state(window) == Ok(state) {
         if time.now_us().saturating_sub(start) >= PATIENCE_US {
             return true;
         }

@@ -81,7 +81,7 @@ impl<W: Window> Formatter<'_, W> {
             return Err(Refusal::Busy);
         }
         time.sleep_us(SETTLE_US);
-        if read_state(self.window) != mine {
+        if read_state(self.window) != Ok(mine) {
             return Err(Refusal::Busy);
         }
         self.clear(geometry);
@@ -96,7 +96,7 @@ impl<W: Window> Formatter<'_, W> {
     fn replace_state(&self, current: u64, new: u64) -> bool {
         let done = self.window.compare_exchange(STATE_OFFSET, current, new);
         self.window.publish(STATE_OFFSET, size_of::<u64>() as u64);
-        done
+        done == Ok(true)
     }
 
     /// Clears what must not be mistaken for something: node slots, and both lines of each ring.

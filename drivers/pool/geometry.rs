@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What lies where in a pool.
 
-use core::ops::Range;
+use core::{fmt, ops::Range};
 use nupa_proto::pool::{
     message::{max_frame, max_payload, ENTRY_SIZE},
     Class, Superblock, CLASSES, CONSUMER_BULK, DIRECTORY_SIZE, MAX_LOG_BULK, MAX_LOG_ENTRIES,
@@ -161,6 +161,40 @@ impl Geometry {
         start..end.min(self.size)
     }
 
+    /// What lies at an offset, for people.
+    pub fn area(&self, offset: u64) -> Area {
+        let part = |start: u64, stride: u64| {
+            let distance = offset.saturating_sub(start);
+            let number = distance.checked_div(stride).unwrap_or(0);
+            (number, distance.wrapping_sub(number.wrapping_mul(stride)))
+        };
+        if offset < SLOTS {
+            return Area::Superblock;
+        }
+        if offset < self.rings {
+            let (node, _) = part(SLOTS, SLOT_SIZE as u64);
+            return Area::Slot { node };
+        }
+        if offset >= self.device_memory {
+            let (node, distance) = part(self.device_memory, self.device_memory_stride);
+            return match distance < DIRECTORY_SIZE {
+                true => Area::Directory { node },
+                false => Area::DeviceMemory { node },
+            };
+        }
+        let (ring, distance) = part(self.rings, self.ring_stride);
+        let (pair, class) = (ring / CLASSES as u64, ring % CLASSES as u64);
+        let others = u64::from(self.max_nodes).saturating_sub(1).max(1);
+        let source = pair.checked_div(others).unwrap_or(0);
+        let target = pair.checked_rem(others).unwrap_or(0);
+        Area::Ring {
+            source,
+            target: target.saturating_add(u64::from(target >= source)),
+            class,
+            control: distance < RING_ENTRIES,
+        }
+    }
+
     /// All node slots.
     #[cfg(not(MODULE))]
     pub(crate) fn slots(&self) -> Range<u64> {
@@ -184,6 +218,70 @@ impl Geometry {
             base: self.rings.wrapping_add(ring.wrapping_mul(self.ring_stride)),
             log_entries: self.log_entries,
             log_bulk: self.log_bulk,
+        }
+    }
+}
+
+/// A part of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    /// Superblock and state word.
+    Superblock,
+    /// A node's slot.
+    Slot {
+        /// The node.
+        node: u64,
+    },
+    /// A ring.
+    Ring {
+        /// The node that writes entries.
+        source: u64,
+        /// The node that they are for.
+        target: u64,
+        /// Number of a [`Class`].
+        class: u64,
+        /// It is about words that say how far the two are, and not about entries and payload.
+        control: bool,
+    },
+    /// A node's directory.
+    Directory {
+        /// The node.
+        node: u64,
+    },
+    /// What a node offers to programs.
+    DeviceMemory {
+        /// The node.
+        node: u64,
+    },
+}
+
+impl fmt::Display for Area {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Superblock => f.write_str("superblock"),
+            Self::Slot { node } => write!(f, "slot of node {node}"),
+            Self::Directory { node } => write!(f, "directory of node {node}"),
+            Self::DeviceMemory { node } => write!(f, "device memory of node {node}"),
+            Self::Ring {
+                source,
+                target,
+                class,
+                control,
+            } => {
+                let what = match control {
+                    true => "indices",
+                    false => "entries",
+                };
+                let class = match class {
+                    0 => "requests",
+                    1 => "responses",
+                    _ => "frames",
+                };
+                write!(
+                    f,
+                    "{what} of the ring of {class} from node {source} to node {target}"
+                )
+            }
         }
     }
 }
@@ -329,6 +427,30 @@ mod tests {
             assert_eq!(geometry.directory(1).is_some(), room);
             assert_eq!(geometry.device_memory(1).is_empty(), !room);
         }
+    }
+
+    #[test]
+    fn what_lies_where_is_told() {
+        let geometry = Geometry::choose(64 * MIB, 4).unwrap();
+        let told = |offset| std::format!("{}", geometry.area(offset));
+        assert_eq!(told(0x80), "superblock");
+        assert_eq!(told(geometry.slot(3) + 0x40), "slot of node 3");
+        for (source, target) in (0..4).flat_map(|s| (0..4).map(move |t| (s, t))) {
+            if source == target {
+                continue;
+            }
+            for (class, name) in Class::ALL.iter().zip(["requests", "responses", "frames"]) {
+                let ring = geometry.ring(source, target, *class);
+                let way = std::format!("of the ring of {name} from node {source} to node {target}");
+                assert_eq!(told(ring.consumer()), std::format!("indices {way}"));
+                assert_eq!(told(ring.entry(0)), std::format!("entries {way}"));
+                let last = ring.bulk(ring.bulk_len() - 1);
+                assert_eq!(told(last), std::format!("entries {way}"));
+            }
+        }
+        let memory = geometry.device_memory(2);
+        assert_eq!(told(memory.start - 1), "directory of node 2");
+        assert_eq!(told(memory.start), "device memory of node 2");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Leave to write to each other's device memory directly, as it stands in the two nodes' directories.
 
-use crate::{window::zero, geometry::Geometry, Window};
+use crate::{geometry::Geometry, window::zero, Poisoned, Window};
 use core::ops::Range;
 use nupa_proto::pool::{message::ResponseBody, GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE};
 
@@ -112,7 +112,7 @@ impl Grants {
     }
 
     /// Serial of the grant that the other node writes with; 0: it does not.
-    pub fn in_use(&self, window: &impl Window) -> u64 {
+    pub fn in_use(&self, window: &impl Window) -> Result<u64, Poisoned> {
         window.load(self.peer_busy)
     }
 
@@ -129,12 +129,13 @@ impl Grants {
 
     /// Says that this node writes with a sound grant from now on; false if that does not hold any more. Then [`Grants::end`] need not
     /// be called.
-    pub fn begin(&self, window: &impl Window, grant: &Grant) -> bool {
+    pub fn begin(&self, window: &impl Window, grant: &Grant) -> Result<bool, Poisoned> {
         window.store(self.busy, grant.serial);
         // The owner takes the serial away before it looks at the busy word, so one of the two sees the other.
         window.fence();
-        let holds = window.load(self.taken.wrapping_add(word(grant.slot))) == grant.serial;
-        if !holds {
+        let found = window.load(self.taken.wrapping_add(word(grant.slot)));
+        let holds = found.map(|serial| serial == grant.serial);
+        if holds != Ok(true) {
             window.store(self.busy, 0);
         }
         holds

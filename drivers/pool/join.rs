@@ -5,7 +5,7 @@ use crate::{
     attach::Pool,
     membership::{Membership, NodeSet},
     refusal::Refusal,
-    Time, Window, SETTLE_US,
+    Poisoned, Time, Window, SETTLE_US,
 };
 use nupa_proto::pool::{Claim, ClaimState, Slot, DEAD_AFTER_US, LINE, MAX_NODES};
 
@@ -56,8 +56,10 @@ pub struct TakenSlot {
 }
 
 /// A slot as it was found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Found {
+    /// All of it can be read. One that cannot be is not taken.
+    readable: bool,
     claim: u64,
     heartbeat: u64,
     identity: u64,
@@ -67,22 +69,28 @@ impl Found {
     fn read(window: &impl Window, slot: u64) -> Self {
         window.refresh(slot, LINE.wrapping_mul(2));
         let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
-        Self {
-            claim: field(core::mem::offset_of!(Slot, claim)),
-            heartbeat: field(core::mem::offset_of!(Slot, heartbeat)),
-            identity: field(core::mem::offset_of!(Slot, identity)),
-        }
+        let fields = || -> Result<Self, Poisoned> {
+            Ok(Self {
+                readable: true,
+                claim: field(core::mem::offset_of!(Slot, claim))?,
+                heartbeat: field(core::mem::offset_of!(Slot, heartbeat))?,
+                identity: field(core::mem::offset_of!(Slot, identity))?,
+            })
+        };
+        fields().unwrap_or_default()
     }
 
     /// Nobody has it. What is no claim is nobody's.
     fn is_free(&self) -> bool {
         let claim = Claim::from_wire(self.claim);
-        !claim.is_ok_and(|claim| claim.state != ClaimState::Free)
+        self.readable && !claim.is_ok_and(|claim| claim.state != ClaimState::Free)
     }
 
     /// Whether whoever has it has not shown since.
     fn is_same(&self, later: &Self) -> bool {
-        self.claim == later.claim && self.heartbeat == later.heartbeat
+        (self.readable && later.readable)
+            && self.claim == later.claim
+            && self.heartbeat == later.heartbeat
     }
 }
 
@@ -173,7 +181,11 @@ impl Pool {
         for (slot, node) in first.iter_mut().zip(nodes()) {
             *slot = read(node);
         }
-        let slots = || nodes().zip(first.iter()).filter(|(_, slot)| !slot.is_free());
+        let slots = || {
+            nodes()
+                .zip(first.iter())
+                .filter(|(_, slot)| !slot.is_free())
+        };
         watch(time, DEAD_AFTER_US, || {
             slots().all(|(node, slot)| !slot.is_same(&read(node)))
         });
@@ -211,7 +223,7 @@ impl Pool {
             state: ClaimState::Taken,
             ..claim
         };
-        if self.read_claim(window, node) != mine {
+        if self.read_claim(window, node) != Ok(mine) {
             return None;
         }
         self.replace_claim(window, node, mine, claim.to_wire())
@@ -219,7 +231,7 @@ impl Pool {
     }
 
     /// The claim word of a slot as it is in the pool.
-    pub(crate) fn read_claim(&self, window: &impl Window, node: u16) -> u64 {
+    pub(crate) fn read_claim(&self, window: &impl Window, node: u16) -> Result<u64, Poisoned> {
         let slot = self.geometry().slot(node);
         window.refresh(slot, size_of::<u64>() as u64);
         window.load(slot)
@@ -236,7 +248,7 @@ impl Pool {
         let slot = self.geometry().slot(node);
         let done = window.compare_exchange(slot, current, new);
         window.publish(slot, size_of::<u64>() as u64);
-        done
+        done == Ok(true)
     }
 }
 

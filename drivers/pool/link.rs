@@ -6,9 +6,10 @@ use crate::{
     grants::Grants,
     receiver::Receiver,
     sender::Sender,
-    Window,
+    window::zero,
+    Poisoned, Window,
 };
-use nupa_proto::pool::{epoch_tag, Class, LinkWord, CONSUMER_BULK, TAG_NONE};
+use nupa_proto::pool::{epoch_tag, Class, LinkWord, CONSUMER_BULK, LINE, TAG_NONE};
 
 /// One of something for each class of messages.
 #[derive(Clone, Copy, Debug)]
@@ -94,9 +95,12 @@ impl Ends {
         }
     }
 
-    /// Says that there is no link.
+    /// Says that there is no link. Whole lines are written, which can be read again then if they could not.
     pub(crate) fn clear(&self, window: &impl Window) {
-        self.store(window, LinkWord::default(), LinkWord::default());
+        let lines = self.send.iter().map(Place::producer);
+        for line in lines.chain(self.receive.iter().map(Place::consumer)) {
+            zero(window, line..line.saturating_add(LINE));
+        }
     }
 
     /// Says that an epoch of the other node is refused.
@@ -106,10 +110,15 @@ impl Ends {
     }
 
     /// Whether the other node refuses `own_epoch`.
-    pub(crate) fn is_refused(&self, window: &impl Window, own_epoch: u32) -> bool {
+    pub(crate) fn is_refused(
+        &self,
+        window: &impl Window,
+        own_epoch: u32,
+    ) -> Result<bool, Poisoned> {
         let at = self.send.request.consumer();
         window.refresh(at, size_of::<u64>() as u64);
-        LinkWord::from_wire(window.load(at)) == word(epoch_tag(own_epoch), TAG_NONE)
+        let found = LinkWord::from_wire(window.load(at)?);
+        Ok(found == word(epoch_tag(own_epoch), TAG_NONE))
     }
 
     /// Stores all words that are this node's: the producer's and the consumer's.

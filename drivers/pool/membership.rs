@@ -3,12 +3,12 @@
 
 use crate::{
     attach::Pool,
-    window::zero,
     grants::{self, Grants},
     join::{next_epoch, JoinOptions, TakenSlot},
     link::{self, Ends, Link},
     peer::{Change, Peer, Standing},
-    Window,
+    window::zero,
+    Poisoned, Window,
 };
 use nupa_proto::pool::{
     Claim, ClaimState, Presence, Slot, HEARTBEAT_US, LINE, MAX_NODES, PRESENCE_POLLING, PRESENCE_UP,
@@ -128,7 +128,12 @@ impl Membership {
     pub fn enter(&mut self, window: &impl Window, options: &JoinOptions) {
         let heartbeat = core::mem::offset_of!(Slot, heartbeat);
         window.refresh(self.owner(), LINE);
-        self.heartbeat = window.load(self.field(heartbeat)).wrapping_add(1);
+        // Of a line that cannot be read the heartbeat goes on from anywhere, and all of it is written.
+        let before = window.load(self.field(heartbeat));
+        if before.is_err() {
+            zero(window, self.owner()..self.owner().saturating_add(LINE));
+        }
+        self.heartbeat = before.unwrap_or(options.token).wrapping_add(1);
         for (offset, value) in [
             (core::mem::offset_of!(Slot, token), options.token),
             (core::mem::offset_of!(Slot, identity), options.identity),
@@ -166,8 +171,14 @@ impl Membership {
 
     /// Whether the slot is still this node's, and the pool the one that it joined, looking at both.
     pub fn is_valid(&self, window: &impl Window) -> bool {
-        let ours = || self.pool.read_claim(window, self.node) == self.claim.to_wire();
-        !self.evicted && self.pool.is_there(window) && ours()
+        !self.evicted && self.is_ours(window) == Ok(true)
+    }
+
+    /// Whether pool and slot are what they were when the slot was taken.
+    fn is_ours(&self, window: &impl Window) -> Result<bool, Poisoned> {
+        let there = self.pool.is_there(window)?;
+        let claim = self.pool.read_claim(window, self.node)?;
+        Ok(there && claim == self.claim.to_wire())
     }
 
     /// Takes part from now on: the others see this node come up.
@@ -226,9 +237,11 @@ impl Membership {
 
     fn look_around(&mut self, window: &impl Window, now_us: u64, elapsed: u64) -> Events {
         let mut events = Events::default();
-        let there = self.pool.is_there(window);
-        let ours = self.pool.read_claim(window, self.node) == self.claim.to_wire();
-        self.evicted |= !there || !ours;
+        let ours = self.is_ours(window);
+        if let (Err(poisoned), Some(own)) = (ours, self.peers.get_mut(usize::from(self.node))) {
+            own.poisoned = Some(poisoned);
+        }
+        self.evicted |= ours != Ok(true);
         if self.evicted {
             events.evicted = true;
             return events;
@@ -254,8 +267,16 @@ impl Membership {
                     events.down.insert(node);
                 }
                 Change::None if peer.standing == Standing::Up => {
-                    if self.ends(node).is_refused(window, self.epoch()) {
-                        events.refused_by.insert(node);
+                    match self.ends(node).is_refused(window, self.epoch()) {
+                        Ok(false) => {}
+                        Ok(true) => events.refused_by.insert(node),
+                        Err(poisoned) => {
+                            if let Some(peer) = self.peers.get_mut(usize::from(node)) {
+                                peer.lose(poisoned);
+                            }
+                            self.refuse(window, node);
+                            events.down.insert(node);
+                        }
                     }
                 }
                 Change::None => {}
@@ -295,6 +316,11 @@ impl Membership {
         true
     }
 
+    /// What of a node that went down could not be read, if that was why; of this node, if it was evicted for that.
+    pub fn poisoned(&self, node: u16) -> Option<Poisoned> {
+        self.peers.get(usize::from(node))?.poisoned
+    }
+
     /// A node that is up.
     pub fn peer(&self, window: &impl Window, node: u16) -> Option<PeerInfo> {
         let peer = self.peers.get(usize::from(node))?;
@@ -305,9 +331,9 @@ impl Membership {
         let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
         Some(PeerInfo {
             epoch: peer.epoch,
-            identity: field(core::mem::offset_of!(Slot, identity)),
-            capabilities: field(core::mem::offset_of!(Slot, capabilities)),
-            bell: field(core::mem::offset_of!(Slot, bell)),
+            identity: field(core::mem::offset_of!(Slot, identity)).ok()?,
+            capabilities: field(core::mem::offset_of!(Slot, capabilities)).ok()?,
+            bell: field(core::mem::offset_of!(Slot, bell)).ok()?,
         })
     }
 
@@ -326,8 +352,8 @@ impl Membership {
         let slot = self.pool.geometry().slot(node);
         let at = slot.wrapping_add(core::mem::offset_of!(Slot, presence) as u64);
         window.refresh(at, size_of::<u64>() as u64);
-        let presence = Presence::from_wire(window.load(at));
-        presence.flags & PRESENCE_POLLING == 0
+        let presence = window.load(at).map(Presence::from_wire);
+        presence.is_ok_and(|presence| presence.flags & PRESENCE_POLLING == 0)
     }
 
     /// Writes this node's own line.
@@ -346,7 +372,7 @@ impl Membership {
     fn replace(&mut self, window: &impl Window, claim: Claim) -> bool {
         let (old, new) = (self.claim.to_wire(), claim.to_wire());
         let current = self.pool.read_claim(window, self.node);
-        let done = current == old && self.pool.replace_claim(window, self.node, old, new);
+        let done = current == Ok(old) && self.pool.replace_claim(window, self.node, old, new);
         if done {
             self.claim = claim;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Messages: what a sender says, and what a receiver believes.
 
+use crate::Poisoned;
 use core::ops::Range;
 use nupa_proto::{
     admin::MAX_VLAN_ID,
@@ -60,6 +61,17 @@ pub enum Violation {
         /// Bytes.
         len: u64,
     },
+    /// What the peer wrote cannot be read. That is not its doing, but its memory is of no use.
+    Poisoned {
+        /// Offset in the pool.
+        offset: u64,
+    },
+}
+
+impl From<Poisoned> for Violation {
+    fn from(Poisoned { offset }: Poisoned) -> Self {
+        Self::Poisoned { offset }
+    }
 }
 
 /// What an entry is about. Enumerations are checked; numbers of queue pairs, keys and addresses are as the peer gave them.

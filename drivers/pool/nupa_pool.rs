@@ -9,7 +9,7 @@
 //!
 //! Everything that lies in the pool can be changed by others at any time. It is copied once, checked, then used; what a
 //! peer must not have written is a [`Violation`], after which [`Membership::isolate`] has no more to do with that peer until
-//! it comes back with another epoch.
+//! it comes back with another epoch. So is a line of its that cannot be read ([`Poisoned`]).
 //!
 //! Nothing here allocates, panics on what the pool holds, or needs `unsafe`. [`Pool::attach`] and [`Pool::join`] sleep, all
 //! else is good in any context; the caller sees to it that there is one at a time.
@@ -38,7 +38,7 @@ mod window;
 pub use self::format::FormatOptions;
 pub use self::{
     attach::{Pool, Survey},
-    geometry::Geometry,
+    geometry::{Area, Geometry},
     grants::{Grant, Grants},
     join::{JoinOptions, TakenSlot},
     link::{Link, PerClass},
@@ -48,7 +48,7 @@ pub use self::{
     refusal::Refusal,
     sender::{Blocked, Reservation, Sender, Stale},
     sharing::{Import, Sharing, Unshared},
-    window::{Time, Window},
+    window::{Poisoned, Time, Window},
 };
 
 /// How long a claim is left alone before it counts. More than anybody takes from reading such a word to seeing their own claim in

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a node knows of another.
 
-use crate::Window;
+use crate::{Poisoned, Window};
 use nupa_proto::pool::{Claim, ClaimState, Presence, Slot, LINE, PRESENCE_UP};
 
 /// Where another node stands, as seen from here.
@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) opened: bool,
     /// Its slot was looked at before.
     known: bool,
+    /// What of it could not be read, so that it went down.
+    pub(crate) poisoned: Option<Poisoned>,
 }
 
 /// What a look at a peer shows.
@@ -42,6 +44,25 @@ pub(crate) enum Change {
     Dead,
 }
 
+/// What a peer's slot says.
+struct Shown {
+    claim: u64,
+    presence: u64,
+    heartbeat: u64,
+}
+
+impl Shown {
+    fn read(window: &impl Window, slot: u64) -> Result<Self, Poisoned> {
+        window.refresh(slot, LINE.wrapping_mul(2));
+        let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
+        Ok(Self {
+            claim: field(core::mem::offset_of!(Slot, claim))?,
+            presence: field(core::mem::offset_of!(Slot, presence))?,
+            heartbeat: field(core::mem::offset_of!(Slot, heartbeat))?,
+        })
+    }
+}
+
 impl Peer {
     pub(crate) const UNKNOWN: Self = Self {
         heartbeat: 0,
@@ -50,9 +71,10 @@ impl Peer {
         standing: Standing::Absent,
         opened: false,
         known: false,
+        poisoned: None,
     };
 
-    /// Looks at the peer's slot.
+    /// Looks at the peer's slot. One that cannot be read is as good as none.
     pub(crate) fn look(
         &mut self,
         window: &impl Window,
@@ -60,11 +82,25 @@ impl Peer {
         now_us: u64,
         dead_after_us: u64,
     ) -> Change {
-        window.refresh(slot, LINE.wrapping_mul(2));
-        let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
-        let claim = Claim::from_wire(field(core::mem::offset_of!(Slot, claim)));
-        let presence = Presence::from_wire(field(core::mem::offset_of!(Slot, presence)));
-        let heartbeat = field(core::mem::offset_of!(Slot, heartbeat));
+        match Shown::read(window, slot) {
+            Ok(shown) => self.compare(&shown, now_us, dead_after_us),
+            Err(poisoned) => self.lose(poisoned),
+        }
+    }
+
+    /// Something that is the peer's cannot be read: if it was up, it is down now.
+    pub(crate) fn lose(&mut self, poisoned: Poisoned) -> Change {
+        if self.standing != Standing::Up {
+            return Change::None;
+        }
+        (self.standing, self.poisoned) = (Standing::Refused, Some(poisoned));
+        Change::Down
+    }
+
+    fn compare(&mut self, shown: &Shown, now_us: u64, dead_after_us: u64) -> Change {
+        let claim = Claim::from_wire(shown.claim);
+        let presence = Presence::from_wire(shown.presence);
+        let heartbeat = shown.heartbeat;
         let moved = self.known && heartbeat != self.heartbeat;
         if moved || !self.known {
             (self.heartbeat, self.moved_us, self.known) = (heartbeat, now_us, true);
@@ -81,7 +117,7 @@ impl Peer {
                     true => return Change::None,
                     false => Change::Down,
                 };
-                self.standing = Standing::Refused;
+                (self.standing, self.poisoned) = (Standing::Refused, None);
                 change
             }
             Standing::Refused if there == Some(self.epoch) => Change::None,

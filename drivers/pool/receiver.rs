@@ -65,7 +65,7 @@ impl Receiver {
         let entry = self.place.entry(self.index);
         window.refresh(entry, ENTRY_SIZE);
         let mut copy = Entry::new_zeroed();
-        window.read(entry, copy.as_mut_bytes());
+        window.read(entry, copy.as_mut_bytes())?;
         let header = &copy.header;
         self.check_entry(header)?;
         let left = self.total.wrapping_sub(self.offset);
@@ -140,7 +140,8 @@ impl Receiver {
         window.fence();
         let at = self.place.producer_want();
         window.refresh(at, size_of::<u64>() as u64);
-        self.wanted |= LinkWord::from_wire(window.load(at)) == before;
+        // One that cannot be read is in the line of the producer's link word, which is looked at next.
+        self.wanted |= window.load(at).map(LinkWord::from_wire) == Ok(before);
         true
     }
 
@@ -155,7 +156,7 @@ impl Receiver {
     fn look(&mut self, window: &impl Window) -> Result<bool, Violation> {
         let at = self.place.producer();
         window.refresh(at, size_of::<u64>() as u64);
-        let word = LinkWord::from_wire(window.load(at));
+        let word = LinkWord::from_wire(window.load(at)?);
         if !word.same_epochs(self.published) {
             return Ok(false);
         }

@@ -35,6 +35,11 @@ pub enum Refusal {
         /// Nodes asked for.
         nodes: u16,
     },
+    /// Its superblock or state word cannot be read.
+    Poisoned {
+        /// Where.
+        offset: u64,
+    },
     /// Others kept changing it for too long.
     Busy,
     /// Every node slot belongs to a node that lives.
@@ -83,6 +88,10 @@ impl fmt::Display for Refusal {
             Self::TooSmall { mapped, nodes } => {
                 write!(f, "{mapped} bytes cannot be a pool for {nodes} nodes")
             }
+            Self::Poisoned { offset } => write!(
+                f,
+                "memory error in the pool's superblock, offset {offset:#x}; it cannot be used until the memory is repaired"
+            ),
             Self::Busy => f.write_str("other nodes keep changing the pool"),
             Self::Full { nodes } => write!(f, "all {nodes} node slots of the pool are taken"),
         }

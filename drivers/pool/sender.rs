@@ -29,6 +29,12 @@ pub enum Blocked {
     Violation(Violation),
 }
 
+impl From<Violation> for Blocked {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
 /// A place for an entry and its payload. It is given up by being dropped.
 #[derive(Debug)]
 #[must_use]
@@ -192,8 +198,9 @@ impl Sender {
     fn look(&mut self, window: &impl Window) -> Result<(), Blocked> {
         let at = self.place.consumer();
         window.refresh(at, CONSUMER_BULK.wrapping_mul(2));
-        let entries = LinkWord::from_wire(window.load(at));
-        let bulk = LinkWord::from_wire(window.load(self.place.consumer_bulk()));
+        let word = |at| window.load(at).map(LinkWord::from_wire);
+        let entries = word(at).map_err(Violation::from)?;
+        let bulk = word(self.place.consumer_bulk()).map_err(Violation::from)?;
         let ours = |word: LinkWord| word.same_epochs(self.published);
         self.ready = ours(entries) && ours(bulk);
         if !self.ready {
@@ -209,7 +216,7 @@ impl Sender {
 fn credit(found: u32, last: u32, end: u32) -> Result<u32, Blocked> {
     if found.wrapping_sub(last) > end.wrapping_sub(last) {
         let expected = last;
-        return Err(Blocked::Violation(Violation::Credit { found, expected }));
+        return Err(Violation::Credit { found, expected }.into());
     }
     Ok(found)
 }

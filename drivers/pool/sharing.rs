@@ -5,7 +5,7 @@
 //! its hold, then looks whether the export still stands; who gives it up clears the export, then looks for holds before
 //! anybody gets the memory anew. One of the two sees the other.
 
-use crate::{Membership, Pool, Window};
+use crate::{Membership, Poisoned, Pool, Window};
 use core::{mem::offset_of, ops::Range};
 use nupa_proto::pool::{
     sharing::{DmHandle, Export, Hold, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
@@ -25,6 +25,17 @@ pub enum Unshared {
     Full,
     /// The node itself is no longer one of the fabric.
     Void,
+    /// What the other node says of it cannot be read.
+    Poisoned {
+        /// Offset in the pool.
+        offset: u64,
+    },
+}
+
+impl From<Poisoned> for Unshared {
+    fn from(Poisoned { offset }: Poisoned) -> Self {
+        Self::Poisoned { offset }
+    }
 }
 
 /// Lines of a table that are in use.
@@ -164,7 +175,7 @@ impl Sharing {
             return Err(Unshared::Stale);
         }
         let exports = table(pool, node, EXPORT_TABLE).ok_or(Unshared::Unknown)?;
-        let (offset, len) = exported(window, exports, handle).ok_or(Unshared::Unknown)?;
+        let (offset, len) = exported(window, exports, handle)?.ok_or(Unshared::Unknown)?;
         // What another node has written there may be anything; nothing but its own memory is its to give.
         let held = pages(pool, node, offset, len).ok_or(Unshared::Invalid)?;
         let table = table(pool, member.node(), HOLD_TABLE).ok_or(Unshared::Full)?;
@@ -176,7 +187,7 @@ impl Sharing {
         window.publish(line, LINE);
         window.fence();
         // It stood from before the hold until after it: a secret is there once, and not again after it was cleared.
-        if exported(window, exports, handle) == Some((offset, len)) {
+        if exported(window, exports, handle) == Ok(Some((offset, len))) {
             return Ok(Import {
                 line: index,
                 offset,
@@ -216,27 +227,36 @@ impl Pool {
             let Some(table) = table(self, holder, HOLD_TABLE) else {
                 continue;
             };
-            let claim = Claim::from_wire(self.read_claim(window, holder));
-            // That of a node that died is one until somebody else has its slot: it may have been asleep only.
-            if !claim.is_ok_and(|claim| claim.state != ClaimState::Free) {
+            // That of a node that died is one until somebody else has its slot: it may have been asleep only. So is one of a
+            // slot that cannot be read.
+            let taken = self.read_claim(window, holder).map(|claim| {
+                Claim::from_wire(claim).is_ok_and(|claim| claim.state != ClaimState::Free)
+            });
+            if taken == Ok(false) {
                 continue;
             }
             window.refresh(table, LINE.saturating_mul(u64::from(HOLDS)));
             for index in 0..HOLDS {
-                let line = line(table, index);
-                let len = window.load(field!(line, Hold.len));
-                if len == 0 {
-                    continue;
-                }
-                let start = window.load(field!(line, Hold.offset));
-                let end = start.saturating_add(len).min(memory.end);
-                let start = start.max(memory.start);
+                // What cannot be read may hold anything.
+                let range = held_by(window, line(table, index));
+                let range = range.unwrap_or(memory.clone());
+                let (start, end) = (range.start.max(memory.start), range.end.min(memory.end));
                 if start < end {
                     found(start..end);
                 }
             }
         }
     }
+}
+
+/// What a hold is on; empty if it is none.
+fn held_by(window: &impl Window, line: u64) -> Result<Range<u64>, Poisoned> {
+    let len = window.load(field!(line, Hold.len))?;
+    let start = match len {
+        0 => 0,
+        _ => window.load(field!(line, Hold.offset))?,
+    };
+    Ok(start..start.saturating_add(len))
 }
 
 /// Where a table of a node begins, if the node has a directory.
@@ -259,17 +279,21 @@ fn pages(pool: &Pool, node: u16, offset: u64, len: u64) -> Option<Range<u64>> {
 }
 
 /// What stands in a node's table for a handle: where the memory begins, and its bytes.
-fn exported(window: &impl Window, table: u64, handle: &DmHandle) -> Option<(u64, u64)> {
+fn exported(
+    window: &impl Window,
+    table: u64,
+    handle: &DmHandle,
+) -> Result<Option<(u64, u64)>, Poisoned> {
     let index = handle.index.get();
     if index >= EXPORTS || handle.secret.get() == 0 {
-        return None;
+        return Ok(None);
     }
     let line = line(table, index);
     window.refresh(line, LINE);
-    let secret = window.load(field!(line, Export.secret));
-    let epoch = window.load(field!(line, Export.epoch));
+    let secret = window.load(field!(line, Export.secret))?;
+    let epoch = window.load(field!(line, Export.epoch))?;
     let same = secret == handle.secret.get() && epoch == u64::from(handle.epoch.get());
-    let offset = window.load(field!(line, Export.offset));
-    let len = window.load(field!(line, Export.len));
-    (same && len == handle.len.get()).then_some((offset, len))
+    let offset = window.load(field!(line, Export.offset))?;
+    let len = window.load(field!(line, Export.len))?;
+    Ok((same && len == handle.len.get()).then_some((offset, len)))
 }

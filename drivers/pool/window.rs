@@ -4,6 +4,13 @@
 use core::ops::Range;
 use nupa_proto::pool::LINE;
 
+/// Memory that cannot be read: what was stored there is lost. Nothing else happens; hosts survive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poisoned {
+    /// Offset in the pool, in the line that it is about.
+    pub offset: u64,
+}
+
 /// A mapped pool. Offsets count from its start; what lies outside reads as zero and is not written.
 ///
 /// Where the hosts' caches are kept coherent, [`Window::publish`] and [`Window::refresh`] are no more than fences. Where they
@@ -22,17 +29,17 @@ pub trait Window {
     fn is_coherent(&self) -> bool;
 
     /// Loads a naturally aligned little-endian word as a whole, with acquire order.
-    fn load(&self, offset: u64) -> u64;
+    fn load(&self, offset: u64) -> Result<u64, Poisoned>;
 
     /// Stores a naturally aligned little-endian word as a whole, with release order.
     fn store(&self, offset: u64, value: u64);
 
     /// Stores `new` if `current` is there and returns whether it was. Needs to be atomic only as far as the machine can make
     /// it so between hosts: claims are looked at again after a while.
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool;
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned>;
 
     /// Copies out. Bytes that others change meanwhile may be old or new ones.
-    fn read(&self, offset: u64, buf: &mut [u8]);
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned>;
 
     /// Copies in.
     fn write(&self, offset: u64, bytes: &[u8]);

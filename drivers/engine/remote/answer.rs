@@ -8,7 +8,7 @@ use crate::{
     fabric::Fabric,
     hal::Clock,
     qp::Wait,
-    span::Span,
+    span::{Fault, Span},
 };
 use nupa_pool::Body;
 use nupa_proto::{
@@ -111,7 +111,7 @@ impl Engine {
         let at = node.pairs.get(qpn).map_or(0, |pair| pair.send.flight.head);
         let fetched = node.refetch(platform, qpn, at, descriptor, request);
         let result = match WcStatus::try_from(body.status) {
-            Ok(WcStatus::Success) => self.take_result(fabric, incoming, body, fetched),
+            Ok(WcStatus::Success) => self.take_result(fabric, id, incoming, body, fetched),
             Ok(status) => Err(Refusal::new(status, Check::from_wire(body.check))),
             Err(_) => Err(Refusal::new(WcStatus::General, Check::Peer)),
         };
@@ -137,6 +137,7 @@ impl Engine {
     fn take_result<F: Fabric>(
         &mut self,
         fabric: &mut F,
+        id: u16,
         incoming: &Incoming,
         body: &ResponseBody,
         fetched: Result<(), Refusal>,
@@ -158,6 +159,9 @@ impl Engine {
                 self.landing.set(Span::direct(arrival.payload, arrival.len));
                 let moved = self.move_data(fabric, incoming.home, arrival.len);
                 let unreachable = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+                if moved == Err(Fault::Source) {
+                    self.unreadable(fabric, id, arrival);
+                }
                 moved.map_err(|_| unreachable).map(|()| !arrival.last)
             }
             // What it took from here was taken when it was sent. A descriptor that cannot be read any more has no end.

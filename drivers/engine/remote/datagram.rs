@@ -93,7 +93,9 @@ impl Engine {
             return;
         };
         if let Some(landing) = node.accept_datagram(platform, &self.request, &mut self.landing) {
-            self.land_datagram(fabric, &grh, &landing);
+            if self.land_datagram(fabric, &grh, &landing) != Outcome::Done {
+                self.unreadable(fabric, id, &incoming.arrival);
+            }
         }
     }
 }

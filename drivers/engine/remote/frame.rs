@@ -109,6 +109,7 @@ impl Engine {
             .node(home)
             .map(|(_, platform)| platform.memory().read(arrival.payload, &mut address));
         let Some(Ok(())) = read else {
+            self.unreadable(fabric, source.node, arrival);
             return true;
         };
         let patience = match body.flags & FRAME_FLOOD {
@@ -124,7 +125,9 @@ impl Engine {
         let accepted = node.accept_frame(platform, request, &address, patience, landing);
         let waits = match accepted {
             Ok(landing) => {
-                self.land(fabric, home, &landing);
+                if self.land(fabric, home, &landing) != Outcome::Done {
+                    self.unreadable(fabric, source.node, arrival);
+                }
                 false
             }
             Err(Declined::NoBuffer { qpn }) => self.holds_back(fabric, source.node, qpn, patience),

@@ -13,6 +13,7 @@ use crate::{
     peer::{Receiving, Serving},
     qp::Remote,
     request::Request,
+    span::Fault,
     storage::Storage,
     target::Declined,
 };
@@ -205,6 +206,9 @@ impl Engine {
         };
         self.landing.skip(arrival.offset);
         let moved = self.move_data(fabric, home, arrival.len);
+        if moved == Err(Fault::Source) {
+            self.unreadable(fabric, id, arrival);
+        }
         let Some((node, platform)) = fabric.node_mut(home) else {
             return false;
         };

@@ -9,5 +9,7 @@
 )]
 
 mod links;
+#[path = "links/poison.rs"]
+mod poison;
 mod rig;
 mod suite;

@@ -14,6 +14,7 @@ mod memory;
 mod nodes;
 mod pace;
 mod plan;
+mod poison;
 mod refusals;
 mod runner;
 mod sharing;

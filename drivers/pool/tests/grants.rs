@@ -39,18 +39,21 @@ fn each_sees_what_the_other_gives_and_uses() {
         let serial = 100 + u64::from(slot);
         let grant = grant(&there, slot, serial);
         assert!(here.is_sound(&grant) && !there.is_sound(&grant));
-        assert!(!here.begin(&a.host, &grant));
+        assert_eq!(here.begin(&a.host, &grant), Ok(false));
         there.give(&b.host, slot, serial);
-        assert_eq!(there.in_use(&b.host), 0);
-        assert!(here.begin(&a.host, &grant));
-        assert_eq!(there.in_use(&b.host), serial);
-        assert_eq!(here.in_use(&a.host), 0);
+        assert_eq!(there.in_use(&b.host), Ok(0));
+        assert_eq!(here.begin(&a.host, &grant), Ok(true));
+        assert_eq!(there.in_use(&b.host), Ok(serial));
+        assert_eq!(here.in_use(&a.host), Ok(0));
         here.end(&a.host);
-        assert_eq!(there.in_use(&b.host), 0);
-        assert!(!here.begin(&a.host, &Grant { serial: 7, ..grant }));
+        assert_eq!(there.in_use(&b.host), Ok(0));
+        assert_eq!(
+            here.begin(&a.host, &Grant { serial: 7, ..grant }),
+            Ok(false)
+        );
         there.give(&b.host, slot, 0);
-        assert!(!here.begin(&a.host, &grant));
-        assert_eq!(there.in_use(&b.host), 0);
+        assert_eq!(here.begin(&a.host, &grant), Ok(false));
+        assert_eq!(there.in_use(&b.host), Ok(0));
     }
     // There is no such word.
     there.give(&b.host, GRANT_SLOTS, 5);
@@ -105,10 +108,10 @@ fn who_is_refused_or_left_behind_has_no_grant() {
         let (here, there) = (grants(&a), grants(&b));
         let grant = grant(&there, 3, 77);
         there.give(&b.host, 3, 77);
-        assert!(here.begin(&a.host, &grant));
+        assert_eq!(here.begin(&a.host, &grant), Ok(true));
         here.end(&a.host);
         end(&mut b);
-        assert!(!here.begin(&a.host, &grant));
+        assert_eq!(here.begin(&a.host, &grant), Ok(false));
     }
 }
 
@@ -117,13 +120,13 @@ fn a_new_link_begins_without_grants() {
     let (_, mut a, mut b) = pair(true, 4);
     let (here, there) = (grants(&a), grants(&b));
     there.give(&b.host, 3, 77);
-    assert!(here.begin(&a.host, &grant(&there, 3, 77)));
+    assert_eq!(here.begin(&a.host, &grant(&there, 3, 77)), Ok(true));
     assert!(a.member.renew(&a.host));
     a.links.clear();
     a.member.enable(&a.host);
     settle(&mut [&mut a, &mut b]);
-    assert!(!here.begin(&a.host, &grant(&there, 3, 77)));
-    assert_eq!(there.in_use(&b.host), 0);
+    assert_eq!(here.begin(&a.host, &grant(&there, 3, 77)), Ok(false));
+    assert_eq!(there.in_use(&b.host), Ok(0));
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn nobody_writes_after_the_owner_has_waited() {
         there.give(&b.host, 0, 5);
         let writer: Run<'_, ()> = Box::new(move |host: Host| {
             for value in 1..40u64 {
-                if !here.begin(&host, &granted) {
+                if here.begin(&host, &granted) != Ok(true) {
                     return;
                 }
                 host.write(at, &value.to_le_bytes());
@@ -153,11 +156,11 @@ fn nobody_writes_after_the_owner_has_waited() {
         });
         let owner: Run<'_, ()> = Box::new(move |host: Host| {
             for _ in 0..seed % 50 {
-                there.in_use(&host);
+                there.in_use(&host).unwrap();
             }
             there.give(&host, 0, 0);
             host.fence();
-            while there.in_use(&host) == 5 {}
+            while there.in_use(&host) == Ok(5) {}
             let found = (host.load(at), host.load(at + 8));
             assert_eq!(found.0, found.1, "half of a write");
             for _ in 0..100 {

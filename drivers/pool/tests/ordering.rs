@@ -13,7 +13,8 @@
 
 use loom::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use nupa_pool::{
-    Body, JoinOptions, Link, Membership, FormatOptions, Outgoing, Pool, Sharing, Time, Window,
+    Body, FormatOptions, JoinOptions, Link, Membership, Outgoing, Poisoned, Pool, Sharing, Time,
+    Window,
 };
 use nupa_proto::pool::{
     message::FrameBody,
@@ -59,14 +60,14 @@ impl Window for Memory {
         true
     }
 
-    fn load(&self, offset: u64) -> u64 {
-        match self.hot.get(&offset) {
+    fn load(&self, offset: u64) -> Result<u64, Poisoned> {
+        Ok(match self.hot.get(&offset) {
             Some(word) => word.load(Ordering::Acquire),
             None => {
                 let at = offset as usize;
                 u64::from_le_bytes(self.cold.lock().unwrap()[at..at + 8].try_into().unwrap())
             }
-        }
+        })
     }
 
     fn store(&self, offset: u64, value: u64) {
@@ -79,21 +80,22 @@ impl Window for Memory {
         }
     }
 
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
-        let same = self.load(offset) == current;
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
+        let same = self.load(offset)? == current;
         if same {
             self.store(offset, new);
         }
-        same
+        Ok(same)
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
         let at = offset as usize;
         buf.copy_from_slice(&self.cold.lock().unwrap()[at..at + buf.len()]);
         self.each_hot(offset, buf.len(), |at, word| {
             let value = word.load(Ordering::Relaxed);
             buf[at..at + 8].copy_from_slice(&value.to_le_bytes());
         });
+        Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
@@ -153,7 +155,7 @@ fn joined(memory: &Memory, pool: &Pool) -> [Membership; 2] {
 
 /// Makes words hot.
 fn heat(memory: Memory, words: &[u64]) -> Memory {
-    let hot = |at: &u64| (*at, AtomicU64::new(memory.load(*at)));
+    let hot = |at: &u64| (*at, AtomicU64::new(memory.load(*at).unwrap()));
     Memory {
         hot: words.iter().map(hot).collect(),
         ..memory

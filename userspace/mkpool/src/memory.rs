@@ -8,7 +8,7 @@ use std::sync::atomic::{fence, Ordering};
 use std::time::{Duration, Instant};
 
 use guestmem::MmapRegion;
-use nupa_pool::{Time, Window};
+use nupa_pool::{Poisoned, Time, Window};
 
 /// A device's memory. Where hosts are not coherent what is written is on its way when this process ends: memory of PCI devices is
 /// mapped uncached, and [`Window::publish`] writes other lines back.
@@ -37,24 +37,26 @@ impl Window for Memory<'_> {
         self.coherent
     }
 
-    fn load(&self, offset: u64) -> u64 {
-        self.region.load_u64(at(offset)).map_or(0, u64::from_le)
+    // Memory that cannot be read ends this process (SIGBUS), and nothing else.
+    fn load(&self, offset: u64) -> Result<u64, Poisoned> {
+        Ok(self.region.load_u64(at(offset)).map_or(0, u64::from_le))
     }
 
     fn store(&self, offset: u64, value: u64) {
         let _ = self.region.store_u64(at(offset), value.to_le());
     }
 
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
         let (old, new) = (current.to_le(), new.to_le());
         let found = self.region.compare_exchange_u64(at(offset), old, new);
-        found == Ok(old)
+        Ok(found == Ok(old))
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
         if self.region.read(at(offset), buf).is_err() {
             buf.fill(0);
         }
+        Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

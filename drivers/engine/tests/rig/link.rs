@@ -144,6 +144,8 @@ impl Link for TestLink {
         ring.entries.pop_front().expect("it is there");
     }
 
+    fn unreadable(&mut self, _: u64, _: u32) {}
+
     fn refuse(&mut self) {
         self.refused = true;
     }
@@ -227,6 +229,10 @@ impl Link for RigLink {
 
     fn release(&mut self, class: Class) {
         self.get().release(class);
+    }
+
+    fn unreadable(&mut self, payload: u64, len: u32) {
+        self.get().unreadable(payload, len);
     }
 
     fn refuse(&mut self) {

@@ -100,6 +100,8 @@ impl Memory for Ram {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
         if addr >= POOL {
             let at = self.in_pool(addr, buf.len())?;
+            let readable = self.pool.check(at, buf.len());
+            readable.map_err(|_| AccessError)?;
             self.pool.read(self.host, at, buf);
             return Ok(());
         }

@@ -3,7 +3,7 @@
 
 use super::{fabric::Engines, link::RigLink, machine::POOL, shared::Shared, Nodes};
 use nupa_engine::{Fabric, PoolLink};
-use nupa_pool::{FormatOptions, JoinOptions, Membership, Pool, Time, Violation, Window};
+use nupa_pool::{FormatOptions, JoinOptions, Membership, Poisoned, Pool, Time, Violation, Window};
 use nupa_proto::pool::{message::ENTRY_SIZE, HEARTBEAT_US, MIN_LOG_BULK, RING_ENTRIES};
 use std::{cell::Cell, ops::Range, rc::Rc};
 
@@ -30,11 +30,11 @@ impl Window for Map {
         self.shared.is_coherent()
     }
 
-    fn load(&self, offset: u64) -> u64 {
+    fn load(&self, offset: u64) -> Result<u64, Poisoned> {
         assert_eq!(offset % 8, 0, "words are aligned");
         let mut word = [0; 8];
-        self.shared.read(self.host, offset, &mut word);
-        u64::from_le_bytes(word)
+        self.read(offset, &mut word)?;
+        Ok(u64::from_le_bytes(word))
     }
 
     fn store(&self, offset: u64, value: u64) {
@@ -42,13 +42,16 @@ impl Window for Map {
         self.shared.write(self.host, offset, &value.to_le_bytes());
     }
 
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
-        self.shared
-            .compare_exchange(self.host, offset, current, new)
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
+        self.shared.check(offset, 8)?;
+        let host = self.host;
+        Ok(self.shared.compare_exchange(host, offset, current, new))
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
+        self.shared.check(offset, buf.len())?;
         self.shared.read(self.host, offset, buf);
+        Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

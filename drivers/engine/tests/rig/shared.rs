@@ -6,6 +6,7 @@ use super::{
     fabric::HostNodes,
 };
 use nupa_engine::Engine;
+use nupa_pool::Poisoned;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -63,6 +64,17 @@ impl Shared {
 
     pub fn is_coherent(&self) -> bool {
         self.memory.borrow().is_coherent()
+    }
+
+    /// An error if a line of the range is poisoned.
+    pub fn check(&self, offset: u64, len: usize) -> Result<(), Poisoned> {
+        let bad = self.memory.borrow().poisoned(offset, len);
+        bad.map_or(Ok(()), |offset| Err(Poisoned { offset }))
+    }
+
+    /// Poisons the line of an offset. It can be read again once all of it was written at one go.
+    pub fn poison(&self, offset: u64) {
+        self.memory.borrow_mut().poison(offset);
     }
 
     /// More of it. Returns where that begins.

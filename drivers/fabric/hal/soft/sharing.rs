@@ -60,6 +60,7 @@ fn error(why: Unshared) -> Error {
         Unshared::Stale => Error::from_errno(-(bindings::ESTALE as i32)),
         Unshared::Full => ENOSPC,
         Unshared::Void => ENODEV,
+        Unshared::Poisoned { .. } => EIO,
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     memory::NodeMemory,
     nodes::{Link, Nodes},
     plan::Plan,
+    poison::PoisonFile,
     refusals::Refusals,
     runner::Runner,
     sharing::Shared,
@@ -40,6 +41,7 @@ use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
 pub(crate) struct SoftInstance<'bound> {
+    _poison: PoisonFile,
     instance: Instance<'bound, Running>,
     _function: Closing,
 }
@@ -108,6 +110,7 @@ impl<'bound> SoftInstance<'bound> {
                 "an IOMMU translates this device's addresses; see Documentation/pool.md\n"
             );
         })?;
+        let poison = PoisonFile::new(device, &window)?;
         let membership = join(device, &window, clock, place.own_bell)?;
         let range = membership.pool().device_memory(membership.node());
         let own = window.address(range.start)..window.address(range.end);
@@ -142,6 +145,7 @@ impl<'bound> SoftInstance<'bound> {
             start(function, controller)
         })?;
         Ok(Self {
+            _poison: poison,
             instance,
             _function: closing,
         })

@@ -14,7 +14,7 @@ use kernel::{
 };
 use nupa_engine::{Fabric, Volume};
 use nupa_function::{Kick, Model};
-use nupa_pool::{Events, Membership, NodeSet, Sharing};
+use nupa_pool::{Events, Membership, NodeSet, Poisoned, Sharing, Violation};
 use nupa_proto::regs::FAULT_POOL;
 
 /// Wakes hosts whose function sleeps.
@@ -52,6 +52,9 @@ pub(super) struct Station {
 const TICK_US: u64 = 1000;
 /// Slots in the table of queue pairs up to which their doorbells are polled: more take longer than a kick.
 const MAX_POLLED: u32 = 1024;
+
+/// What a peer has to do whose lines cannot be read.
+const COME_BACK: &str = "it is ignored until it comes back";
 
 /// What a turn came to.
 #[derive(Clone, Copy)]
@@ -201,9 +204,12 @@ impl Station {
     /// Tells the engine who came and went.
     fn tell(&mut self, events: &Events) {
         for id in events.down.iter() {
-            match events.silent.contains(id) {
-                true => dev_info!(self.device, "node {id} is dead: no heartbeat\n"),
-                false => dev_info!(self.device, "node {id} has left\n"),
+            match self.membership.poisoned(id) {
+                Some(Poisoned { offset }) => self.complain(id, offset, COME_BACK),
+                None if events.silent.contains(id) => {
+                    dev_info!(self.device, "node {id} is dead: no heartbeat\n");
+                }
+                None => dev_info!(self.device, "node {id} has left\n"),
             }
             self.down(id);
         }
@@ -222,10 +228,13 @@ impl Station {
     fn evicted(&mut self) {
         if self.model.functions.own.is_ready() {
             let id = self.id();
-            dev_err!(
-                self.device,
-                "node {id} of the pool is not this host any more\n"
-            );
+            match self.membership.poisoned(id) {
+                None => dev_err!(
+                    self.device,
+                    "node {id} of the pool is not this host any more\n"
+                ),
+                Some(Poisoned { offset }) => self.complain(id, offset, "it has to join anew"),
+            }
             self.drop_links();
             self.model.fail(id, FAULT_POOL);
         }
@@ -245,6 +254,17 @@ impl Station {
             let id = self.id();
             self.model.fail(id, FAULT_POOL);
         }
+    }
+
+    /// Memory of the pool cannot be read, which costs the node that wrote there.
+    #[cold]
+    fn complain(&self, id: u16, offset: u64, so: &str) {
+        let area = self.membership.pool().geometry().area(offset);
+        dev_err!(
+            self.device,
+            "node {id} is lost to a memory error in the pool: {} (offset {offset:#x}); {so}\n",
+            format_args!("{area}")
+        );
     }
 
     fn up(&mut self, id: u16) {
@@ -276,6 +296,7 @@ impl Station {
                 continue;
             };
             match violation {
+                Some(Violation::Poisoned { offset }) => self.complain(id, offset, COME_BACK),
                 Some(violation) => {
                     dev_err!(
                         self.device,

@@ -7,6 +7,8 @@ use kernel::{
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
 use nk::{barrier::full_fence, mmap::MmapRange, window::Window};
+use nupa_pool::Poisoned;
+use nupa_proto::pool::LINE;
 
 /// The pool, mapped. What lies outside of it reads as zero.
 #[derive(Clone)]
@@ -28,6 +30,21 @@ impl PoolWindow {
         self.0.mmap_range()?.slice(offset, len)
     }
 
+    /// The first line of a range that cannot be read.
+    #[cold]
+    fn first_poisoned(&self, offset: u64, len: usize) -> Poisoned {
+        let end = offset.saturating_add(len as u64);
+        let mut lines = (offset / LINE * LINE..end).step_by(LINE as usize);
+        let poisoned = |line: &u64| self.0.read(at(*line), &mut [0; LINE as usize]) == Err(EIO);
+        let offset = lines.find(poisoned).unwrap_or(offset);
+        Poisoned { offset }
+    }
+
+    /// Has reads of the line of an offset fail, or of none, for tests.
+    pub(super) fn set_poisoned(&self, offset: Option<u64>) {
+        self.0.set_poisoned(offset);
+    }
+
     /// DMA address of an offset.
     #[inline]
     pub(super) fn address(&self, offset: u64) -> u64 {
@@ -41,6 +58,16 @@ fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
+/// What was read at an offset; none if that is outside.
+#[inline]
+fn found<T>(offset: u64, read: Result<T>) -> Result<Option<T>, Poisoned> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(EIO) => Err(Poisoned { offset }),
+        Err(_) => Ok(None),
+    }
+}
+
 impl nupa_pool::Window for PoolWindow {
     fn len(&self) -> u64 {
         self.0.len() as u64
@@ -51,8 +78,8 @@ impl nupa_pool::Window for PoolWindow {
     }
 
     #[inline]
-    fn load(&self, offset: u64) -> u64 {
-        self.0.load_acquire(at(offset)).unwrap_or(0)
+    fn load(&self, offset: u64) -> Result<u64, Poisoned> {
+        found(offset, self.0.load_acquire(at(offset))).map(Option::unwrap_or_default)
     }
 
     #[inline]
@@ -60,15 +87,21 @@ impl nupa_pool::Window for PoolWindow {
         let _ = self.0.store_release(at(offset), value);
     }
 
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
-        self.0.compare_exchange(at(offset), current, new) == Some(current)
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
+        let was = self.0.compare_exchange(at(offset), current, new);
+        Ok(found(offset, was)? == Some(current))
     }
 
     #[inline]
-    fn read(&self, offset: u64, buf: &mut [u8]) {
-        if self.0.read(at(offset), buf).is_none() {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
+        let read = found(offset, self.0.read(at(offset), buf));
+        if read
+            .map_err(|_| self.first_poisoned(offset, buf.len()))?
+            .is_none()
+        {
             buf.fill(0);
         }
+        Ok(())
     }
 
     #[inline]

@@ -2,6 +2,8 @@
 //! Memory that hosts share: with coherent caches, or with caches that nothing but write-back and invalidation moves, and
 //! eviction and prefetching when it is least expected.
 
+use std::collections::BTreeSet;
+
 /// Bytes of a line.
 pub const LINE: usize = 64;
 /// Lines that a cache holds before it has to make room.
@@ -107,16 +109,34 @@ pub struct Memory {
     bytes: Vec<u8>,
     /// One for each host; none if they are coherent.
     caches: Vec<Cache>,
+    /// Lines that cannot be read.
+    poison: BTreeSet<usize>,
     random: Random,
 }
 
 impl Memory {
+    /// Poisons the line of an offset. It can be read again once all of it was written at one go.
+    pub fn poison(&mut self, offset: u64) {
+        self.poison.insert(offset as usize / LINE);
+    }
+
+    /// Where the first line of a range is that cannot be read.
+    pub fn poisoned(&self, offset: u64, len: usize) -> Option<u64> {
+        let (first, end) = (
+            offset as usize / LINE,
+            (offset as usize + len).div_ceil(LINE),
+        );
+        let line = self.poison.range(first..end.max(first)).next()?;
+        Some((line * LINE) as u64)
+    }
+
     /// So many bytes of zeroes, whole lines. `caches`: so many hosts with caches of their own; 0 if they are coherent.
     pub fn new(size: usize, caches: usize, seed: u64) -> Self {
         assert_eq!(size % LINE, 0, "whole lines");
         Self {
             bytes: vec![0; size],
             caches: (0..caches).map(|_| Cache::new(size)).collect(),
+            poison: BTreeSet::new(),
             random: Random(seed),
         }
     }
@@ -177,6 +197,10 @@ impl Memory {
             bytes.copy_from_slice(&data[at..at + bytes.len()]);
             *dirty = true;
         });
+        if !self.poison.is_empty() {
+            let whole = (offset as usize).div_ceil(LINE)..(offset as usize + data.len()) / LINE;
+            self.poison.retain(|line| !whole.contains(line));
+        }
     }
 
     fn lines(&self, offset: u64, len: u64) -> std::ops::Range<usize> {

@@ -21,7 +21,7 @@ pub use caches::Random;
 
 use caches::Memory;
 use nupa_pool::{
-    Blocked, Body, FormatOptions, JoinOptions, Link, Membership, Message, Outgoing, Pool,
+    Blocked, Body, FormatOptions, JoinOptions, Link, Membership, Message, Outgoing, Poisoned, Pool,
     Reservation, Sender, Time, Window,
 };
 use nupa_proto::{
@@ -150,6 +150,17 @@ impl World {
         self.lock().memory.bytes()[at..at + N].try_into().unwrap()
     }
 
+    /// Poisons the line of an offset.
+    pub fn poison(&self, offset: u64) {
+        self.lock().memory.poison(offset);
+    }
+
+    /// Repairs the line of an offset, which is zero then.
+    pub fn poke_whole(&self, offset: u64) {
+        let line = offset / 64 * 64;
+        self.lock().memory.write(0, line, &[0; 64]);
+    }
+
     /// Lets time pass.
     pub fn pass(&self, us: u64) {
         self.lock().now += us;
@@ -217,7 +228,7 @@ impl Host {
     /// Reads a message's payload.
     pub fn payload(&self, message: &Message) -> Vec<u8> {
         let mut bytes = vec![0; message.payload_len() as usize];
-        self.read(message.payload.start, &mut bytes);
+        self.read(message.payload.start, &mut bytes).unwrap();
         bytes
     }
 
@@ -236,6 +247,11 @@ impl Host {
     }
 }
 
+fn check(state: &State, offset: u64, len: usize) -> Result<(), Poisoned> {
+    let bad = state.memory.poisoned(offset, len);
+    bad.map_or(Ok(()), |offset| Err(Poisoned { offset }))
+}
+
 impl Window for Host {
     fn len(&self) -> u64 {
         self.world.lock().memory.size() as u64
@@ -245,11 +261,11 @@ impl Window for Host {
         self.world.lock().memory.is_coherent()
     }
 
-    fn load(&self, offset: u64) -> u64 {
+    fn load(&self, offset: u64) -> Result<u64, Poisoned> {
         let mut bytes = [0; 8];
         assert_eq!(offset % 8, 0);
-        self.turn().memory.read(self.number, offset, &mut bytes);
-        u64::from_le_bytes(bytes)
+        self.read(offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
     }
 
     fn store(&self, offset: u64, value: u64) {
@@ -259,27 +275,31 @@ impl Window for Host {
             .write(self.number, offset, &value.to_le_bytes());
     }
 
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> bool {
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
         if !self.is_coherent() {
             // Not atomic at all.
-            let same = self.load(offset) == current;
+            let same = self.load(offset)? == current;
             if same {
                 self.store(offset, new);
             }
-            return same;
+            return Ok(same);
         }
         let mut state = self.turn();
+        check(&state, offset, 8)?;
         let mut bytes = [0; 8];
         state.memory.read(self.number, offset, &mut bytes);
         let same = u64::from_le_bytes(bytes) == current;
         if same {
             state.memory.write(self.number, offset, &new.to_le_bytes());
         }
-        same
+        Ok(same)
     }
 
-    fn read(&self, offset: u64, buf: &mut [u8]) {
-        self.turn().memory.read(self.number, offset, buf);
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
+        let mut state = self.turn();
+        check(&state, offset, buf.len())?;
+        state.memory.read(self.number, offset, buf);
+        Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

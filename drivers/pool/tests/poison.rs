@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Lines of a pool that cannot be read: they cost the node that writes them, and nobody else.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+#![allow(clippy::arithmetic_side_effects, clippy::panic, reason = "as above")]
+
+mod rig;
+
+use nupa_pool::{
+    Area, Blocked, Grant, JoinOptions, Outgoing, Poisoned, Refusal, Sharing, Unshared, Violation,
+    Window,
+};
+use nupa_proto::pool::{
+    sharing::EXPORT_TABLE, GRANT_BUSY, GRANT_TABLE, LINE, PAGE, RING_CONSUMER, RING_ENTRIES,
+    SLOT_SIZE, STATE_OFFSET,
+};
+use rig::{frame, options, settle, Node, World, MEDIUM};
+use std::sync::Arc;
+
+const VICTIM: u16 = 1;
+
+/// Three linked nodes.
+fn trio() -> (Arc<World>, [Node; 3]) {
+    let world = World::new(MEDIUM, 3, true, 5);
+    let mut nodes = [0, 1, 2].map(|n| Node::new(&world.host(n), 3, n as u64 + 1));
+    let [a, b, c] = &mut nodes;
+    settle(&mut [a, b, c]);
+    assert!(nodes.iter().all(|node| node.links.len() == 2));
+    (world, nodes)
+}
+
+fn settle_all(nodes: &mut [Node; 3]) {
+    let [a, b, c] = nodes;
+    settle(&mut [a, b, c]);
+}
+
+/// Offset of the first ring of frames from one node to another.
+fn ring(world: &World, source: u64, target: u64) -> u64 {
+    let stride = u64::from_le_bytes(world.peek(0x38));
+    let rings = u64::from_le_bytes(world.peek(0x30));
+    let pair = source * 2 + target - u64::from(target > source);
+    rings + (pair * 3 + 2) * stride
+}
+
+/// A frame goes from one node to another, and back.
+fn works(nodes: &mut [Node; 3], one: usize, two: usize) {
+    for (from, to) in [(one, two), (two, one)] {
+        let host = nodes[from].host.clone();
+        let link = nodes[from].link(to as u16);
+        let body = frame(9);
+        let sent = host.send(&mut link.send.frame, &Outgoing::Frame(&body), &[7; 64], 64);
+        assert_eq!(sent, Ok(()));
+        link.send.frame.publish(&host);
+        let host = nodes[to].host.clone();
+        let receiver = &mut nodes[to].link(from as u16).receive.frame;
+        let message = receiver.next(&host).unwrap().unwrap();
+        assert_eq!(host.payload(&message), [7; 64]);
+        receiver.release(&host);
+        receiver.publish(&host);
+    }
+}
+
+/// The victim comes back after its lines were repaired, and all is well.
+fn comes_back(nodes: &mut [Node; 3]) {
+    let victim = &mut nodes[usize::from(VICTIM)];
+    victim.links.clear();
+    assert!(victim.member.renew(&victim.host));
+    victim.member.enable(&victim.host);
+    settle_all(nodes);
+    for (one, two) in [(0, 1), (1, 2), (0, 2)] {
+        works(nodes, one, two);
+    }
+}
+
+#[test]
+fn a_slot_that_cannot_be_read_is_a_node_that_is_gone() {
+    for (line, area) in [(0, "claim"), (LINE, "heartbeat")] {
+        let (world, mut nodes) = trio();
+        let offset = PAGE + u64::from(VICTIM) * SLOT_SIZE as u64 + line;
+        world.poison(offset);
+        world.pass(200_000);
+        for other in [0, 2] {
+            let events = nodes[other].tick();
+            assert!(events.down.contains(VICTIM) && !events.evicted, "{area}");
+            let poisoned = nodes[other].member.poisoned(VICTIM);
+            assert_eq!(poisoned, Some(Poisoned { offset }));
+            assert!(nodes[other].member.peer(&nodes[other].host, VICTIM).is_none());
+        }
+        works(&mut nodes, 0, 2);
+        let events = nodes[usize::from(VICTIM)].tick();
+        // The claim is its own only as long as it can see that.
+        assert_eq!(events.evicted, line == 0);
+        let own = nodes[usize::from(VICTIM)].member.poisoned(VICTIM);
+        assert_eq!(own.is_some(), line == 0);
+        // The host is restarted: the slot is of no use, so it takes another, if there is one.
+        let host = world.host(1);
+        let pool = host.attach(&options(false, 3, 1)).unwrap();
+        let joined = pool.join(&host, &host, &JoinOptions::new(9));
+        assert_eq!(joined.unwrap_err(), Refusal::Full { nodes: 3 });
+        world.poke_whole(offset);
+        pool.join(&host, &host, &JoinOptions::new(9)).unwrap();
+    }
+}
+
+#[test]
+fn a_ring_that_cannot_be_read_isolates_its_source() {
+    for at in [0, RING_ENTRIES] {
+        let (world, mut nodes) = trio();
+        let offset = ring(&world, u64::from(VICTIM), 0) + at;
+        // Something is on its way.
+        let victim = &mut nodes[usize::from(VICTIM)];
+        let (host, body) = (victim.host.clone(), frame(9));
+        let sender = &mut victim.link(0).send.frame;
+        host.send(sender, &Outgoing::Frame(&body), &[7; 64], 64).unwrap();
+        sender.publish(&host);
+        world.poison(offset);
+        let host = nodes[0].host.clone();
+        let receiver = &mut nodes[0].link(VICTIM).receive.frame;
+        assert_eq!(receiver.next(&host).unwrap_err(), Violation::Poisoned { offset });
+        let area = nodes[0].member.pool().geometry().area(offset);
+        let control = at == 0;
+        let (source, target, class) = (u64::from(VICTIM), 0, 2);
+        assert_eq!(area, Area::Ring { source, target, class, control });
+        assert!(nodes[0].member.isolate(&host, VICTIM));
+        nodes[0].links.remove(&VICTIM);
+        works(&mut nodes, 0, 2);
+        works(&mut nodes, 1, 2);
+        world.poke_whole(offset);
+        comes_back(&mut nodes);
+    }
+}
+
+#[test]
+fn a_ring_whose_credits_cannot_be_read_isolates_its_target() {
+    let (world, mut nodes) = trio();
+    let offset = ring(&world, 0, u64::from(VICTIM)) + RING_CONSUMER;
+    world.poison(offset);
+    let host = nodes[0].host.clone();
+    let sender = &mut nodes[0].link(VICTIM).send.frame;
+    let blocked = sender.reserve(&host, 64).unwrap_err();
+    assert_eq!(blocked, Blocked::Violation(Violation::Poisoned { offset }));
+    assert!(nodes[0].member.isolate(&host, VICTIM));
+    nodes[0].links.remove(&VICTIM);
+    works(&mut nodes, 0, 2);
+    world.poke_whole(offset);
+    comes_back(&mut nodes);
+    // Who sends nothing learns of it as well: where the other's refusal would stand.
+    let requests = ring(&world, 0, u64::from(VICTIM)) - 2 * u64::from_le_bytes(world.peek(0x38));
+    world.poison(requests + RING_CONSUMER);
+    world.pass(200_000);
+    assert!(nodes[0].tick().down.contains(VICTIM));
+    works(&mut nodes, 0, 2);
+}
+
+#[test]
+fn what_a_peer_says_of_device_memory_and_cannot_be_read() {
+    let (world, mut nodes) = trio();
+    let host = nodes[0].host.clone();
+    let geometry = *nodes[0].member.pool().geometry();
+    let directory = geometry.directory(VICTIM).unwrap().start;
+    // The victim's grants for node 0, and its busy word.
+    let grant = Grant {
+        slot: 0,
+        serial: 5,
+        offset: geometry.device_memory(VICTIM).start,
+        addr: 0,
+        len: 64,
+        key: 1,
+    };
+    let grants = nodes[0].link(VICTIM).grants.clone().unwrap();
+    let (table, busy) = (directory + GRANT_TABLE, directory + GRANT_BUSY);
+    world.poison(table);
+    world.poison(busy);
+    let offset = table;
+    assert_eq!(grants.begin(&host, &grant), Err(Poisoned { offset }));
+    let offset = busy;
+    assert_eq!(grants.in_use(&host), Err(Poisoned { offset }));
+    // What it exports.
+    let mut sharing = Sharing::new();
+    let memory = geometry.device_memory(VICTIM);
+    let victim = &nodes[usize::from(VICTIM)];
+    let exported = sharing.export(&victim.host, &victim.member, (memory.start, 4096), 77);
+    let handle = exported.unwrap();
+    let offset = directory + EXPORT_TABLE;
+    world.poison(offset);
+    let import = Sharing::new().import(&host, &nodes[0].member, &handle);
+    assert_eq!(import.unwrap_err(), Unshared::Poisoned { offset });
+    // What it holds may be anything: so nobody gets memory until that is known.
+    let mut found = Vec::new();
+    let own = geometry.device_memory(0);
+    nodes[0].member.pool().held(&host, 0, |range| found.push(range));
+    assert_eq!(found, []);
+    world.poison(directory + nupa_proto::pool::sharing::HOLD_TABLE);
+    nodes[0].member.pool().held(&host, 0, |range| found.push(range));
+    assert_eq!(found, [own]);
+    // Whoever takes the slot writes all of it.
+    let victim = &mut nodes[usize::from(VICTIM)];
+    victim.member.leave(&victim.host);
+    let again = Node::join(&world.host(1), nodes[0].member.pool(), &JoinOptions::new(4));
+    assert_eq!(again.member.node(), VICTIM);
+    for line in [table, busy, offset] {
+        assert_eq!(host.load(line), Ok(0));
+    }
+}
+
+#[test]
+fn a_pool_whose_superblock_cannot_be_read_is_refused() {
+    for offset in [0, LINE, STATE_OFFSET] {
+        let (world, mut nodes) = trio();
+        world.poison(offset);
+        let host = world.host(2);
+        let refused = host.attach(&options(true, 3, 1)).unwrap_err();
+        assert_eq!(refused, Refusal::Poisoned { offset: offset / LINE * LINE });
+        assert!(refused.to_string().contains("memory error in the pool's superblock"));
+        world.pass(200_000);
+        // Who is in it looks at the state word only, and has no pool without.
+        let events = nodes[0].tick();
+        assert_eq!(events.evicted, offset == STATE_OFFSET);
+    }
+}
