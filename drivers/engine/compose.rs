@@ -161,6 +161,7 @@ const fn unconnected(node: u16, qpn: u32) -> Remote {
         node,
         qpn,
         epoch: 0,
+        psn: 0,
     }
 }
 

@@ -37,6 +37,15 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
+    /// Nothing is under way. Numbers begin at one that is drawn, so that an answer to a request of a queue pair that had the same
+    /// number before is not taken for one to this one's.
+    pub(crate) fn new(sequence: u32) -> Self {
+        Self {
+            sequence,
+            ..Self::default()
+        }
+    }
+
     /// Number of the oldest request.
     pub(crate) fn oldest(&self) -> u32 {
         self.sequence.wrapping_sub(u32::from(self.count))
@@ -151,6 +160,7 @@ impl<S: Storage> Node<S> {
             node: self.id(),
             qpn,
             epoch: self.epoch,
+            psn: pair.psn,
         };
         request.home = self.id();
         let regions = &self.regions;

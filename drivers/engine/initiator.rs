@@ -150,11 +150,7 @@ impl<S: Storage> Node<S> {
         descriptor: &mut Descriptor,
         request: &mut Request,
     ) -> Fetched {
-        let source = Remote {
-            node: self.id(),
-            qpn,
-            epoch: self.epoch,
-        };
+        let (node, epoch) = (self.id(), self.epoch);
         let (up, max_frame) = (self.is_up(), self.limits().max_frame);
         let Self { pairs, regions, .. } = self;
         let Some(pair) = pairs.get_mut(qpn) else {
@@ -173,7 +169,13 @@ impl<S: Storage> Node<S> {
             Some(false) => return Fetched::Nothing,
             None => return Fetched::Doorbell,
         }
-        (request.source, request.home) = (source, source.node);
+        request.source = Remote {
+            node,
+            qpn,
+            epoch,
+            psn: pair.psn,
+        };
+        request.home = node;
         let at = pair.send.index;
         let composed = pair.compose::<S>(platform, regions, at, pushed, descriptor, request);
         let checked = composed.and_then(|()| request.check(up, max_frame));

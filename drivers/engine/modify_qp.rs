@@ -11,7 +11,7 @@ use crate::{
 use nupa_proto::{
     admin::{
         ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, QP_MASK_ACCESS, QP_MASK_QKEY,
-        QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_STATE,
+        QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_SQ_PSN, QP_MASK_STATE,
     },
     eqe::EventType,
     status::AdminStatus,
@@ -24,7 +24,8 @@ const MASK: u32 = QP_MASK_STATE
     | QP_MASK_ACCESS
     | QP_MASK_QKEY
     | QP_MASK_RNR
-    | QP_MASK_RD_ATOMIC;
+    | QP_MASK_RD_ATOMIC
+    | QP_MASK_SQ_PSN;
 
 impl<S: Storage> Node<S> {
     /// Reads state and indices of a queue pair.
@@ -54,7 +55,11 @@ impl<S: Storage> Node<S> {
                 node: body.remote_node.get(),
                 qpn: body.remote_qpn.get(),
                 epoch: body.remote_epoch.get(),
+                psn: body.rq_psn.get(),
             });
+        }
+        if mask & QP_MASK_SQ_PSN != 0 {
+            pair.psn = body.sq_psn.get();
         }
         if mask & QP_MASK_ACCESS != 0 {
             pair.access = body.access.get();
@@ -135,7 +140,9 @@ impl<P> QueuePair<P> {
     fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
         let connects = mask & QP_MASK_REMOTE != 0;
         let keyed = mask & QP_MASK_QKEY != 0;
-        if (connects && self.kind != QpType::Rc) || (keyed && self.kind != QpType::Ud) {
+        let numbered = mask & QP_MASK_SQ_PSN != 0;
+        if ((connects || numbered) && self.kind != QpType::Rc) || (keyed && self.kind != QpType::Ud)
+        {
             return Err(AdminStatus::InvalidField);
         }
         if connects && !matches!(self.state, QpStateCode::Reset | QpStateCode::Init) {

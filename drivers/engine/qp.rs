@@ -27,6 +27,8 @@ pub(crate) struct QueuePair<P> {
     pub(crate) page: u32,
     /// Peer (RC).
     pub(crate) remote: Option<Remote>,
+    /// Packet sequence number that this end's requests begin with (RC).
+    pub(crate) psn: u32,
     /// A message arrived since it was connected.
     pub(crate) established: bool,
     /// Rights that remote requests may use at most.
@@ -112,6 +114,9 @@ pub(crate) struct Remote {
     pub(crate) node: u16,
     pub(crate) qpn: u32,
     pub(crate) epoch: u32,
+    /// Packet sequence number that the connection begins with on its side. It tells this connection from others between the same
+    /// two queue pairs.
+    pub(crate) psn: u32,
 }
 
 /// Why a send queue stands still; in the node's list of waiting queue pairs unless [`Wait::No`].
@@ -212,7 +217,7 @@ impl<P> QueuePair<P> {
             queue.clear();
         }
         (self.recv.stalled, self.recv.expected) = (false, None);
-        (self.remote, self.established) = (None, false);
+        (self.remote, self.psn, self.established) = (None, 0, false);
     }
 
     /// Doorbell slots of the sides that exist.

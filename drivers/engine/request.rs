@@ -48,6 +48,7 @@ impl Request {
             node: 0,
             qpn: 0,
             epoch: 0,
+            psn: 0,
         };
         Self {
             source: nobody,
@@ -102,6 +103,7 @@ impl Request {
             node: home,
             qpn: 0,
             epoch: 0,
+            psn: 0,
         };
         (self.solicited, self.inline, self.datagram) = (false, false, false);
         (self.len, self.imm) = (arrival.len, 0);

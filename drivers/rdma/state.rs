@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
 use nupa_proto::admin::{
     ModifyQp, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR,
-    QP_MASK_STATE, RNR_FOREVER,
+    QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_FOREVER,
 };
 
 /// What is known of a queue pair besides what the controller knows.
@@ -19,6 +19,9 @@ pub(crate) struct State {
 
 /// Value of `rnr_retry` that stands for no limit.
 const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Bits of a packet sequence number.
+const PSN_MASK: u32 = 0xff_ffff;
 
 /// Codes of `min_rnr_timer` in microseconds (InfiniBand volume 1, table 45).
 const RNR_TIMER_US: [u32; 32] = [
@@ -163,6 +166,12 @@ fn connection(
         command.remote_node = node.into();
         command.remote_qpn = next.dest_qpn.into();
         command.remote_epoch = dev.port().peer_epoch(node)?.into();
+        // Comes with the address (INIT to RTR), see `ib_modify_qp_is_ok()`.
+        command.rq_psn = (next.rq_psn & PSN_MASK).into();
+    }
+    if mask.has(QpMask::SQ_PSN) {
+        changed |= QP_MASK_SQ_PSN;
+        command.sq_psn = (next.sq_psn & PSN_MASK).into();
     }
     if mask.has(QpMask::ACCESS_FLAGS) {
         changed |= QP_MASK_ACCESS;

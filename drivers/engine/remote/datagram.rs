@@ -73,6 +73,7 @@ impl Engine {
             node: id,
             qpn: body.source_qpn.get(),
             epoch: incoming.epoch,
+            psn: 0,
         };
         let request = &mut self.request;
         request.came(opcode, source, home, &incoming.arrival);

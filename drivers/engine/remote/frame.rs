@@ -83,6 +83,7 @@ impl Engine {
                 node: id,
                 qpn: body.source_qpn.get(),
                 epoch,
+                psn: 0,
             };
             if !self.take_frame(fabric, source, home, &body, &arrival) {
                 break;

@@ -188,6 +188,7 @@ impl Engine {
         body.source_qpn.set(request.source.qpn);
         body.target_qpn.set(request.target.qpn);
         body.target_epoch.set(request.target.epoch);
+        body.psn.set(request.source.psn);
         body.len.set(request.len);
         body.remote_addr.set(request.remote_addr);
         body.remote_key.set(request.remote_key);

@@ -117,6 +117,7 @@ impl Engine {
             node: id,
             qpn: body.source_qpn.get(),
             epoch: incoming.epoch,
+            psn: body.psn.get(),
         };
         let request = &mut self.request;
         request.came(opcode, source, incoming.home, &incoming.arrival);

@@ -260,7 +260,9 @@ fn layouts_are_those_of_the_specification() {
             rnr_timeout_us,
             max_rd_atomic,
             max_dest_rd_atomic,
-            reserved1
+            reserved1,
+            rq_psn,
+            sq_psn
         }),
         layout!(QpState {
             state,

@@ -70,7 +70,7 @@ fn pools_that_do_not_fit_are_refused_with_a_message() {
     let refusal = try_with(offset_of!(Superblock, version), &found.to_le_bytes());
     assert_eq!(refusal, Refusal::Version { found });
     let message =
-        "the pool has version 1.3, this driver knows 1.2 only; to give it up, zero its first 4 KiB";
+        "the pool has version 1.4, this driver knows 1.3 only; to give it up, zero its first 4 KiB";
     assert_eq!(refusal.to_string(), message);
     for at in [
         offset_of!(Superblock, rings),
@@ -122,7 +122,9 @@ fn a_survey_that_is_out_of_date_formats_nothing() {
     let (a, b) = (world.host(0), world.host(1));
     let format = |host: &rig::Host, survey: &Survey, token| {
         let options = options(true, 2, token).pool;
-        survey.format(host, host, &options).map(|pool| pool.fabric_id())
+        survey
+            .format(host, host, &options)
+            .map(|pool| pool.fabric_id())
     };
     let (first, second) = (Survey::new(&a, &a), Survey::new(&b, &b));
     assert_eq!(first.pool().unwrap_err(), Refusal::Unformatted);

@@ -88,7 +88,10 @@ fn a_slot_that_cannot_be_read_is_a_node_that_is_gone() {
             assert!(events.down.contains(VICTIM) && !events.evicted, "{area}");
             let poisoned = nodes[other].member.poisoned(VICTIM);
             assert_eq!(poisoned, Some(Poisoned { offset }));
-            assert!(nodes[other].member.peer(&nodes[other].host, VICTIM).is_none());
+            assert!(nodes[other]
+                .member
+                .peer(&nodes[other].host, VICTIM)
+                .is_none());
         }
         works(&mut nodes, 0, 2);
         let events = nodes[usize::from(VICTIM)].tick();
@@ -96,13 +99,17 @@ fn a_slot_that_cannot_be_read_is_a_node_that_is_gone() {
         assert_eq!(events.evicted, line == 0);
         let own = nodes[usize::from(VICTIM)].member.poisoned(VICTIM);
         assert_eq!(own.is_some(), line == 0);
-        // The host is restarted: the slot is of no use, so it takes another, if there is one.
+        // The host is restarted: the slot is of no use, so it takes another, until it is repaired.
         let host = world.host(1);
         let pool = host.attach(&options(false, 3, 1)).unwrap();
-        let joined = pool.join(&host, &host, &JoinOptions::new(9));
-        assert_eq!(joined.unwrap_err(), Refusal::Full { nodes: 3 });
+        let prefer = Some(VICTIM);
+        let wishes = JoinOptions {
+            prefer,
+            ..JoinOptions::new(9)
+        };
+        assert_ne!(pool.join(&host, &host, &wishes).unwrap().node(), VICTIM);
         world.poke_whole(offset);
-        pool.join(&host, &host, &JoinOptions::new(9)).unwrap();
+        assert_eq!(pool.join(&host, &host, &wishes).unwrap().node(), VICTIM);
     }
 }
 
@@ -115,16 +122,28 @@ fn a_ring_that_cannot_be_read_isolates_its_source() {
         let victim = &mut nodes[usize::from(VICTIM)];
         let (host, body) = (victim.host.clone(), frame(9));
         let sender = &mut victim.link(0).send.frame;
-        host.send(sender, &Outgoing::Frame(&body), &[7; 64], 64).unwrap();
+        host.send(sender, &Outgoing::Frame(&body), &[7; 64], 64)
+            .unwrap();
         sender.publish(&host);
         world.poison(offset);
         let host = nodes[0].host.clone();
         let receiver = &mut nodes[0].link(VICTIM).receive.frame;
-        assert_eq!(receiver.next(&host).unwrap_err(), Violation::Poisoned { offset });
+        assert_eq!(
+            receiver.next(&host).unwrap_err(),
+            Violation::Poisoned { offset }
+        );
         let area = nodes[0].member.pool().geometry().area(offset);
         let control = at == 0;
         let (source, target, class) = (u64::from(VICTIM), 0, 2);
-        assert_eq!(area, Area::Ring { source, target, class, control });
+        assert_eq!(
+            area,
+            Area::Ring {
+                source,
+                target,
+                class,
+                control
+            }
+        );
         assert!(nodes[0].member.isolate(&host, VICTIM));
         nodes[0].links.remove(&VICTIM);
         works(&mut nodes, 0, 2);
@@ -192,10 +211,16 @@ fn what_a_peer_says_of_device_memory_and_cannot_be_read() {
     // What it holds may be anything: so nobody gets memory until that is known.
     let mut found = Vec::new();
     let own = geometry.device_memory(0);
-    nodes[0].member.pool().held(&host, 0, |range| found.push(range));
+    nodes[0]
+        .member
+        .pool()
+        .held(&host, 0, |range| found.push(range));
     assert_eq!(found, []);
     world.poison(directory + nupa_proto::pool::sharing::HOLD_TABLE);
-    nodes[0].member.pool().held(&host, 0, |range| found.push(range));
+    nodes[0]
+        .member
+        .pool()
+        .held(&host, 0, |range| found.push(range));
     assert_eq!(found, [own]);
     // Whoever takes the slot writes all of it.
     let victim = &mut nodes[usize::from(VICTIM)];
@@ -214,8 +239,15 @@ fn a_pool_whose_superblock_cannot_be_read_is_refused() {
         world.poison(offset);
         let host = world.host(2);
         let refused = host.attach(&options(true, 3, 1)).unwrap_err();
-        assert_eq!(refused, Refusal::Poisoned { offset: offset / LINE * LINE });
-        assert!(refused.to_string().contains("memory error in the pool's superblock"));
+        assert_eq!(
+            refused,
+            Refusal::Poisoned {
+                offset: offset / LINE * LINE
+            }
+        );
+        assert!(refused
+            .to_string()
+            .contains("memory error in the pool's superblock"));
         world.pass(200_000);
         // Who is in it looks at the state word only, and has no pool without.
         let events = nodes[0].tick();

@@ -66,6 +66,7 @@ fn layouts_are_those_of_the_specification() {
             remote_key,
             imm_or_key,
             operand,
+            psn,
             reserved1
         }),
         layout!(ResponseBody {

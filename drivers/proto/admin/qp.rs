@@ -85,7 +85,7 @@ assert_size!(CreateQp, 64);
 
 /// [`ModifyQp::mask`]: `state` is to be set.
 pub const QP_MASK_STATE: u32 = 1 << 0;
-/// [`ModifyQp::mask`]: `remote_node`, `remote_qpn` and `remote_epoch` are to be set.
+/// [`ModifyQp::mask`]: `remote_node`, `remote_qpn`, `remote_epoch` and `rq_psn` are to be set.
 pub const QP_MASK_REMOTE: u32 = 1 << 1;
 /// [`ModifyQp::mask`]: `access` is to be set.
 pub const QP_MASK_ACCESS: u32 = 1 << 2;
@@ -95,6 +95,8 @@ pub const QP_MASK_QKEY: u32 = 1 << 3;
 pub const QP_MASK_RNR: u32 = 1 << 4;
 /// [`ModifyQp::mask`]: `max_rd_atomic` and `max_dest_rd_atomic` are to be set.
 pub const QP_MASK_RD_ATOMIC: u32 = 1 << 5;
+/// [`ModifyQp::mask`]: `sq_psn` is to be set.
+pub const QP_MASK_SQ_PSN: u32 = 1 << 6;
 /// [`ModifyQp::rnr_timeout_us`]: wait for ever.
 pub const RNR_FOREVER: u32 = u32::MAX;
 
@@ -128,8 +130,13 @@ pub struct ModifyQp {
     pub max_dest_rd_atomic: u8,
     /// Zero.
     pub reserved1: [u8; 6],
+    /// Packet sequence number that the peer begins with: its `sq_psn`. Requests of a connection that began with another one are
+    /// refused (RC).
+    pub rq_psn: U32,
+    /// Packet sequence number that this end begins with (RC).
+    pub sq_psn: U32,
 }
-assert_size!(ModifyQp, 40);
+assert_size!(ModifyQp, 48);
 
 /// Result of `QueryQp`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -180,8 +180,10 @@ pub struct RequestBody {
     pub imm_or_key: U32,
     /// [`crate::wqe::AtomicSegment`] of an atomic operation, `FlushSegment` of a flush, network header of a datagram (40 bytes).
     pub operand: [u8; OPERAND_SIZE],
+    /// Packet sequence number that the sender's connection begins with; of a datagram 0.
+    pub psn: U32,
     /// Zero.
-    pub reserved1: [u8; 8],
+    pub reserved1: [u8; 4],
 }
 assert_size!(RequestBody, BODY_SIZE);
 

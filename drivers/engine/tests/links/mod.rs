@@ -7,3 +7,4 @@ mod flush;
 pub mod parts;
 mod shared_parts;
 mod silence;
+mod stale_requests;

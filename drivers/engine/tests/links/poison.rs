@@ -59,12 +59,15 @@ fn isolates(peer: u16, class: Class, post: impl Fn(&mut End, &mut End)) {
     world.hold(None);
     world.pump();
     let found = world.engine.members().violations.clone();
-    assert!(matches!(found[..], [Violation::Poisoned { .. }]), "{found:?}");
+    assert!(
+        matches!(found[..], [Violation::Poisoned { .. }]),
+        "{found:?}"
+    );
     // The question failed, or nobody has asked.
     let done = a.done();
     assert!(done.iter().all(|(_, status)| *status != OK), "{done:?}");
     let bytes = pattern(LEN as usize, 7);
-    c.fill(0, &bytes);
+    c.fill(100_000, &bytes);
     c.write(9, &a.mr, 100_000, LEN);
     world.pump();
     assert_eq!(c.done(), [(9, OK)]);
@@ -93,7 +96,11 @@ fn payload_of_an_answer_that_cannot_be_read_isolates_who_gives_it() {
 fn device_memory_that_cannot_be_read_fails_the_request_and_nothing_else() {
     let (mut world, mut a, mut b) = pair();
     b.mr = b.host.device_mr(&mut world, 10_000);
-    let at = world.engine.device_memory(1).expect("there is a pool").start;
+    let at = world
+        .engine
+        .device_memory(1)
+        .expect("there is a pool")
+        .start;
     world.shared.poison(at + AT);
     a.read(1, &b.mr, 0, LEN);
     world.pump();
@@ -102,7 +109,11 @@ fn device_memory_that_cannot_be_read_fails_the_request_and_nothing_else() {
     // Of its own, as the source of a WRITE.
     let (mut world, mut a, b) = pair();
     a.mr = a.host.device_mr(&mut world, 10_000);
-    let at = world.engine.device_memory(0).expect("there is a pool").start;
+    let at = world
+        .engine
+        .device_memory(0)
+        .expect("there is a pool")
+        .start;
     world.shared.poison(at + AT);
     a.write(2, &b.mr, 0, LEN);
     world.pump();

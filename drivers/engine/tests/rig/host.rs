@@ -366,6 +366,17 @@ impl Host {
 
     /// Brings a queue pair to RTS; RC is connected to `peer` (node, queue pair, epoch).
     pub fn ready(&self, world: &mut World, qp: &Qp, peer: Option<(u16, u32, u32)>) {
+        self.ready_at(world, qp, peer, (0, 0));
+    }
+
+    /// The same; requests begin with these packet sequence numbers: those of this end, and those of the peer.
+    pub fn ready_at(
+        &self,
+        world: &mut World,
+        qp: &Qp,
+        peer: Option<(u16, u32, u32)>,
+        (sq_psn, rq_psn): (u32, u32),
+    ) {
         self.set_state(world, qp.qpn, QpStateCode::Init)
             .expect("init");
         let (node, qpn, epoch) = peer.unwrap_or_default();
@@ -378,11 +389,18 @@ impl Host {
             remote_epoch: U32::new(epoch),
             access: U32::new(ACCESS_ALL),
             rnr_timeout_us: U32::new(1000),
+            rq_psn: U32::new(rq_psn),
             ..ModifyQp::default()
         };
         self.modify(world, qp.qpn, body).expect("ready to receive");
-        self.set_state(world, qp.qpn, QpStateCode::Rts)
-            .expect("ready to send");
+        let numbered = if peer.is_some() { QP_MASK_SQ_PSN } else { 0 };
+        let body = ModifyQp {
+            mask: U32::new(QP_MASK_STATE | numbered),
+            state: QpStateCode::Rts.to_wire(),
+            sq_psn: U32::new(sq_psn),
+            ..ModifyQp::default()
+        };
+        self.modify(world, qp.qpn, body).expect("ready to send");
     }
 
     /// Brings a UD queue pair with this queue key to RTS.
