@@ -2,8 +2,10 @@
 /* See device_helpers.h. */
 
 #include <linux/bottom_half.h>
+#include <linux/capability.h>
 #include <linux/cc_platform.h>
 #include <linux/cpumask.h>
+#include <linux/cred.h>
 #include <linux/device.h>
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
@@ -15,6 +17,8 @@
 #include <linux/pci.h>
 #include <linux/range.h>
 #include <linux/string.h>
+#include <linux/uidgid.h>
+#include <linux/user_namespace.h>
 #include <linux/utsname.h>
 
 #include <../drivers/dax/dax-private.h>
@@ -176,4 +180,16 @@ void nk_bh_disable(void)
 void nk_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+/* The outermost namespace that is not root's names who pays. */
+u32 nk_charged_user(void)
+{
+	const struct user_namespace *ns;
+	kuid_t uid = current_uid();
+
+	for (ns = current_user_ns(); ns->parent; ns = ns->parent)
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			uid = ns->owner;
+	return __kuid_val(uid);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C inline functions and macros about devices and locks that nk calls, one out-of-line function each. */
+/* C inline functions and macros about devices, locks and processes that nk calls, one out-of-line function each. */
 
 #ifndef NK_DEVICE_HELPERS_H
 #define NK_DEVICE_HELPERS_H
@@ -26,5 +26,6 @@ void nk_cond_resched(void);
 bool nk_capable_of_resources(void);
 void nk_bh_disable(void);
 void nk_bh_enable(void);
+u32 nk_charged_user(void);
 
 #endif

@@ -18,6 +18,7 @@ pub mod mmap;
 pub mod net;
 pub mod pci;
 mod power;
+pub mod process;
 pub mod random;
 pub mod ring;
 pub mod sched;

@@ -9,9 +9,11 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{Arc, Mutex},
-    task::Kuid,
 };
-use nk::{mmap::MmapRange, user::may_exceed_limits};
+use nk::{
+    mmap::MmapRange,
+    user::{charged_user, may_exceed_limits},
+};
 use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd};
 use nupa_fabric::{ExportedMemory, ImportedMemory, Port};
 use nupa_proto::{
@@ -40,7 +42,7 @@ struct Part {
     start: u64,
     end: u64,
     /// Who asked for it.
-    user: Kuid,
+    user: u32,
     /// Its owner has freed it. It counts as the owner's as long as others hold some of it.
     freed: bool,
 }
@@ -85,7 +87,7 @@ fn insert<A: Allocator>(parts: &mut Vec<(u64, u64), A>, part: (u64, u64)) -> Res
 
 /// Whether a user with some of these parts may have `len` bytes more: at most half of all `size` bytes are an ordinary user's.
 /// `ENOMEM` if not.
-fn check_share(parts: &[Part], size: u64, user: Kuid, len: u64) -> Result {
+fn check_share(parts: &[Part], size: u64, user: u32, len: u64) -> Result {
     let own = parts.iter().filter(|part| part.user == user);
     let had = own.fold(0u64, |sum, part| {
         sum.saturating_add(part.end.saturating_sub(part.start))
@@ -115,7 +117,7 @@ impl DeviceMemory {
     }
 
     fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<Taken> {
-        let user = Kuid::current_euid();
+        let user = charged_user();
         let mut parts = self.parts.lock();
         let held = self.held()?;
         let is_held = |part: &Part| {
