@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Memory that somebody gets holds nothing of whoever had it before: device memory, received frames."""
+"""Memory that somebody gets holds nothing of whoever had it before: device memory, doorbell pages, received frames."""
 
 import errno
 
@@ -15,11 +15,12 @@ ONE, OTHER = 65534, 65533
 SECRET = 77
 
 
-def program_of(user, rdma, node):
-    """A program of a user that has opened the device."""
+def program_of(user, rdma, node, locked=1 << 20, device=DEVICE):
+    """A program of a user, which may lock so much memory and has opened the device unless that is None."""
     program = rdma.program(node, device=None)
-    program.become_user(user, 1 << 20)
-    program.open(DEVICE)
+    program.become_user(user, locked)
+    if device:
+        program.open(device)
     return program
 
 
@@ -51,6 +52,18 @@ def test_device_memory_of_another_user(settled, rdma, saw, ending):
     left = second.device_left(memory, size)
     assert left is None, left
     saw(f"{size >> 10} KiB, all zero")
+
+
+def test_doorbell_page_of_another_user(settled, rdma, saw):
+    """A process finds nothing in its doorbell page of who had it before."""
+    before = program_of(ONE, rdma, settled[0])
+    before.cq(16)
+    assert before.fill_doorbell_pages(0xA5) == 1
+    before.end()
+    after = program_of(OTHER, rdma, settled[0])
+    after.cq(16)
+    assert after.used_doorbell_words() == [[{}, False]]
+    saw("4096 bytes written by one user, none of them there for the next")
 
 
 @only("pcie", why="test_pool_sharing looks at what a node of a pool gets after a reset")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """A user of verbs in the kernel: NVMe over RDMA, which does fast registration, SEND with invalidation, WRITE, READ."""
 
+import contextlib
+
 import pytest
 
 from modes import emulator_only
@@ -33,19 +35,25 @@ WRITE = "dd if=/dev/urandom of=/run/written bs=1M count=8 status=none && " \
 COMPARE = "dd if=/dev/nvme0n1 of=/run/read bs=64k count=128 iflag=direct status=none && cmp /run/written /run/read"
 
 
-@pytest.fixture
-def disk(settled, request):
-    """Node 1 has node 2's disk as nvme0n1; a parameter has more options of the connection."""
-    one, two = settled
+@contextlib.contextmanager
+def disk_of_another(one, two, options=""):
+    """Node `one` has node `two`'s disk as nvme0n1; `options` are more options of the connection."""
     two.run(SERVE.replace("ADDRESS", two.ip))
     try:
-        one.run(CONNECT.replace("ADDRESS", two.ip).replace("OPTIONS", getattr(request, "param", "")))
+        one.run(CONNECT.replace("ADDRESS", two.ip).replace("OPTIONS", options))
         wait_until("the disk", lambda: one.run("test -b /dev/nvme0n1", check=False).code == 0)
         yield one
         one.run("for each in /sys/class/nvme/nvme*/delete_controller; do [ ! -e $each ] || echo 1 >$each; done; "
                 "modprobe -r nvme-rdma && rm -f /run/written /run/read", timeout=60)
     finally:
         two.run(STOP_SERVING, timeout=60)
+
+
+@pytest.fixture
+def disk(settled, request):
+    """Node 1 with node 2's disk; a parameter has more options of the connection."""
+    with disk_of_another(*settled, getattr(request, "param", "")) as one:
+        yield one
 
 
 def test_disk_of_another_node(disk, saw):

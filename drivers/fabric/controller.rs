@@ -4,7 +4,7 @@
 use crate::{
     admin::{AdminQueue, Failure},
     command,
-    doorbell::{Doorbells, OwnPages},
+    doorbell::Doorbells,
     hal::Function,
     handlers::ObjectHandlers,
     lifecycle::Lifecycle,
@@ -71,8 +71,7 @@ pub(crate) struct Controller {
     bound: BoundDevice,
     pub(crate) function: Arc<dyn Function>,
     pub(crate) registers: Registers,
-    #[pin]
-    doorbells: OwnPages,
+    doorbells: Arc<Doorbells>,
     objects: Arc<ObjectHandlers>,
     vectors: KVec<Arc<Vector>>,
     #[pin]
@@ -149,7 +148,7 @@ impl Controller {
                 bound,
                 function: parts.function,
                 registers: parts.registers,
-                doorbells <- OwnPages::new(parts.doorbells),
+                doorbells: parts.doorbells,
                 objects: parts.objects,
                 vectors: parts.vectors,
                 admin <- AdminQueue::new(),
@@ -177,7 +176,7 @@ impl Controller {
         &self.bound
     }
 
-    pub(crate) fn doorbells(&self) -> &OwnPages {
+    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
     }
 

@@ -2,21 +2,21 @@
 //! Doorbell pages.
 //!
 //! The shared pages are in memory of ours if the function can do that, and else in its BAR 2: memory costs neither a bus
-//! access nor, in a guest, a trap. Kicks always go to the function. A page has one holder at a time ([`DoorbellPage`]): the
-//! driver, or a user context that maps it. With the page that it maps comes the trapped one that kicks go to, if the function
-//! has such pages; if not, the driver kicks for the context ([`DoorbellSlot::kick`]).
+//! access nor, in a guest, a trap. Kicks always go to the function. A page has one holder at a time, the kernel or a process,
+//! whose queues share it; `crate::slots` says who may have how many. With the page that a process maps comes the trapped one
+//! that kicks go to, if the function has such pages; if not, the driver kicks for it ([`DoorbellSlot::kick`]).
 
 mod page;
 mod slot;
 
 pub use self::page::{DoorbellPage, DoorbellSlot};
-pub(crate) use self::slot::{OwnPages, Slot};
+pub(crate) use self::slot::Slot;
 
 use crate::{
     hal::Function,
     identity::{check_doorbells, Unfit},
     registers::Identity,
-    slots::PageMap,
+    slots::{PageTable, TakenPage, MAX_PAGES},
 };
 use kernel::{
     device::{Bound, Device},
@@ -24,7 +24,7 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk::{bound::BoundDevice, mmap::MmapRange, ring::RingMemory};
+use nk::{bound::BoundDevice, mmap::MmapRange, process::Process, ring::RingMemory};
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
     doorbell::{device_memory_offset, host_slot_offset, kick_offset, slot_offset, PAGE_SIZE},
@@ -44,7 +44,7 @@ pub(crate) struct Doorbells {
     /// Where that begins in BAR 2.
     device_memory_offset: usize,
     #[pin]
-    pages: Mutex<PageMap>,
+    pages: Mutex<PageTable<Process, KVec<Option<TakenPage<Process>>>>>,
 }
 
 impl Doorbells {
@@ -69,6 +69,11 @@ impl Doorbells {
                 Some(Arc::new(memory, GFP_KERNEL)?)
             }
         };
+        let count = identity.doorbell_pages.min(MAX_PAGES);
+        let mut pages = KVec::with_capacity(usize::try_from(count)?, GFP_KERNEL)?;
+        for _ in 0..count {
+            pages.push(None, GFP_KERNEL)?;
+        }
         let offset = device_memory_offset(identity.doorbell_pages);
         let doorbells = pin_init!(Self {
             memory,
@@ -79,7 +84,7 @@ impl Doorbells {
             },
             device_memory_offset: offset,
             function,
-            pages <- new_mutex!(PageMap::new(identity.doorbell_pages)),
+            pages <- new_mutex!(PageTable::new(pages)),
         });
         Arc::pin_init(doorbells, GFP_KERNEL).map(Ok)
     }

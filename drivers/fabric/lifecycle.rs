@@ -115,7 +115,7 @@ impl Controller {
             .start(
                 self.bound(),
                 &self.registers,
-                self.doorbells().doorbells().memory_address(),
+                self.doorbells().memory_address(),
             )
             .inspect_err(|error| self.log_failed_start(*error))?;
         self.rss.lock().clear();

@@ -37,6 +37,7 @@ pub use self::{
         PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes, QueuePair, QueueRing,
         RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim, Srq,
     },
+    slots::Wanted,
 };
 
 use self::hal::{DaxDriver, Driver, IvshmemDriver};

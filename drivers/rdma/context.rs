@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! User contexts: doorbell pages of a process's own.
+//! User contexts: doorbell pages of a process's own, which all of its contexts share.
 
 use crate::{device::Rdma, device_memory::Piece};
 use kernel::{
@@ -7,20 +7,21 @@ use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nk::mmap::MmapRange;
+use nk::{mmap::MmapRange, process::Process};
 use nk_rdma::{error::unsupported, Context, Device, Udata};
-use nupa_fabric::{DoorbellPage, DoorbellSlot, Port};
+use nupa_fabric::{DoorbellPage, DoorbellSlot, Port, Wanted};
 use nupa_proto::{doorbell::SLOT_NONE, uabi};
 
 /// A process's use of the device.
 pub(crate) struct UserContext {
     port: Port,
-    pages: Pin<KBox<Mutex<KVec<MappedPage>>>>,
+    pages: Pin<KBox<Mutex<KVec<OfferedPage>>>>,
 }
 
-/// A pair of doorbell pages that the process may map.
-struct MappedPage {
-    page: Arc<DoorbellPage>,
+/// A pair of doorbell pages that a process may map, until the context is closed: it is not another one's meanwhile.
+#[derive(Clone, Copy)]
+struct OfferedPage {
+    number: u32,
     shared_offset: u64,
     /// None: the function has no trapped pages.
     trapped_offset: Option<u64>,
@@ -31,7 +32,7 @@ pub(crate) enum Mapping {
     /// Doorbell pages.
     Doorbells {
         /// The pair.
-        _page: Arc<DoorbellPage>,
+        _page: DoorbellPage,
     },
     /// Device memory.
     Memory {
@@ -41,13 +42,6 @@ pub(crate) enum Mapping {
 }
 
 impl Mapping {
-    /// Keeps a pair of doorbell pages.
-    fn doorbells(page: &Arc<DoorbellPage>) -> Self {
-        Self::Doorbells {
-            _page: page.clone(),
-        }
-    }
-
     /// Keeps a piece of device memory.
     pub(crate) fn memory(piece: Arc<Piece>) -> Self {
         Self::Memory { _piece: piece }
@@ -62,17 +56,6 @@ pub(crate) struct Doorbells {
     pub(crate) recv_slot: Option<DoorbellSlot>,
     /// How the process finds them.
     pub(crate) response: uabi::Doorbell,
-}
-
-/// Which slots are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// One, for a completion queue or a shared receive queue.
-    Queue,
-    /// One for a send queue.
-    Send,
-    /// One for a send queue, and one on the same page for its receive queue.
-    Pair,
 }
 
 impl UserContext {
@@ -99,45 +82,29 @@ impl UserContext {
         Ok(context)
     }
 
-    /// Takes doorbell slots, on a new page if those that the process has are full. `ENOSPC` if the controller's are.
+    /// Takes doorbell slots for a queue of the running process, which is mostly the one that opened the device, and lets the
+    /// process map their page. Errors are those of [`Port::doorbell_slots`].
     pub(crate) fn doorbells(context: &Context<Rdma>, wanted: Wanted) -> Result<Doorbells> {
-        let mut pages = context.data().pages.lock();
-        if let Some(doorbells) = pages.iter().rev().find_map(|page| page.take(wanted)) {
-            return Ok(doorbells);
-        }
-        let page = MappedPage::new(context)?;
-        let doorbells = page.take(wanted).ok_or(ENOSPC)?;
-        pages.push(page, GFP_KERNEL_ACCOUNT)?;
-        Ok(doorbells)
-    }
-}
-
-impl MappedPage {
-    fn new(context: &Context<Rdma>) -> Result<Self> {
-        let page = context.data().port.doorbell_page()?;
-        let offer = |range: MmapRange| context.offer(range, Mapping::doorbells(&page));
-        let shared_offset = offer(page.shared().ok_or_else(unsupported)?)?;
-        let trapped_offset = page.trapped().map(offer).transpose();
-        let trapped_offset = trapped_offset.inspect_err(|_| context.withdraw(shared_offset))?;
-        Ok(Self {
-            page,
-            shared_offset,
-            trapped_offset,
-        })
-    }
-
-    fn take(&self, wanted: Wanted) -> Option<Doorbells> {
-        let slot = match wanted {
-            Wanted::Queue => self.page.take_slot()?,
-            Wanted::Send | Wanted::Pair => self.page.take_send_slot()?,
-        };
-        let recv_slot = match wanted {
-            Wanted::Pair => Some(self.page.take_slot()?),
-            Wanted::Queue | Wanted::Send => None,
+        let own = context.data();
+        let (slot, recv_slot) = own.port.doorbell_slots(wanted)?;
+        let mut pages = own.pages.lock();
+        let page = slot.page();
+        let offered = pages
+            .iter()
+            .find(|offered| offered.number == page.number())
+            .copied();
+        let offered = match offered {
+            Some(offered) => offered,
+            None => {
+                pages.reserve(1, GFP_KERNEL_ACCOUNT)?;
+                let offered = OfferedPage::new(context, &page)?;
+                pages.push(offered, GFP_KERNEL_ACCOUNT)?;
+                offered
+            }
         };
         let response = uabi::Doorbell {
-            shared_offset: self.shared_offset.into(),
-            trapped_offset: self.trapped_offset.unwrap_or(0).into(),
+            shared_offset: offered.shared_offset.into(),
+            trapped_offset: offered.trapped_offset.unwrap_or(0).into(),
             slot: slot.number().into(),
             recv_slot: recv_slot
                 .as_ref()
@@ -145,10 +112,30 @@ impl MappedPage {
                 .into(),
             reserved: 0.into(),
         };
-        Some(Doorbells {
+        Ok(Doorbells {
             slot,
             recv_slot,
             response,
+        })
+    }
+}
+
+impl OfferedPage {
+    fn new(context: &Context<Rdma>, page: &DoorbellPage) -> Result<Self> {
+        let process = Process::current()?;
+        let offer = |range: MmapRange| {
+            let keep = Mapping::Doorbells {
+                _page: page.clone(),
+            };
+            context.offer_to(&process, range, keep)
+        };
+        let shared_offset = offer(page.shared().ok_or_else(unsupported)?)?;
+        let trapped_offset = page.trapped().map(offer).transpose();
+        let trapped_offset = trapped_offset.inspect_err(|_| context.withdraw(shared_offset))?;
+        Ok(Self {
+            number: page.number(),
+            shared_offset,
+            trapped_offset,
         })
     }
 }

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues.
 
-use crate::{
-    context::{UserContext, Wanted},
-    device::Rdma,
-    kernel::KernelCq,
-    ring::UserRing,
-};
+use crate::{context::UserContext, device::Rdma, kernel::KernelCq, ring::UserRing};
 use kernel::{
     prelude::*,
     sync::{
@@ -15,7 +10,7 @@ use kernel::{
     },
 };
 use nk_rdma::{CompletionQueue, CqInit, CqNotifier, Device, Event, Pins, Udata};
-use nupa_fabric::{CqControl, CqHandler};
+use nupa_fabric::{CqControl, CqHandler, Wanted};
 use nupa_proto::uabi;
 
 /// A completion queue.

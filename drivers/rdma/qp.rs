@@ -2,7 +2,7 @@
 //! Queue pairs.
 
 use crate::{
-    context::{UserContext, Wanted},
+    context::UserContext,
     device::{max_qp_wr, Rdma},
     kernel::{KernelQp, LateEvents},
     ring::UserRing,
@@ -20,7 +20,7 @@ use nk_rdma::{
     error::unsupported, Device, Event, Pins, QpCapabilities, QpInit, QpNotifier, QpType, QueuePair,
     Udata,
 };
-use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QpQueues, QueueRing};
+use nupa_fabric::{EventHandler, ObjectEvent, QpParameters, QpQueues, QueueRing, Wanted};
 use nupa_proto::{
     admin::{self, QP_FLAG_GSI, QP_FLAG_SIGNAL_ALL},
     uabi,

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Shared receive queues.
 
-use crate::{
-    context::{UserContext, Wanted},
-    device::Rdma,
-    kernel::KernelSrq,
-    ring::UserRing,
-};
+use crate::{context::UserContext, device::Rdma, kernel::KernelSrq, ring::UserRing};
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{Device, Event, Pins, SrqAttributes, SrqInit, SrqNotifier, Udata};
-use nupa_fabric::{EventHandler, ObjectEvent};
+use nupa_fabric::{EventHandler, ObjectEvent, Wanted};
 use nupa_proto::{uabi, wqe::MAX_RECV_SGE};
 
 /// A shared receive queue.

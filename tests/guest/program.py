@@ -25,6 +25,7 @@ from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE
 
 from loops import Loops
+from many import Many
 from mixture import Mixture
 from pattern import difference, not_zero, pattern, patched
 from share import Share
@@ -115,7 +116,7 @@ class Scattered:
                 raise OSError(ctypes.get_errno(), "mmap")
 
 
-class Program(Loops, Mixture, Share):
+class Program(Loops, Many, Mixture, Share):
     """One process with a context of its own."""
 
     def __init__(self):

@@ -1,97 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Doorbell pages, one holder each.
+//! Doorbell pages and slots that somebody has.
 
 use super::Doorbells;
-use crate::slots::SlotMap;
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{Arc, Mutex},
+use crate::slots::{Holder, Refused, TakenSlots, Wanted};
+use kernel::{prelude::*, sync::Arc};
+use nk::{
+    mmap::MmapRange,
+    process::Process,
+    user::{charged_user, may_exceed_limits, user_limit},
 };
-use nk::mmap::MmapRange;
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
     doorbell::{host_slot_offset, slot_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE},
     uabi::SLOT_LIVE,
 };
 
-/// A pair of doorbell pages, wiped, that nobody else holds. Queues on it can be rung through it and through no other.
+/// A use of a pair of doorbell pages, which belongs to the kernel or to one process and was cleared when it became theirs.
+/// Queues on it can be rung through it and through no other.
 ///
-/// It goes to another holder once this is dropped: no mapping of it may be left by then. It stays mapped and without
+/// It can go to somebody else once all uses are dropped: no mapping of it may be left by then. It stays mapped and without
 /// effect while the controller is lost, and can be used again afterwards.
-#[pin_data]
 pub struct DoorbellPage {
-    taken: Taken,
-    #[pin]
-    slots: Mutex<SlotMap>,
-}
-
-/// A page pair that is taken; goes back when dropped.
-struct Taken {
     doorbells: Arc<Doorbells>,
     number: u32,
 }
 
-impl Taken {
-    /// Wipes what an earlier holder has left, and marks the slots as live for user space. What the controller reads of a
-    /// slot it wipes itself, when it gives the slot to a queue.
-    fn clear(&self) {
-        const ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
-        let slots = (0..SLOTS).map(|slot| usize::from(slot).wrapping_mul(SLOT_SIZE));
-        let marks = slots.map(|slot| slot.wrapping_add(SLOT_DRIVER));
-        if let Some(memory) = &self.doorbells.memory {
-            let start = host_slot_offset(self.number, 0);
-            memory.write(start, &ZEROES);
-            marks.for_each(|mark| memory.store_release(start.wrapping_add(mark), SLOT_LIVE));
-            return;
-        }
-        let start = slot_offset(self.number, 0);
-        for offset in (start..start.wrapping_add(PAGE_SIZE)).step_by(8) {
-            self.doorbells.function.store64(offset, 0);
-        }
-        let function = &self.doorbells.function;
-        marks.for_each(|mark| function.store32(start.wrapping_add(mark), SLOT_LIVE));
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.doorbells.pages.lock().give(self.number);
-    }
-}
-
 impl DoorbellPage {
-    /// Takes a free page pair. May sleep. `ENOSPC` if all are taken.
-    pub(crate) fn new(doorbells: &Arc<Doorbells>) -> Result<Arc<Self>> {
-        let number = doorbells.pages.lock().take().ok_or(ENOSPC)?;
-        let taken = Taken {
-            doorbells: doorbells.clone(),
-            number,
-        };
-        taken.clear();
-        let page = pin_init!(Self {
-            taken,
-            slots <- new_mutex!(SlotMap::default()),
-        });
-        Arc::pin_init(page, GFP_KERNEL_ACCOUNT)
-    }
-
-    pub(super) fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.taken.doorbells
-    }
-
-    /// Number of the pair, for commands that create queues.
-    pub(crate) fn number(&self) -> u32 {
-        self.taken.number
+    /// Number of the pair. What has one use of it has the same page.
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// The shared page, to be mapped for reading and writing. Any context.
     pub fn shared(&self) -> Option<MmapRange> {
-        match &self.doorbells().memory {
-            Some(memory) => memory.page(host_slot_offset(self.number(), 0)),
+        match &self.doorbells.memory {
+            Some(memory) => memory.page(host_slot_offset(self.number, 0)),
             None => {
-                let offset = slot_offset(self.number(), 0);
-                let function = &self.doorbells().function;
+                let offset = slot_offset(self.number, 0);
+                let function = &self.doorbells.function;
                 function.window(offset, PAGE_SIZE as u64)
             }
         }
@@ -100,58 +46,152 @@ impl DoorbellPage {
     /// The trapped page, to be mapped for writing, if the function has one. Without it whoever maps the shared page has
     /// the driver kick ([`crate::Qp::kick_send`] and the like). Any context.
     pub fn trapped(&self) -> Option<MmapRange> {
-        self.doorbells().trapped(self.number())
+        self.doorbells.trapped(self.number)
     }
+}
 
-    /// Takes a free slot, one without a push slot if possible. May sleep.
-    pub fn take_slot(self: &Arc<Self>) -> Option<DoorbellSlot> {
-        self.take(false)
+/// May sleep.
+impl Clone for DoorbellPage {
+    fn clone(&self) -> Self {
+        self.doorbells.pages.lock().keep(self.number);
+        Self {
+            doorbells: self.doorbells.clone(),
+            number: self.number,
+        }
     }
+}
 
-    /// Takes a free slot for a send queue, one with a push slot if possible. May sleep.
-    pub fn take_send_slot(self: &Arc<Self>) -> Option<DoorbellSlot> {
-        self.take(true)
-    }
-
-    fn take(self: &Arc<Self>, push: bool) -> Option<DoorbellSlot> {
-        let number = self.slots.lock().take(push)?;
-        Some(DoorbellSlot {
-            page: self.clone(),
-            number,
-        })
+impl Drop for DoorbellPage {
+    fn drop(&mut self) {
+        self.doorbells.pages.lock().give(self.number, None);
     }
 }
 
 /// A doorbell slot of a page; goes back when dropped, which must be after the queue it was given to is destroyed.
 pub struct DoorbellSlot {
-    page: Arc<DoorbellPage>,
+    doorbells: Arc<Doorbells>,
+    page: u32,
     number: u16,
 }
 
 impl DoorbellSlot {
+    /// Takes what is wanted for the running process, on a page that it has if one has room. May sleep. `ENOSPC` if no page is
+    /// left for processes, `EDQUOT` if the user has its share of them.
+    pub(crate) fn for_process(
+        doorbells: &Arc<Doorbells>,
+        wanted: Wanted,
+    ) -> Result<(Self, Option<Self>)> {
+        let holder = Holder::Process {
+            process: Process::current()?,
+            user: charged_user(),
+        };
+        Self::take(doorbells, &holder, wanted)
+    }
+
+    /// Takes what is wanted for the kernel. May sleep. `ENOSPC` if all pages are taken.
+    pub(super) fn for_kernel(
+        doorbells: &Arc<Doorbells>,
+        wanted: Wanted,
+    ) -> Result<(Self, Option<Self>)> {
+        Self::take(doorbells, &Holder::Kernel, wanted)
+    }
+
+    fn take(
+        doorbells: &Arc<Doorbells>,
+        holder: &Holder<Process>,
+        wanted: Wanted,
+    ) -> Result<(Self, Option<Self>)> {
+        let mut pages = doorbells.pages.lock();
+        let TakenSlots {
+            page,
+            fresh,
+            slot: number,
+            recv_slot,
+        } = pages
+            .take(holder, wanted, may_exceed_limits)
+            .map_err(refusal)?;
+        if fresh {
+            doorbells.clear(page);
+        }
+        drop(pages);
+        let slot = |number| Self {
+            doorbells: doorbells.clone(),
+            page,
+            number,
+        };
+        Ok((slot(number), recv_slot.map(slot)))
+    }
+
     /// Number within the page.
     #[inline]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The page.
+    /// Number of the page.
     #[inline]
-    pub fn page(&self) -> &Arc<DoorbellPage> {
-        &self.page
+    pub(crate) fn page_number(&self) -> u32 {
+        self.page
+    }
+
+    /// Whether the other one is of the same page.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.doorbells, &other.doorbells) && self.page == other.page
+    }
+
+    /// The page. May sleep.
+    pub fn page(&self) -> DoorbellPage {
+        self.doorbells.pages.lock().keep(self.page);
+        DoorbellPage {
+            doorbells: self.doorbells.clone(),
+            number: self.page,
+        }
+    }
+
+    pub(super) fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
     }
 
     /// Tells the function that the slot's queue has work up to where the doorbell says, for an owner that cannot do so
     /// itself. May sleep. Without effect once the driver is unbound, or if no queue has the slot.
     pub(crate) fn kick(&self) {
-        let (doorbells, page) = (self.page.doorbells(), self.page.number());
-        let index = doorbells.load(page, self.number, SlotWord::Index);
-        doorbells.function.kick_now(page, self.number, index);
+        let index = self.doorbells.load(self.page, self.number, SlotWord::Index);
+        let function = &self.doorbells.function;
+        function.kick_now(self.page, self.number, index);
     }
 }
 
 impl Drop for DoorbellSlot {
     fn drop(&mut self) {
-        self.page.slots.lock().give(self.number);
+        let mut pages = self.doorbells.pages.lock();
+        pages.give(self.page, Some(self.number));
+    }
+}
+
+fn refusal(refused: Refused) -> Error {
+    match refused {
+        Refused::NoPages => ENOSPC,
+        Refused::UserLimit => user_limit(),
+    }
+}
+
+impl Doorbells {
+    /// Clears what an earlier holder has left, and marks the slots as live for user space. What the controller reads of a
+    /// slot it clears itself, when it gives the slot to a queue.
+    fn clear(&self, page: u32) {
+        const ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+        let slots = (0..SLOTS).map(|slot| usize::from(slot).wrapping_mul(SLOT_SIZE));
+        let marks = slots.map(|slot| slot.wrapping_add(SLOT_DRIVER));
+        if let Some(memory) = &self.memory {
+            let start = host_slot_offset(page, 0);
+            memory.write(start, &ZEROES);
+            marks.for_each(|mark| memory.store_release(start.wrapping_add(mark), SLOT_LIVE));
+            return;
+        }
+        let start = slot_offset(page, 0);
+        for offset in (start..start.wrapping_add(PAGE_SIZE)).step_by(8) {
+            self.function.store64(offset, 0);
+        }
+        marks.for_each(|mark| self.function.store32(start.wrapping_add(mark), SLOT_LIVE));
     }
 }

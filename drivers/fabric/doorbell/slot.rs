@@ -1,52 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Doorbell slots of queues that the kernel itself uses.
 
-use super::{page::DoorbellSlot, DoorbellPage, Doorbells};
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{Arc, Mutex},
-};
+use super::{page::DoorbellSlot, Doorbells};
+use crate::slots::Wanted;
+use kernel::{prelude::*, sync::Arc};
 use nk::barrier::full_fence;
 use nupa_engine::{client, hal::SlotWord};
 use nupa_proto::{
     doorbell::{host_push_offset, host_slot_offset, push_offset, slot_offset, PUSH_SLOTS},
     wqe::BLOCK_SIZE,
 };
-
-/// Doorbell pages of the kernel's own queues: as many as it takes, kept for the next ones.
-#[pin_data]
-pub(crate) struct OwnPages {
-    doorbells: Arc<Doorbells>,
-    #[pin]
-    pages: Mutex<KVec<Arc<DoorbellPage>>>,
-}
-
-impl OwnPages {
-    /// None so far.
-    pub(crate) fn new(doorbells: Arc<Doorbells>) -> impl PinInit<Self> {
-        pin_init!(Self {
-            doorbells,
-            pages <- new_mutex!(KVec::new()),
-        })
-    }
-
-    /// All pages of the function.
-    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.doorbells
-    }
-
-    /// Takes what `take` wants of a page, of the first one that has it. May sleep. `ENOSPC` if all are taken.
-    fn take<T>(&self, take: impl Fn(&Arc<DoorbellPage>) -> Option<T>) -> Result<T> {
-        let mut pages = self.pages.lock();
-        if let Some(taken) = pages.iter().find_map(&take) {
-            return Ok(taken);
-        }
-        let page = DoorbellPage::new(&self.doorbells)?;
-        pages.push(page.clone(), GFP_KERNEL)?;
-        take(&page).ok_or(ENOSPC)
-    }
-}
 
 /// A doorbell slot of a queue of the kernel's; goes back when this and what [`Slot::hold`] returned is dropped.
 pub(crate) struct Slot {
@@ -58,30 +21,25 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn from_page(slot: DoorbellSlot) -> Result<Self> {
+    fn from_slot(slot: DoorbellSlot) -> Result<Self> {
         Ok(Self {
-            doorbells: slot.page().doorbells().clone(),
-            page: slot.page().number(),
+            doorbells: slot.doorbells().clone(),
+            page: slot.page_number(),
             number: slot.number(),
             slot: Arc::new(slot, GFP_KERNEL)?,
         })
     }
 
+    /// Takes what is wanted; the second is for the receive queue of a pair. May sleep. `ENOSPC` if all are taken.
+    pub(crate) fn take(doorbells: &Arc<Doorbells>, wanted: Wanted) -> Result<(Self, Option<Self>)> {
+        let (slot, recv_slot) = DoorbellSlot::for_kernel(doorbells, wanted)?;
+        let recv_slot = recv_slot.map(Self::from_slot).transpose()?;
+        Ok((Self::from_slot(slot)?, recv_slot))
+    }
+
     /// Takes a free slot for a queue that is not sent from. May sleep. `ENOSPC` if all are taken.
-    pub(crate) fn new(own: &OwnPages) -> Result<Self> {
-        Self::from_page(own.take(DoorbellPage::take_slot)?)
-    }
-
-    /// Takes a free slot for a send queue. May sleep. `ENOSPC` if all are taken.
-    pub(crate) fn for_send(own: &OwnPages) -> Result<Self> {
-        Self::from_page(own.take(DoorbellPage::take_send_slot)?)
-    }
-
-    /// Takes the slots of a queue pair, those of send and receive queue, which are on one page. May sleep. `ENOSPC` if
-    /// all are taken.
-    pub(crate) fn pair(own: &OwnPages) -> Result<(Self, Self)> {
-        let (send, recv) = own.take(|page| Some((page.take_send_slot()?, page.take_slot()?)))?;
-        Ok((Self::from_page(send)?, Self::from_page(recv)?))
+    pub(crate) fn new(doorbells: &Arc<Doorbells>) -> Result<Self> {
+        Self::take(doorbells, Wanted::Queue).map(|(slot, _)| slot)
     }
 
     /// The slot, for the object that has to keep it for as long as it is in the controller.

@@ -54,7 +54,7 @@ use nupa_proto::doorbell::device_memory_offset;
 type Poller = DetachedNapi<Runner>;
 
 /// Doorbell page pairs.
-const DOORBELL_PAGES: u32 = 256;
+const DOORBELL_PAGES: u32 = 512;
 
 /// Bytes of device memory that are worked on before others may run.
 const STEP: usize = 256 << 10;

@@ -158,7 +158,7 @@ impl CqControl {
         let generation = controller.running()?;
         let command = CreateCq {
             ring: ring.list,
-            doorbell_page: keep.slot.page().number().into(),
+            doorbell_page: keep.slot.page_number().into(),
             doorbell_slot: keep.slot.number().into(),
             log_entries: ring.log_entries,
             eqn: vector.event_queue().ok_or(EIO)?.into(),

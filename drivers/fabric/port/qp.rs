@@ -7,6 +7,7 @@ use crate::{
     doorbell::{DoorbellSlot, Slot},
     handlers::Kind,
     memory::QueueMemory,
+    slots::Wanted,
 };
 use kernel::{
     dma::DmaAddress,
@@ -161,7 +162,8 @@ impl QueuePair {
             controller.bound(),
             MIN_RECV_STRIDE << config.log_recv_entries,
         )?;
-        let (sq_slot, rq_slot) = Slot::pair(controller.doorbells())?;
+        let (sq_slot, rq_slot) = Slot::take(controller.doorbells(), Wanted::Pair)?;
+        let rq_slot = rq_slot.ok_or(EINVAL)?;
         let pd = Pd::new(controller)?;
         let parameters = CreateQp {
             sq: sq.page_list(),

@@ -26,7 +26,7 @@ pub use self::{
 };
 
 use super::{CqControl, CqHandler, EventHandler, Port};
-use crate::doorbell::{DoorbellPage, DoorbellSlot};
+use crate::{doorbell::DoorbellSlot, slots::Wanted};
 use kernel::{prelude::*, sync::Arc};
 use nk::mmap::MmapRange;
 use nupa_proto::admin::{
@@ -45,20 +45,22 @@ pub struct QueueRing {
 }
 
 impl Port {
-    /// Takes a pair of doorbell pages, for one user context. `ENOSPC` if there is none left.
-    pub fn doorbell_page(&self) -> Result<Arc<DoorbellPage>> {
-        DoorbellPage::new(self.controller.doorbells().doorbells())
+    /// Takes doorbell slots for a queue of the running process, the second for the receive queue of a pair: on a page that the
+    /// process has if one has room, else on a new one. `ENOSPC` if none is left for processes, `EDQUOT` if its user has its
+    /// share of them.
+    pub fn doorbell_slots(&self, wanted: Wanted) -> Result<(DoorbellSlot, Option<DoorbellSlot>)> {
+        DoorbellSlot::for_process(self.controller.doorbells(), wanted)
     }
 
     /// Whether pairs of doorbell pages have a trapped page, which a user context kicks by itself. Does not sleep.
     pub fn has_trapped_pages(&self) -> bool {
-        self.controller.doorbells().doorbells().are_trapped()
+        self.controller.doorbells().are_trapped()
     }
 
     /// Has the function look for work in the caller's time if it has no processor of its own: for a process that waits for
     /// a completion. May sleep.
     pub fn look(&self) {
-        self.controller.doorbells().doorbells().look();
+        self.controller.doorbells().look();
     }
 
     /// Takes all queue pairs of verbs but the connection manager's to the error state, so that programs get flush errors
@@ -70,26 +72,26 @@ impl Port {
     /// The controller's own memory as the CPU sees it, if it has any; regions of it are registered by addresses from
     /// [`nupa_proto::regs::DEVICE_MEMORY_BASE`] on. Does not sleep.
     pub fn device_memory(&self) -> Option<MmapRange> {
-        self.controller.doorbells().doorbells().device_memory()
+        self.controller.doorbells().device_memory()
     }
 
     /// Whether that memory is known to outlive a loss of power. Does not sleep.
     pub fn has_persistent_memory(&self) -> bool {
-        let doorbells = self.controller.doorbells().doorbells();
+        let doorbells = self.controller.doorbells();
         doorbells.function().is_persistent()
     }
 
     /// Whether the function can reach `len` bytes of the host's memory at a DMA address, at least one, for writing if `write`
     /// says so; as far as this host knows. Does not sleep.
     pub fn can_reach(&self, address: u64, len: usize, write: bool) -> bool {
-        let doorbells = self.controller.doorbells().doorbells();
+        let doorbells = self.controller.doorbells();
         doorbells.function().can_reach(address, len, write)
     }
 
     /// Zeroes `len` bytes of that memory at `offset`, both multiples of 8: for whoever gets them next. `EINVAL` if they are not
     /// inside, `ENODEV` if the function is lost.
     pub fn clear_device_memory(&self, offset: u64, len: u64) -> Result {
-        let doorbells = self.controller.doorbells().doorbells();
+        let doorbells = self.controller.doorbells();
         doorbells.clear_device_memory(offset, len)
     }
 

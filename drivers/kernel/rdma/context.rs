@@ -9,7 +9,7 @@ use core::{
 use kernel::{
     error::to_result, new_mutex, page::PAGE_SIZE, prelude::*, sync::Mutex, types::Opaque,
 };
-use nk::mmap::MmapRange;
+use nk::{mmap::MmapRange, process::Process};
 
 /// A process's use of the device: one open file (`struct ib_ucontext`).
 #[repr(C)]
@@ -31,7 +31,9 @@ pub(crate) struct Entry<D: Driver> {
     entry: Opaque<bindings::rdma_user_mmap_entry>,
     /// Kept, with its memory, until nobody maps it any more.
     range: MmapRange,
-    /// Kept as long.
+    /// The only process that may map it; any that has the context's file if there is none.
+    process: Option<Process>,
+    /// Kept as long as the range.
     _keep: D::Mapping,
 }
 
@@ -104,12 +106,23 @@ impl<D: Driver> Context<D> {
     /// Lets the process map `range`, and returns the offset for `mmap()`. `keep` is dropped when nobody maps it any
     /// more and the context is gone or has withdrawn it. Sleeps.
     pub fn offer(&self, range: MmapRange, keep: D::Mapping) -> Result<u64> {
+        self.insert(range, None, keep)
+    }
+
+    /// As [`Context::offer`], to one process alone: others that have the context's file cannot map the range (`EACCES`), and
+    /// children do not inherit its mapping.
+    pub fn offer_to(&self, process: &Process, range: MmapRange, keep: D::Mapping) -> Result<u64> {
+        self.insert(range, Some(process.clone()), keep)
+    }
+
+    fn insert(&self, range: MmapRange, process: Option<Process>, keep: D::Mapping) -> Result<u64> {
         let len = usize::try_from(range.len())?;
         let entry = KBox::new(
             Entry::<D> {
                 // The core counts on zeroes where it does not initialise.
                 entry: Opaque::zeroed(),
                 range,
+                process,
                 _keep: keep,
             },
             GFP_KERNEL_ACCOUNT,
@@ -150,7 +163,8 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Maps what was offered at the area's offset. `EINVAL` if that is nothing, or if the area does not fit.
+    /// Maps what was offered at the area's offset. `EINVAL` if that is nothing, or if the area does not fit; `EACCES` if it was
+    /// offered to another process.
     ///
     /// # Safety
     ///
@@ -162,11 +176,18 @@ impl<D: Driver> Context<D> {
             return Err(EINVAL);
         }
         // SAFETY: All entries of this context are embedded in an `Entry`, and there is a reference to this one.
-        let range = unsafe { &(*raw.cast::<Entry<D>>()).range };
-        let (start, cached) = (range.start(), range.is_cached());
-        // SAFETY: As above, and the area is as long as the range, as the core has checked.
-        let mapped =
-            to_result(unsafe { bindings::nk_rdma_mmap(self.ib.get(), vma, raw, start, cached) });
+        let Entry { range, process, .. } = unsafe { &*raw.cast::<Entry<D>>() };
+        let inherited = process.is_none();
+        let mapped = match process {
+            Some(process) if !process.is_current() => Err(EACCES),
+            _ => {
+                let (start, cached) = (range.start(), range.is_cached());
+                // SAFETY: As above, and the area is as long as the range, as the core has checked.
+                to_result(unsafe {
+                    bindings::nk_rdma_mmap(self.ib.get(), vma, raw, start, cached, inherited)
+                })
+            }
+        };
         // SAFETY: The reference is ours.
         unsafe { bindings::rdma_user_mmap_entry_put(raw) };
         mapped

@@ -264,13 +264,15 @@ int nk_rdma_respond_empty(struct ib_udata *udata)
 }
 
 int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
-		 phys_addr_t phys, bool cached)
+		 phys_addr_t phys, bool cached, bool inherited)
 {
 	pgprot_t prot = cached ? vma->vm_page_prot : pgprot_noncached(vma->vm_page_prot);
 
 	if (vma->vm_flags & VM_EXEC)
 		return -EPERM;
 	vm_flags_clear(vma, VM_MAYEXEC);
+	if (!inherited)
+		vm_flags_set(vma, VM_DONTCOPY);
 	return rdma_user_mmap_io(context, vma, PHYS_PFN(phys), entry->npages * PAGE_SIZE, prot, entry);
 }
 

@@ -78,7 +78,7 @@ int nk_rdma_no_udata(struct ib_udata *udata);
 int nk_rdma_udata_in_empty(struct ib_udata *udata);
 int nk_rdma_respond_empty(struct ib_udata *udata);
 int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
-		 phys_addr_t phys, bool cached);
+		 phys_addr_t phys, bool cached, bool inherited);
 
 /* Device memory. nk_rdma_dm_import() returns 1 if there is a handle, 0 if not. */
 int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle *handle);

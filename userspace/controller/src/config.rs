@@ -52,7 +52,7 @@ impl Default for FabricConfig {
             max_nodes: MAX_NODES,
             fabric_id: 1,
             link_speed_mbps: 256_000,
-            doorbell_pages: 256,
+            doorbell_pages: 512,
             doorbells: DoorbellPlace::default(),
             device_memory: 1 << 20,
         }

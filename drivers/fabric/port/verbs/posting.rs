@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rings of queue pairs and shared receive queues that the kernel itself uses.
 
-use crate::{
-    doorbell::{OwnPages, Slot},
-    memory::QueueMemory,
-    port::qp::post_error,
-};
+use crate::{doorbell::Slot, memory::QueueMemory, port::qp::post_error};
 use kernel::prelude::*;
 use nk::bound::BoundDevice;
 use nupa_engine::client::{RecvRing, SendRequest, SendRing};
@@ -144,14 +140,5 @@ impl Made {
         RecvPoster {
             ring: RecvRing::new(self.memory, slot, log_entries, log_stride),
         }
-    }
-}
-
-/// Doorbell slots of a queue pair, of which the second is for the receive queue.
-pub(super) fn slots(own: &OwnPages, with_recv: bool) -> Result<(Slot, Option<Slot>)> {
-    if with_recv {
-        Slot::pair(own).map(|(send, recv)| (send, Some(recv)))
-    } else {
-        Ok((Slot::for_send(own)?, None))
     }
 }

@@ -2,7 +2,7 @@
 //! Connected and datagram queue pairs.
 
 use super::{
-    posting::{self, Made, RecvPoster, SendPoster},
+    posting::{Made, RecvPoster, SendPoster},
     Pd, QueueRing, Srq,
 };
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     handlers::Kind,
     memory::QueueMemory,
     port::{object::Object, CqControl, EventHandler},
+    slots::Wanted,
 };
 use kernel::{prelude::*, sync::Arc};
 use nupa_proto::{
@@ -96,10 +97,9 @@ impl QpParameters<'_> {
         {
             return Err(EIO);
         }
-        let page = queues.slot.page();
         let recv_slot = match &queues.recv_slot {
             None => SLOT_NONE,
-            Some(slot) if Arc::ptr_eq(slot.page(), page) => slot.number(),
+            Some(slot) if slot.is_beside(&queues.slot) => slot.number(),
             Some(_) => return Err(EINVAL),
         };
         let with_srq = if self.srq.is_some() { QP_FLAG_SRQ } else { 0 };
@@ -119,7 +119,7 @@ impl QpParameters<'_> {
             pd: self.pd.number().into(),
             send_cqn: self.send_cq.number().into(),
             recv_cqn: self.recv_cq.number().into(),
-            doorbell_page: page.number().into(),
+            doorbell_page: queues.slot.page_number().into(),
             sq_slot: queues.slot.number().into(),
             rq_slot: recv_slot.into(),
             srqn: self.srq.map_or(0, Srq::number).into(),
@@ -164,7 +164,12 @@ impl Qp {
             )?),
             false => None,
         };
-        let (slot, recv_slot) = posting::slots(controller.doorbells(), with_recv)?;
+        let wanted = if with_recv {
+            Wanted::Pair
+        } else {
+            Wanted::Send
+        };
+        let (slot, recv_slot) = Slot::take(controller.doorbells(), wanted)?;
         let queues = QpQueues {
             send: send.ring,
             recv: recv.as_ref().map(|recv| recv.ring).unwrap_or_default(),

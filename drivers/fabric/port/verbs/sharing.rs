@@ -74,7 +74,7 @@ impl Port {
     /// Lets others use `len` bytes of this node's device memory at `offset`, which is at the start of a page. `EOPNOTSUPP` where
     /// memory cannot be shared, `ENOSPC` if there is too much that is.
     pub fn export_memory(&self, offset: u64, len: u64) -> Result<ExportedMemory> {
-        let function = self.controller.doorbells().doorbells().function().clone();
+        let function = self.controller.doorbells().function().clone();
         let sharing = function.sharing().ok_or_else(unsupported)?;
         let (number, handle) = sharing.export(offset, len)?;
         Ok(ExportedMemory {
@@ -88,7 +88,7 @@ impl Port {
     /// if nothing is exported under it (any more), `ESTALE` if the node has left, died or was reset since, `ENOSPC` if there
     /// are too many holds.
     pub fn import_memory(&self, handle: &DmHandle) -> Result<ImportedMemory> {
-        let function = self.controller.doorbells().doorbells().function().clone();
+        let function = self.controller.doorbells().function().clone();
         let sharing = function.sharing().ok_or_else(unsupported)?;
         let (number, held) = sharing.import(handle)?;
         Ok(ImportedMemory {
@@ -101,7 +101,7 @@ impl Port {
     /// Tells what of this node's device memory is held by whomever, in pieces that may overlap: it must not be used for
     /// anything else. What was exported, is not any more, and is not told, is free.
     pub fn held_memory(&self, found: &mut dyn FnMut(Range<u64>)) {
-        let function = self.controller.doorbells().doorbells().function();
+        let function = self.controller.doorbells().function();
         if let Some(sharing) = function.sharing() {
             sharing.held(found);
         }

@@ -88,7 +88,7 @@ impl Srq {
         let command = Parameters {
             ring: ring.list,
             pd: pd.number().into(),
-            doorbell_page: slot.page().number().into(),
+            doorbell_page: slot.page_number().into(),
             doorbell_slot: slot.number().into(),
             log_entries: ring.log_entries,
             log_stride: ring.log_stride,

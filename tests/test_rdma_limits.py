@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""What one user takes of the device, others still have: doorbell pages."""
+
+import errno
+
+import pytest
+
+from modes import long, only
+from test_cleared import ONE, OTHER, program_of
+from test_rdma_cm import converse
+from test_rdma_storage import COMPARE, WRITE, disk_of_another
+from verbs import DEVICE, Side, connect, install, remote, sge
+from waiting import wait_until
+
+pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_rdma0")
+
+CONTEXTS = 300
+# Bytes that their rings may lock.
+LOCKED = 8 << 20
+
+
+def others_work(rdma, one, two):
+    """Another user's queues on node 1, its rping to node 2, and a disk of node 2 for the kernel."""
+    a, b = (Side(program_of(OTHER, rdma, one)) for _ in range(2))
+    connect(a, b)
+    local, far = a.region(10000, 1), b.region(10000, 2)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far))
+    a.done("RDMA_WRITE")
+    b.check(far, [[0, 1, 0, 10000]])
+    install(two)
+    user = f"setpriv --reuid {OTHER} --clear-groups --no-new-privs"
+    converse(two, one, f"rping -s -a {two.ip} -V -C 10 -S 4000", f"{user} rping -c -a {two.ip} -V -C 10 -S 4000")
+    with disk_of_another(one, two) as node:
+        node.run(WRITE)
+        node.run(COMPARE)
+
+
+def test_contexts_of_one_process(settled, rdma, saw):
+    """A process that opens the device very often takes nothing that others need, and no more pages than its queues fill."""
+    hog = program_of(ONE, rdma, settled[0], LOCKED, device=None)
+    assert hog.contexts(DEVICE, CONTEXTS, wait=120) == [CONTEXTS, 0]
+    others_work(rdma, *settled)
+    saw(f"{CONTEXTS} contexts with a queue each; another user's queues, rping and nvme-rdma work")
+
+
+@long
+def test_contexts_of_many_processes(settled, rdma, saw):
+    """A user's processes share one bound, which leaves enough to others."""
+    hog = program_of(ONE, rdma, settled[0], LOCKED, device=None)
+    made, refused = hog.processes(DEVICE, CONTEXTS, wait=300)
+    assert 200 <= made < CONTEXTS and refused == [errno.EDQUOT], (made, refused)
+    others_work(rdma, *settled)
+    renamed = program_of(ONE, rdma, settled[0], LOCKED, device=None)
+    renamed.enter_user_namespace()
+    settled[0].run(f"echo '0 300000 100' >/proc/{renamed.pid()}/uid_map")
+    renamed.set_user(5)
+    assert renamed.contexts(DEVICE, 1) == [0, errno.EDQUOT]
+    hog.end(kill=True)
+    wait_until("pages to be free again", lambda: renamed.contexts(DEVICE, 1) == [1, 0], 10)
+    saw(f"{made} of {CONTEXTS} processes have a queue; another user's queues, rping and nvme-rdma work")
+
+
+@only("pcie", why="about nupa_rdma alone, which is the same above whatever is below")
+def test_doorbell_pages_are_one_process_s(settled, rdma, saw):
+    """Pages that queues of several contexts are on are not for who has the file of one: a child, or another process."""
+    program = program_of(ONE, rdma, settled[0])
+    program.cq(16)
+    assert program.child_maps() == [0, errno.EACCES]
+    saw("a child inherits none and may map none")
