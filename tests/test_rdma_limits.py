@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""What one user takes of the device, others still have: doorbell pages."""
+"""What one user takes of the device, others still have: doorbell pages, and what the rdma controller of cgroups limits."""
 
 import errno
 
@@ -9,7 +9,7 @@ from modes import long, only
 from test_cleared import ONE, OTHER, program_of
 from test_rdma_cm import converse
 from test_rdma_storage import COMPARE, WRITE, disk_of_another
-from verbs import DEVICE, Side, connect, install, remote, sge
+from verbs import ALL_ACCESS, DEVICE, Side, connect, install, remote, sge
 from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_rdma0")
@@ -17,6 +17,14 @@ pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_rdm
 CONTEXTS = 300
 # Bytes that their rings may lock.
 LOCKED = 8 << 20
+GROUPS = "/run/nupa-test-cgroups"
+GROUP = f"{GROUPS}/test"
+MAKE_GROUP = f"""set -e
+mkdir -p {GROUPS}
+mount -t cgroup2 none {GROUPS}
+echo +rdma >{GROUPS}/cgroup.subtree_control
+mkdir {GROUP}
+"""
 
 
 def others_work(rdma, one, two):
@@ -67,3 +75,33 @@ def test_doorbell_pages_are_one_process_s(settled, rdma, saw):
     program.cq(16)
     assert program.child_maps() == [0, errno.EACCES]
     saw("a child inherits none and may map none")
+
+
+@only("pcie", why="about the RDMA core, which counts objects of all devices")
+def test_limits_of_a_cgroup(settled, rdma, saw):
+    """rdma.max bounds how often the processes of a group open the device, and what they make; what goes is free again."""
+    node = settled[0]
+    program = rdma.program(node, device=None)
+    node.run(MAKE_GROUP)
+    try:
+        node.run(f"echo {program.pid()} >{GROUP}/cgroup.procs")
+        node.run(f"echo '{DEVICE} hca_handle=1 hca_object=4' >{GROUP}/rdma.max")
+        program.open(DEVICE)
+        assert program.contexts(DEVICE, 1) == [0, errno.EAGAIN]
+        pd, cq = program.pd(), program.cq(16)
+        program.qp(pd, cq)
+        buffer = program.buffer(4096)
+        region = program.region(pd, buffer, ALL_ACCESS)
+        more = {"cq": (16,), "qp": (pd, cq), "region": (pd, buffer, ALL_ACCESS), "pd": ()}
+        refused = {method: program.fails(method, *arguments) for method, arguments in more.items()}
+        assert set(refused.values()) == {errno.EAGAIN}, refused
+        program.destroy(region)
+        program.cq(16)
+        node.run(f"grep '{DEVICE} hca_handle=1 hca_object=4' {GROUP}/rdma.current")
+        program.end()
+        node.run(f"grep '{DEVICE} hca_handle=0 hca_object=0' {GROUP}/rdma.current")
+    finally:
+        if not program.ended:
+            program.end(kill=True)
+        node.run(f"rmdir {GROUP}; umount {GROUPS}")
+    saw("one context and four objects, then EAGAIN; a queue in place of a region; nothing is charged at the end")
