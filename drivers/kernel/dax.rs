@@ -74,9 +74,10 @@ impl Device<device::Bound> {
 
     /// Whether all of its memory is known to outlive a loss of power.
     pub fn is_persistent(&self) -> bool {
-        // SAFETY: No requirements.
-        let known =
-            |memory: Memory| unsafe { bindings::nk_memory_is_persistent(memory.start, memory.len) };
+        let known = |memory: Memory| {
+            // SAFETY: No requirements.
+            unsafe { bindings::nk_memory_is_persistent(memory.start, memory.len) }
+        };
         self.memory().is_ok_and(known)
     }
 }

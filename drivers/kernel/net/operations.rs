@@ -69,6 +69,10 @@ pub trait Operations: Sized + Send + Sync + 'static {
 /// They are for the core alone, which passes a registered device of this table.
 pub(super) struct VTable<T>(PhantomData<T>);
 
+#[expect(
+    clippy::missing_safety_doc,
+    reason = "the contract of all callbacks is that of the table"
+)]
 impl<T: Operations> VTable<T> {
     unsafe extern "C" fn open(dev: *mut bindings::net_device) -> c_int {
         // SAFETY: The core calls this for a registered device of this table.

@@ -183,9 +183,10 @@ impl<D: Driver> Context<D> {
             _ => {
                 let (start, cached) = (range.start(), range.is_cached());
                 // SAFETY: As above, and the area is as long as the range, as the core has checked.
-                to_result(unsafe {
+                let mapped = unsafe {
                     bindings::nk_rdma_mmap(self.ib.get(), vma, raw, start, cached, inherited)
-                })
+                };
+                to_result(mapped)
             }
         };
         // SAFETY: The reference is ours.

@@ -7,6 +7,11 @@
 //! were made for this table's `D` and stay for the time of the call, with structures that are ours for that time. One module
 //! for each kind of object holds those that are about it.
 
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "the contract of all callbacks is that of the module"
+)]
+
 mod address;
 mod context;
 mod counters;

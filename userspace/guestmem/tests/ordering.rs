@@ -70,7 +70,7 @@ fn poll(len: u64, flag: bool) {
             if reading.is_finished() {
                 break;
             }
-            let number = (round << 32 | round).to_le_bytes();
+            let number = ((round << 32) | round).to_le_bytes();
             message
                 .chunks_mut(8)
                 .for_each(|word| word.copy_from_slice(&number));

@@ -22,6 +22,10 @@ const SPEED_UNKNOWN: u32 = u32::MAX;
 /// of the call. It holds the RTNL meanwhile.
 pub(in crate::net) struct VTable<T>(PhantomData<T>);
 
+#[expect(
+    clippy::missing_safety_doc,
+    reason = "the contract of all callbacks is that of the table"
+)]
 impl<T: Operations> VTable<T> {
     unsafe extern "C" fn get_drvinfo(
         dev: *mut bindings::net_device,
