@@ -163,11 +163,12 @@ impl Geometry {
 
     /// What lies at an offset, for people.
     pub fn area(&self, offset: u64) -> Area {
-        let part = |start: u64, stride: u64| {
-            let distance = offset.saturating_sub(start);
+        // Quotient and remainder.
+        let divide = |distance: u64, stride: u64| {
             let number = distance.checked_div(stride).unwrap_or(0);
             (number, distance.wrapping_sub(number.wrapping_mul(stride)))
         };
+        let part = |start: u64, stride: u64| divide(offset.saturating_sub(start), stride);
         if offset < SLOTS {
             return Area::Superblock;
         }
@@ -183,10 +184,9 @@ impl Geometry {
             };
         }
         let (ring, distance) = part(self.rings, self.ring_stride);
-        let (pair, class) = (ring / CLASSES as u64, ring % CLASSES as u64);
+        let (pair, class) = divide(ring, CLASSES as u64);
         let others = u64::from(self.max_nodes).saturating_sub(1).max(1);
-        let source = pair.checked_div(others).unwrap_or(0);
-        let target = pair.checked_rem(others).unwrap_or(0);
+        let (source, target) = divide(pair, others);
         Area::Ring {
             source,
             target: target.saturating_add(u64::from(target >= source)),
