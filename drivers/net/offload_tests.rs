@@ -171,7 +171,7 @@ fn flags_that_do_not_fit_are_refused() {
         assert_eq!(with(none, FRAME_GSO_ECN), Err(Refused));
         for bit in [5, 6, 7] {
             assert_eq!(with(none, 1 << bit), Err(Refused));
-            assert_eq!(with(meta, FRAME_NEEDS_CSUM | 1 << bit), Err(Refused));
+            assert_eq!(with(meta, FRAME_NEEDS_CSUM | (1 << bit)), Err(Refused));
         }
     }
 }
