@@ -27,19 +27,29 @@ exit $code
 """
 
 
-def peers(node):
-    """What a node knows of others that are up: a line each, with their number and epoch."""
-    lines = node.run("cat /sys/kernel/debug/nupa_fabric-*/peers").out.splitlines()
-    return [line for line in lines[1:] if "this node" not in line]
+def nodes_up(node):
+    """What a node says of the nodes that are up: a line each, with number, identity and epoch."""
+    return node.run("cat /sys/kernel/debug/nupa_fabric-*/peers").out.splitlines()[1:]
 
 
-def await_left(node, before, mark):
-    """Waits until the only peer of a node has left, by what it did itself and not because nothing is heard of it."""
-    wait_until("the peer to have left", lambda: not peers(node), 10, interval=0.02)
+def number_of(node):
+    """A node's number in the fabric."""
+    own, = [line for line in nodes_up(node) if "this node" in line]
+    return own.split()[0]
+
+
+def entry_of(node, number):
+    """The line that a node has of another one; none if that is not up. Others may be up beside it."""
+    return [line for line in nodes_up(node) if line.split()[0] == number]
+
+
+def await_left(node, number, mark):
+    """Waits until another node has left, by what it did itself and not because nothing is heard of it."""
+    wait_until(f"node {number} to have left", lambda: not entry_of(node, number), 10, interval=0.02)
     said = node.log.since(mark)
     if node.fabric != "pcie":  # a controller's switch tells the driver, which says nothing
-        assert "has left" in said and "is dead" not in said, said
-    return f"{len(before)} peer before, none after"
+        assert f"node {number} has left" in said and "is dead" not in said, said
+    return f"node {number} was up before and not after"
 
 
 def settings(node):
@@ -53,13 +63,14 @@ def test_sleep_under_traffic(pair, rdma, saw):
     """All devices of a node are suspended for some seconds, as for sleep, and resumed, under traffic of all kinds: the other sees it
     go and come, and all goes on."""
     one, two = pair
-    before, known = settings(two), peers(one)
+    before, number = settings(two), number_of(two)
+    known = entry_of(one, number)
     a, b = loaded(rdma, one, two)
     load = traffic.start(one, two.ip, 30)
     pings = one.spawn(f"ping -n -q -i 0.2 -w 20 {two.ip}")
     mark = one.log.position()
     sleeping = two.spawn(SLEEP)
-    said = await_left(one, known, mark)
+    said = await_left(one, number, mark)
     slept = sleeping.wait(90)
     assert slept.code == 0 and re.search(r"suspend debug: Waiting for \d+ second", two.run("dmesg").out), f"it did not sleep:\n{slept}"
     writer = writer_ends(a, False)
@@ -67,7 +78,7 @@ def test_sleep_under_traffic(pair, rdma, saw):
     report = traffic.survived(load, timeout=120)
     pings.wait(60)
     one.await_ping(two.ip)
-    after = peers(one)
+    after = entry_of(one, number)
     assert len(after) == len(known) == 1 and after != known, f"the same node has another epoch: {known}, {after}"
     assert settings(two) == before
     works(rdma, one, two)
@@ -78,12 +89,13 @@ def test_sleep_under_traffic(pair, rdma, saw):
 def test_shutdown_under_traffic(pair, fabric, rdma, saw):
     """A node is halted: its machine stays on, and still the others know at once that it left."""
     one, two = pair
-    known = peers(one)
+    number = number_of(two)
+    assert entry_of(one, number), nodes_up(one)
     a, _ = loaded(rdma, one, two)
     load = traffic.start(one, two.ip, 60, timeout=4)
     mark = one.log.position()
     halting = two.spawn("halt -f")
-    said = await_left(one, known, mark)
+    said = await_left(one, number, mark)
     writer = writer_ends(a, False)
     wait_until("node 2 to be halted", lambda: "System halted" in two.log.tail(5), 20)
     assert two.alive()
