@@ -95,13 +95,16 @@ def test_shutdown_under_traffic(pair, fabric, rdma, saw):
     load = traffic.start(one, two.ip, 60, timeout=4)
     mark = one.log.position()
     halting = two.spawn("halt -f")
-    said = await_left(one, number, mark)
-    writer = writer_ends(a, False)
-    wait_until("node 2 to be halted", lambda: "System halted" in two.log.tail(5), 20)
-    assert two.alive()
-    traffic.interrupted(load)
-    two.kill()
-    halting.abandon()
+    try:
+        said = await_left(one, number, mark)
+        writer = writer_ends(a, False)
+        wait_until("node 2 to be halted", lambda: "System halted" in two.log.tail(5), 20)
+        assert two.alive()
+        traffic.interrupted(load)
+    finally:
+        # Nobody can log in to it any more.
+        two.kill()
+        halting.abandon()
     fabric.ensure(2)
     one.await_ping(two.ip)
     works(rdma, one, two)
