@@ -25,12 +25,19 @@ check_node() {
 	[[ ${1:-} =~ ^([1-9]|[1-5][0-9]|6[0-4])$ ]] || die "a node is a number from 1 to 64, not '${1:-}'"
 }
 
+# pid_of NAME: sets `pid` to what NAME.pid in the run directory says; fails where it says nothing. QEMU removes its file when it
+# ends, which may be just now; $(<FILE) would end the script then, in a condition too.
+pid_of() {
+	pid=''
+	read -r pid 2>/dev/null <"$run_dir/$1.pid" || :
+	[[ $pid ]]
+}
+
 # running NAME: whether the process of NAME.pid in the run directory lives. A number that the
 # system gave to another process meanwhile does not count.
 running() {
 	local pid words=()
-	[[ -s $run_dir/$1.pid ]] || return
-	pid=$(<"$run_dir/$1.pid")
+	pid_of "$1" || return
 	mapfile -d '' -t words 2>/dev/null <"/proc/$pid/cmdline" || return
 	[[ ${words[*]} == *"$run_dir"* ]]
 }
@@ -38,8 +45,7 @@ running() {
 # stop_process NAME: ends the process of NAME.pid and waits until it is gone.
 stop_process() {
 	local pid tries
-	if running "$1"; then
-		pid=$(<"$run_dir/$1.pid")
+	if pid_of "$1" && running "$1"; then
 		kill "$pid" 2>/dev/null || :
 		for ((tries = 0; tries < 100; tries++)); do
 			running "$1" || break
