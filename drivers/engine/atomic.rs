@@ -37,6 +37,15 @@ pub(crate) enum Operand {
 }
 
 impl Operand {
+    /// Bytes that it may write back. A region's length is not known here: one takes a turn.
+    pub(crate) fn written_back(&self) -> u32 {
+        match self {
+            Self::Word(_) => 0,
+            Self::Flush(segment) if segment.level == FLUSH_REGION => u32::MAX,
+            Self::Flush(segment) => segment.len.get(),
+        }
+    }
+
     /// Checks the segment that says so.
     pub(crate) fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, Refusal> {
         let short = malformed(Check::Blocks);
@@ -73,7 +82,9 @@ impl Engine {
             Ok(operand) => operand,
             Err(refusal) => return Outcome::Refused(refusal),
         };
-        match node.serve_atomic(platform, request, &operand) {
+        let served = node.serve_atomic(platform, request, &operand);
+        self.request.written_back = operand.written_back();
+        match served {
             Ok(Some(old)) => match self.put_word(fabric, old) {
                 Ok(()) => Outcome::Done,
                 Err(refusal) => Outcome::Refused(refusal),

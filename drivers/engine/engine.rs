@@ -15,8 +15,14 @@ use crate::{
 };
 use nupa_proto::{admin::QpStateCode, ident::NODE_FLOOD, status::WcStatus, wqe::Opcode};
 
-/// What a send queue may do at one go: one per request and one per 4 KiB moved. Then others have their turn.
-const BUDGET: u32 = 1024;
+/// What is done at one go for a send queue, or of what is in a peer's ring: one per request or entry, and one per 4 KiB moved or
+/// written back. Then others have their turn.
+pub(crate) const BUDGET: u32 = 1024;
+
+/// What is left of a budget after a request or an entry with so many bytes.
+pub(crate) const fn spend(budget: u32, len: u32) -> u32 {
+    budget.saturating_sub((len >> 12).saturating_add(1))
+}
 
 /// Scratch space of the data path; one per thread that runs it.
 ///
@@ -153,10 +159,11 @@ impl Engine {
                     return;
                 }
             };
+            let written_back = core::mem::take(&mut self.request.written_back);
             if !self.settle(fabric, outcome) {
                 return;
             }
-            budget = budget.saturating_sub((self.request.len >> 12).saturating_add(1));
+            budget = spend(budget, self.request.len.saturating_add(written_back));
         }
         if let Some((node, _)) = fabric.node_mut(id) {
             node.schedule(qpn);

@@ -21,15 +21,8 @@ use crate::{
 };
 use nupa_proto::{pool::Class, status::WcStatus};
 
-/// What is taken from one ring at one go: one per entry and one per 4 KiB of payload. Then others have their turn.
-const BUDGET: u32 = 1024;
 /// Payload of one entry of a message that is longer.
 const FRAGMENT: u32 = 65536;
-
-/// What is left of a ring's budget after an entry with so much payload.
-const fn spend(budget: u32, len: u32) -> u32 {
-    budget.saturating_sub((len >> 12).saturating_add(1))
-}
 
 /// The node is not there.
 const GONE: Refusal = Refusal::new(WcStatus::RetryExceeded, Check::Node);

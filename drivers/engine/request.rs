@@ -30,6 +30,8 @@ pub(crate) struct Request {
     pub(crate) datagram: bool,
     /// Bytes to move.
     pub(crate) len: u32,
+    /// Bytes that were written back for it, which cost as much as if they had been moved.
+    pub(crate) written_back: u32,
     pub(crate) imm: u32,
     pub(crate) remote_addr: u64,
     /// Key of the remote memory; queue key of a datagram.
@@ -62,6 +64,7 @@ impl Request {
             data_offset: 0,
             datagram: false,
             len: 0,
+            written_back: 0,
             imm: 0,
             remote_addr: 0,
             remote_key: 0,

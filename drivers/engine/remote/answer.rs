@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The initiator's half of what is asked of nodes of other hosts: answers.
 
-use super::{spend, Incoming, BUDGET};
+use super::Incoming;
 use crate::{
     check::{Check, Refusal},
-    engine::Engine,
+    engine::{spend, Engine, BUDGET},
     fabric::Fabric,
     hal::Clock,
     qp::Wait,

@@ -4,10 +4,9 @@
 //! A frame is done for its sender once it lies in the ring. The target takes it out when it has receive buffers for it; until
 //! then those behind it wait as well, but no longer than its receive queue's owner allows.
 
-use super::{spend, BUDGET};
 use crate::{
     check::{Check, Refusal},
-    engine::Engine,
+    engine::{spend, Engine, BUDGET},
     fabric::Fabric,
     hal::{Clock, Memory, Platform},
     link::Arrival,

@@ -2,11 +2,11 @@
 //! The target's half of what nodes of other hosts ask for. The checks are those of a request from this host; every request of a
 //! connected queue pair is answered once, and none is taken that an answer could not be given to.
 
-use super::{spend, Incoming, BUDGET};
+use super::Incoming;
 use crate::{
     atomic::Operand,
     check::Refusal,
-    engine::Engine,
+    engine::{spend, Engine, BUDGET},
     fabric::Fabric,
     hal::Platform,
     node::Node,
@@ -60,7 +60,9 @@ impl Engine {
                 break;
             }
             self.release(fabric, id, Class::Request);
-            (budget, found) = (spend(budget, incoming.arrival.len), true);
+            let written_back = core::mem::take(&mut self.request.written_back);
+            let len = incoming.arrival.len.saturating_add(written_back);
+            (budget, found) = (spend(budget, len), true);
         }
         found
     }
@@ -176,7 +178,10 @@ impl Engine {
         };
         let operand = Operand::read(self.request.opcode, &body.operand);
         let served = match operand {
-            Ok(operand) => node.serve_atomic(platform, &self.request, &operand),
+            Ok(operand) => {
+                self.request.written_back = operand.written_back();
+                node.serve_atomic(platform, &self.request, &operand)
+            }
             Err(refusal) => Err(Declined::Refused(refusal)),
         };
         match served {

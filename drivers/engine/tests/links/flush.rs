@@ -9,8 +9,8 @@ use zerocopy::little_endian::{U32, U64};
 
 const LEN: u64 = 8192;
 
-/// Flushes bytes of `b`'s region, or all of it.
-fn flush(world: &mut World, a: &mut End, b: &End, level: u8, at: u64, len: u32) {
+/// Asks for bytes of `b`'s region to be flushed, or all of it.
+fn post_flush(a: &mut End, b: &End, level: u8, at: u64, len: u32) {
     let segment = FlushSegment {
         addr: U64::new(b.mr.iova + at),
         rkey: U32::new(b.mr.key),
@@ -20,6 +20,10 @@ fn flush(world: &mut World, a: &mut End, b: &End, level: u8, at: u64, len: u32) 
         ..FlushSegment::default()
     };
     post(&mut a.qp, 9, Operation::Flush(segment), Data::Sges(&[]));
+}
+
+fn flush(world: &mut World, a: &mut End, b: &End, level: u8, at: u64, len: u32) {
+    post_flush(a, b, level, at, len);
     world.pump();
     assert_eq!(a.done(), [(9, OK)]);
 }
@@ -48,4 +52,26 @@ fn flushed_bytes_are_in_the_memory_itself() {
         let range = at as usize..at as usize + len as usize;
         assert!(holds(&world, &b, range.start, &bytes[range]));
     }
+}
+
+/// What a flush writes back takes time as moving it does, so others get their turns in between.
+#[test]
+fn flushes_of_regions_take_turns() {
+    const FLUSHES: usize = 20;
+    let (mut world, mut a, mut b) = pair();
+    if world.engine.device_memory(1).is_none() {
+        return;
+    }
+    b.mr = b.host.device_mr(&mut world, LEN);
+    for _ in 0..FLUSHES {
+        post_flush(&mut a, &b, FLUSH_REGION, 0, 0);
+    }
+    let (mut before, mut done) = (0, 0);
+    while done < FLUSHES {
+        world.turns(1);
+        let now = world.machine(1).ram().written_back();
+        assert!(now - before <= LEN as usize, "{} at one go", now - before);
+        (before, done) = (now, done + a.done().len());
+    }
+    assert_eq!(before, FLUSHES * LEN as usize);
 }

@@ -73,6 +73,15 @@ pub struct Ram {
     pool: Rc<Shared>,
     /// Host that it is of.
     host: usize,
+    /// Bytes that were written back.
+    written_back: Cell<usize>,
+}
+
+impl Ram {
+    /// Bytes that were written back so far.
+    pub fn written_back(&self) -> usize {
+        self.written_back.get()
+    }
 }
 
 /// Where in a vector of `size` bytes, which begins at `base`, `len` bytes at `addr` are.
@@ -149,6 +158,7 @@ impl Memory for Ram {
         if addr >= POOL {
             let at = self.in_pool(addr, len)?;
             self.pool.publish(self.host, at, len as u64);
+            self.written_back.set(self.written_back.get() + len);
         }
         Ok(())
     }
@@ -199,6 +209,7 @@ impl Machine {
                 bytes: RefCell::new(vec![0; SIZE]),
                 pool,
                 host: usize::from(id),
+                written_back: Cell::new(0),
             },
             words: vec![Cell::new(0); PAGES as usize * usize::from(SLOTS) * 4],
             push: RefCell::default(),
