@@ -16,6 +16,7 @@
 #include <linux/mm.h>
 #include <linux/pci.h>
 #include <linux/range.h>
+#include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/uidgid.h>
 #include <linux/user_namespace.h>
@@ -137,13 +138,17 @@ int nk_dma_physical(struct device *dev)
 		dev_err(dev, "memory encryption is on, with which a pool cannot be used: boot with mem_encrypt=off\n");
 		return -EOPNOTSUPP;
 	}
-	if (get_dma_ops(dev) || use_dma_iommu(dev) || dev->dma_range_map)
+	if (get_dma_ops(dev) || use_dma_iommu(dev) || dev->dma_range_map) {
+		dev_err(dev, "an IOMMU translates this device's addresses; see Documentation/pool.md\n");
 		return -EOPNOTSUPP;
+	}
 	if (!dev->dma_mask)
 		dev->dma_mask = &dev->coherent_dma_mask;
 	error = add_dma_parms(dev);
 	if (error)
 		return error;
+	/* What works with pages takes pieces of scatterlists of any length. */
+	dma_set_max_seg_size(dev, SZ_2G);
 	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
 }
 

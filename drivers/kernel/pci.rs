@@ -26,16 +26,22 @@ pub(crate) fn as_raw(dev: &pci::Device) -> *mut bindings::pci_dev {
     core::ptr::from_ref(dev).cast_mut().cast()
 }
 
+/// Bytes of the longest piece of a scatterlist, as others say that have no limit: what works with pages takes pieces of any length.
+const MAX_SEGMENT: u32 = 1 << 31;
+
 /// Makes a device ready for use in its driver's `probe`: memory BARs on (off again when the driver is unbound or
-/// `probe` fails), 64-bit DMA. Its use of the bus is up to [`BusMaster`].
+/// `probe` fails), 64-bit DMA, pieces of scatterlists of any length. Its use of the bus is up to [`BusMaster`].
 ///
 /// May sleep. To be called before anything is mapped or allocated for DMA.
 pub fn enable(dev: &pci::Device<Core<'_>>) -> Result {
     // SAFETY: `dev` is a valid device that is being probed, so managed resources can be attached to it.
     to_result(unsafe { bindings::pcim_enable_device(as_raw(dev)) })?;
-    // SAFETY: The mask is only consulted by allocations and mappings of this device, of which there are none yet: the
+    // SAFETY: Both are only consulted by allocations and mappings of this device, of which there are none yet: the
     // `Core` context is that of a bus callback, so no other driver code runs.
-    unsafe { dev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }
+    unsafe {
+        dev.dma_set_max_seg_size(MAX_SEGMENT);
+        dev.dma_set_mask_and_coherent(DmaMask::new::<64>())
+    }
 }
 
 /// The right to say whether a device may read and write memory.

@@ -104,12 +104,7 @@ impl<'bound> SoftInstance<'bound> {
         let clock = HostClock::new();
         let wakeable = place.own_bell != 0;
         let window = PoolWindow::new(place.window)?;
-        let host = HostMemory::new(device, Some(window.mapping().clone())).inspect_err(|_| {
-            dev_err!(
-                device,
-                "an IOMMU translates this device's addresses; see Documentation/pool.md\n"
-            );
-        })?;
+        let host = HostMemory::new(device, Some(window.mapping().clone()))?;
         let poison = PoisonFile::new(device, &window)?;
         let membership = join(device, &window, clock, place.own_bell)?;
         let range = membership.pool().device_memory(membership.node());
