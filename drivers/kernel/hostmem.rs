@@ -191,7 +191,8 @@ impl HostMemory {
     /// Stores an aligned little-endian word; returns what was there. A full fence.
     #[inline]
     pub fn swap(&self, address: u64, value: u64) -> Result<u64> {
-        let word = self.word::<u64>(address)?;
+        // What was there is read, too.
+        let word = self.readable_word(address)?;
         Ok(u64::from_le(word.xchg(value.to_le(), Full)))
     }
 }
