@@ -4,7 +4,6 @@
 use crate::{access::device_rights, context::Mapping, device::Rdma, region::Region};
 use core::ops::Range;
 use kernel::{
-    alloc::{Allocator, Vec},
     new_mutex,
     page::PAGE_SIZE,
     prelude::*,
@@ -75,16 +74,6 @@ fn find(used: &[(u64, u64)], size: u64, len: u64, align: u64) -> Option<u64> {
     (free.checked_add(len)? <= size).then_some(free)
 }
 
-/// Adds a part to those that are sorted by their starts.
-fn insert<A: Allocator>(parts: &mut Vec<(u64, u64), A>, part: (u64, u64)) -> Result {
-    let before = parts.iter().take_while(|(start, _)| *start < part.0);
-    let place = before.count();
-    parts.reserve(1, GFP_KERNEL_ACCOUNT)?;
-    // The room is reserved, and the place is one of the list.
-    let inserted = parts.insert_within_capacity(place, part);
-    inserted.map_err(|_| ENOMEM)
-}
-
 /// Whether a user with some of these parts may have `len` bytes more: at most half of all `size` bytes are an ordinary user's.
 /// `ENOMEM` if not.
 fn check_share(parts: &[Part], size: u64, user: u32, len: u64) -> Result {
@@ -128,8 +117,9 @@ impl DeviceMemory {
         check_share(&parts, self.size(), user, len)?;
         let mut used = held;
         for part in parts.iter().filter(|part| !part.freed) {
-            insert(&mut used, (part.start, part.end))?;
+            used.push((part.start, part.end), GFP_KERNEL)?;
         }
+        used.sort_unstable();
         let start = find(&used, self.size(), len, align).ok_or(ENOMEM)?;
         let part = Part {
             start,
@@ -137,20 +127,22 @@ impl DeviceMemory {
             user,
             freed: false,
         };
-        parts.push(part, GFP_KERNEL_ACCOUNT)?;
+        // The list is the device's: it stays as long as it has grown when this process is gone.
+        parts.push(part, GFP_KERNEL)?;
         Ok(Taken {
             memory: self.clone(),
             start,
         })
     }
 
-    /// What is held by programs, of other nodes or of this one, that had it from those who have it or had it, sorted.
+    /// What is held by programs, of other nodes or of this one, that had it from those who have it or had it; in no order.
     fn held(&self) -> Result<KVVec<(u64, u64)>> {
         let mut found = KVVec::new();
         let mut kept = Ok(());
         self.port.held_memory(&mut |held: Range<u64>| {
             if kept.is_ok() {
-                kept = insert(&mut found, (held.start, held.end));
+                let pushed = found.push((held.start, held.end), GFP_KERNEL);
+                kept = pushed.map_err(Error::from);
             }
         });
         kept.map(|()| found)
