@@ -4,30 +4,47 @@
 #ifndef NK_COPY_H
 #define NK_COPY_H
 
+/* How memory is read. False if it has lost what was stored there; a part may be copied then. */
+typedef bool nk_load_fn(const void *from, u64 *value);
+typedef bool nk_move_fn(void *to, const void *from, size_t len);
+
 /* The ranges may overlap where a process copies to itself; memcpy() is the faster one where they do not. */
-static inline void nk_move(void *to, const void *from, size_t len)
+static inline bool nk_move(void *to, const void *from, size_t len)
 {
 	if (to < from + len && from < to + len)
 		memmove(to, from, len);
 	else
 		memcpy(to, from, len);
+	return true;
 }
 
-static inline u64 nk_load_word(const void *from)
+/* As a whole, if it is aligned. */
+static inline bool nk_load_word(const void *from, u64 *value)
 {
-	return IS_ALIGNED((unsigned long)from, sizeof(u64)) ? READ_ONCE(*(const u64 *)from) :
-							      get_unaligned((const u64 *)from);
+	*value = IS_ALIGNED((unsigned long)from, sizeof(u64)) ? READ_ONCE(*(const u64 *)from) :
+								get_unaligned((const u64 *)from);
+	return true;
 }
 
 /* Of what does not end with an aligned word. */
-static inline void nk_copy_unordered(void *to, const void *from, size_t len)
+static __always_inline bool nk_copy_unordered(void *to, const void *from, size_t len, nk_move_fn *move)
 {
-	if (len == sizeof(u32) && IS_ALIGNED((unsigned long)to, sizeof(u32)))
-		WRITE_ONCE(*(u32 *)to, get_unaligned((const u32 *)from));
-	else if (len == sizeof(u16) && IS_ALIGNED((unsigned long)to, sizeof(u16)))
-		WRITE_ONCE(*(u16 *)to, get_unaligned((const u16 *)from));
-	else
-		nk_move(to, from, len);
+	u32 word;
+	u16 half;
+
+	if (len == sizeof(word) && IS_ALIGNED((unsigned long)to, sizeof(word))) {
+		if (!move(&word, from, sizeof(word)))
+			return false;
+		WRITE_ONCE(*(u32 *)to, word);
+		return true;
+	}
+	if (len == sizeof(half) && IS_ALIGNED((unsigned long)to, sizeof(half))) {
+		if (!move(&half, from, sizeof(half)))
+			return false;
+		WRITE_ONCE(*(u16 *)to, half);
+		return true;
+	}
+	return move(to, from, len);
 }
 
 /*
@@ -35,28 +52,36 @@ static inline void nk_copy_unordered(void *to, const void *from, size_t len)
  * at a multiple of 8, its last 8 bytes are stored as a whole, after all others: who polls for them finds the rest. Aligned
  * pieces of 2, 4, 8 and 16 bytes consist of whole stores; memcpy() may be one of single bytes ("rep movsb").
  */
-static inline void nk_copy_ordered(void *to, const void *from, size_t len)
+static __always_inline bool nk_copy_ordered_by(void *to, const void *from, size_t len, nk_load_fn *load,
+					       nk_move_fn *move)
 {
 	size_t rest;
 	u64 first, last;
 
 	dma_wmb();
 	dma_rmb();
-	if (len < sizeof(u64) || !IS_ALIGNED((unsigned long)to + len, sizeof(u64))) {
-		nk_copy_unordered(to, from, len);
-		return;
-	}
+	if (len < sizeof(u64) || !IS_ALIGNED((unsigned long)to + len, sizeof(u64)))
+		return nk_copy_unordered(to, from, len, move);
 	rest = len - sizeof(u64);
 	/* Both words are loaded before anything is stored, for the ranges may overlap. */
-	last = nk_load_word(from + rest);
+	if (!load(from + rest, &last))
+		return false;
 	if (rest == sizeof(u64)) {
-		first = nk_load_word(from);
+		if (!load(from, &first))
+			return false;
 		WRITE_ONCE(*(u64 *)to, first);
-	} else {
-		nk_move(to, from, rest);
+	} else if (!move(to, from, rest)) {
+		return false;
 	}
 	dma_wmb();
 	WRITE_ONCE(*(u64 *)(to + rest), last);
+	return true;
+}
+
+/* From memory that is there. */
+static inline void nk_copy_ordered(void *to, const void *from, size_t len)
+{
+	nk_copy_ordered_by(to, from, len, nk_load_word, nk_move);
 }
 
 #endif

@@ -11,13 +11,10 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 #include <linux/unaligned.h>
+#include <asm/asm.h>
 #include <asm/barrier.h>
 #include <asm/cacheflush.h>
-
-#ifdef CONFIG_X86_64
-#include <asm/asm.h>
 #include <asm/extable_fixup_types.h>
-#endif
 
 #include "copy.h"
 #include "memory_helpers.h"
@@ -117,25 +114,20 @@ void nk_copy(void *to, const void *from, size_t len)
 }
 
 /*
- * Loads an aligned word as a whole, with acquire order; false if the memory has lost it. Of memory that is poisoned an ordinary
- * load would be a machine check that the kernel does not survive.
+ * Loads a word, as a whole if it is aligned, with acquire order; false if the memory has lost it. Of memory that is poisoned an
+ * ordinary load would be a machine check that the kernel does not survive.
  */
-bool nk_load_mc(const u64 *from, u64 *value)
+bool nk_load_mc(const void *from, u64 *value)
 {
-#ifdef CONFIG_X86_64
 	u64 found;
 
 	asm_goto_output("1: mov %[from], %[found]\n"
 			_ASM_EXTABLE_TYPE(1b, %l[poisoned], EX_TYPE_DEFAULT_MCE_SAFE)
-			: [found] "=r" (found) : [from] "m" (*from) : "memory" : poisoned);
+			: [found] "=r" (found) : [from] "m" (*(const u64 *)from) : "memory" : poisoned);
 	*value = found;
 	return true;
 poisoned:
 	return false;
-#else
-	*value = smp_load_acquire(from);
-	return true;
-#endif
 }
 
 /* Bytes that are copied at one go where ranges overlap. */
@@ -171,43 +163,8 @@ static bool copy_mc(void *to, const void *from, size_t len)
 	return true;
 }
 
-/* One or two words, or less than a word, as they are in memory. */
-static bool load_mc(u64 *words, const void *from, size_t len)
-{
-	size_t n;
-
-	if (len % sizeof(u64) || !IS_ALIGNED((unsigned long)from, sizeof(u64)))
-		return !copy_mc_to_kernel(words, from, len);
-	for (n = 0; n < len / sizeof(u64); n++)
-		if (!nk_load_mc((const u64 *)from + n, &words[n]))
-			return false;
-	return true;
-}
-
-/*
- * As nk_copy(), from memory that may have lost what was stored there: false if it has, and a part may be copied then. What is stored as
- * a whole, and last, is the same.
- */
+/* As nk_copy(), from memory that may have lost what was stored there: false if it has, and a part may be copied then. */
 bool nk_copy_mc(void *to, const void *from, size_t len)
 {
-	u64 words[2];
-	size_t rest;
-
-	if (len <= sizeof(words)) {
-		if (!load_mc(words, from, len))
-			return false;
-		nk_copy_ordered(to, words, len);
-		return true;
-	}
-	dma_wmb();
-	dma_rmb();
-	if (!IS_ALIGNED((unsigned long)to + len, sizeof(u64)))
-		return copy_mc(to, from, len);
-	rest = len - sizeof(u64);
-	/* Loaded before anything is stored, for the ranges may overlap. */
-	if (!load_mc(words, from + rest, sizeof(u64)) || !copy_mc(to, from, rest))
-		return false;
-	dma_wmb();
-	WRITE_ONCE(*(u64 *)(to + rest), words[0]);
-	return true;
+	return nk_copy_ordered_by(to, from, len, nk_load_mc, copy_mc);
 }

@@ -14,7 +14,7 @@ void nk_load_fence(void);
 void nk_write_back(void *addr, size_t len);
 void nk_invalidate(void *addr, size_t len);
 void *nk_host_memory(phys_addr_t addr, size_t len, bool write);
-bool nk_load_mc(const u64 *from, u64 *value);
+bool nk_load_mc(const void *from, u64 *value);
 bool nk_copy_mc(void *to, const void *from, size_t len);
 void nk_copy(void *to, const void *from, size_t len);
 bool nk_memory_is_persistent(phys_addr_t start, u64 len);
