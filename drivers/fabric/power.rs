@@ -3,18 +3,28 @@
 
 use crate::controller::{attention, Controller, State};
 use kernel::sync::Arc;
+use nk::power::Transition;
 
 impl Controller {
+    /// Something happens to the host. Sleeps.
+    pub(crate) fn power(self: &Arc<Self>, transition: Transition) {
+        match transition {
+            Transition::Suspend => self.suspend(),
+            Transition::Resume => self.wake_up(),
+            Transition::Shutdown => self.shutdown(),
+        }
+    }
+
     /// The host goes to sleep: leaves the fabric, as for a reset. Afterwards the function neither uses memory nor does anything
     /// by itself. Sleeps.
-    pub(crate) fn suspend(self: &Arc<Self>) {
+    fn suspend(self: &Arc<Self>) {
         self.pause(true);
         self.function.revoke_dma();
         self.function.suspend();
     }
 
     /// The host is awake again, its programs are not yet. Sleeps.
-    pub(crate) fn wake_up(self: &Arc<Self>) {
+    fn wake_up(self: &Arc<Self>) {
         let resumed = self.function.resume();
         let _life = self.lifecycle.lock();
         if self.state() != State::Paused {
@@ -32,7 +42,7 @@ impl Controller {
     }
 
     /// The machine goes down or starts another kernel: leaves the fabric for good. Sleeps.
-    pub(crate) fn shutdown(&self) {
+    fn shutdown(&self) {
         self.end();
         self.function.shutdown();
     }

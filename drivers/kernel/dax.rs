@@ -6,7 +6,7 @@
 
 use crate::{
     bindings,
-    power::{system_sleep, with_data},
+    power::{shutdown, system_sleep, Notified, Transition},
 };
 use core::{marker::PhantomData, mem::offset_of};
 use kernel::{
@@ -92,15 +92,8 @@ pub trait Driver {
         dev: &'bound Device<Core<'_>>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound;
 
-    /// The system goes to sleep or hibernates: leave the memory alone. Process context, with the device lock held; programs are
-    /// frozen, so are freezable workqueues.
-    fn suspend(this: Pin<&Self::Data<'_>>);
-
-    /// It is awake again. As above.
-    fn resume(this: Pin<&Self::Data<'_>>);
-
-    /// The machine goes down or starts another kernel. Process context, with the device lock held.
-    fn shutdown(this: Pin<&Self::Data<'_>>);
+    /// Something happens to the system.
+    fn power(this: Pin<&Self::Data<'_>>, transition: Transition);
 }
 
 /// What [`driver::Registration`] takes to register a [`Driver`].
@@ -125,7 +118,7 @@ unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
             (*driver.get()).probe = Some(Self::probe);
             // The bus has no such callbacks of its own, so the driver's are called.
             (*driver.get()).drv.pm = &Self::SLEEP;
-            (*driver.get()).drv.shutdown = Some(Self::shutdown);
+            (*driver.get()).drv.shutdown = Some(shutdown::<Self>);
             (*driver.get()).type_ = NO_TYPE;
         }
         // SAFETY: By this function's contract the structure stays where it is until `unregister`. The name is static.
@@ -144,8 +137,14 @@ unsafe impl<T: Driver> driver::RegistrationOps for Adapter<T> {
     }
 }
 
+impl<T: Driver> Notified for Adapter<T> {
+    fn notify(this: Pin<&T::Data<'_>>, transition: Transition) {
+        T::power(this, transition);
+    }
+}
+
 impl<T: Driver> Adapter<T> {
-    const SLEEP: kernel::bindings::dev_pm_ops = system_sleep(Self::suspend, Self::resume);
+    const SLEEP: kernel::bindings::dev_pm_ops = system_sleep::<Self>();
 
     /// # Safety
     ///
@@ -159,32 +158,5 @@ impl<T: Driver> Adapter<T> {
             device.set_drvdata(data)?;
             Ok(0)
         })
-    }
-
-    /// # Safety
-    ///
-    /// `dev` must be valid, bound to a driver registered with this adapter or being probed by it, and locked.
-    unsafe extern "C" fn suspend(dev: *mut bindings::device) -> c_int {
-        // SAFETY: By this function's contract, which the core of power management keeps: it holds the device lock. The data is that
-        // of `T`: `probe` has set it.
-        unsafe { with_data::<T::Data<'_>, _>(dev, T::suspend) };
-        0
-    }
-
-    /// # Safety
-    ///
-    /// As for `suspend`.
-    unsafe extern "C" fn resume(dev: *mut bindings::device) -> c_int {
-        // SAFETY: As in `suspend`.
-        unsafe { with_data::<T::Data<'_>, _>(dev, T::resume) };
-        0
-    }
-
-    /// # Safety
-    ///
-    /// As for `suspend`.
-    unsafe extern "C" fn shutdown(dev: *mut bindings::device) {
-        // SAFETY: As in `suspend`; `device_shutdown()` holds the device lock.
-        unsafe { with_data::<T::Data<'_>, _>(dev, T::shutdown) };
     }
 }

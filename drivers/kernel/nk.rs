@@ -17,7 +17,7 @@ pub mod irqlock;
 pub mod mmap;
 pub mod net;
 pub mod pci;
-mod power;
+pub mod power;
 pub mod process;
 pub mod random;
 pub mod ring;

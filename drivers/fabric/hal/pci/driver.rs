@@ -14,9 +14,12 @@ use kernel::{
     prelude::*,
     sync::Arc,
 };
-use nk::pci::{
-    irq::{Handler, Registration, Vectors},
-    ChannelState, ErrorHandler, PowerHandler, Recovery,
+use nk::{
+    pci::{
+        irq::{Handler, Registration, Vectors},
+        ChannelState, ErrorHandler, PowerHandler, Recovery,
+    },
+    power::Transition,
 };
 use nupa_proto::{ident::PCI_DEVICE_ID, regs::MSIX_VECTORS};
 
@@ -94,16 +97,8 @@ fn request_interrupts(
 }
 
 impl PowerHandler for Driver {
-    fn suspend(this: Pin<&Self::Data<'_>>) {
-        this.controller().suspend();
-    }
-
-    fn resume(this: Pin<&Self::Data<'_>>) {
-        this.controller().wake_up();
-    }
-
-    fn shutdown(this: Pin<&Self::Data<'_>>) {
-        this.controller().shutdown();
+    fn power(this: Pin<&Self::Data<'_>>, transition: Transition) {
+        this.controller().power(transition);
     }
 }
 

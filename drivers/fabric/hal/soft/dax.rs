@@ -6,7 +6,7 @@ use super::{
     Poller,
 };
 use kernel::{device::Core, prelude::*};
-use nk::{dax, window::Window};
+use nk::{dax, power::Transition, window::Window};
 
 /// Driver of DAX devices that an administrator gives to it.
 pub(crate) struct DaxDriver;
@@ -20,16 +20,8 @@ impl dax::Driver for DaxDriver {
         probe(dev)
     }
 
-    fn suspend(this: Pin<&Self::Data<'_>>) {
-        this.controller().suspend();
-    }
-
-    fn resume(this: Pin<&Self::Data<'_>>) {
-        this.controller().wake_up();
-    }
-
-    fn shutdown(this: Pin<&Self::Data<'_>>) {
-        this.controller().shutdown();
+    fn power(this: Pin<&Self::Data<'_>>, transition: Transition) {
+        this.controller().power(transition);
     }
 }
 

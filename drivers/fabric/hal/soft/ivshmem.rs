@@ -16,6 +16,7 @@ use nk::{
         irq::{Handler, Registration, Vectors},
         BusMaster, PowerHandler,
     },
+    power::Transition,
     window::Window,
 };
 use nupa_proto::pool::{BELL_IVSHMEM, BELL_KIND_SHIFT};
@@ -66,18 +67,12 @@ impl pci::Driver for IvshmemDriver {
 }
 
 impl PowerHandler for IvshmemDriver {
-    fn suspend(this: Pin<&Self::Data<'_>>) {
-        this.instance.controller().suspend();
-    }
-
-    fn resume(this: Pin<&Self::Data<'_>>) {
-        this.instance.controller().wake_up();
-    }
-
-    fn shutdown(this: Pin<&Self::Data<'_>>) {
-        this.instance.controller().shutdown();
-        // No more interrupts, which are writes to memory.
-        this.bus.revoke();
+    fn power(this: Pin<&Self::Data<'_>>, transition: Transition) {
+        this.instance.controller().power(transition);
+        if transition == Transition::Shutdown {
+            // No more interrupts, which are writes to memory.
+            this.bus.revoke();
+        }
     }
 }
 
