@@ -13,9 +13,9 @@ mod command;
 )]
 mod event;
 mod identity;
+#[path = "hal/soft/limit.rs"]
+mod limit;
 #[path = "hal/soft/pace.rs"]
 mod pace;
 mod patience;
-#[path = "hal/soft/refusals.rs"]
-mod refusals;
 mod slots;

@@ -5,14 +5,14 @@ use super::{
     desk::Desk,
     host::{SoftHost, MAX_VECTORS},
     kicks::Kicks,
+    limit::RateLimit,
     memory::NodeMemory,
     nodes::{Link, Nodes},
     plan::Plan,
     poison::PoisonFile,
-    refusals::Refusals,
     runner::Runner,
     sharing::Shared,
-    station::{Bell, Station},
+    station::{Bell, Station, FAULTS},
     storage::KernelStorage,
     window::{HostClock, PoolWindow},
     Poller, SoftFunction, DOORBELL_PAGES,
@@ -249,6 +249,11 @@ fn station(
     bell: Option<Arc<dyn Bell>>,
     clock: HostClock,
 ) -> Result<KBox<Station>> {
+    let count = membership.pool().geometry().max_nodes();
+    let mut faults = KVVec::with_capacity(usize::from(count), GFP_KERNEL)?;
+    for _ in 0..count {
+        faults.push(RateLimit::new(FAULTS), GFP_KERNEL)?;
+    }
     let station = init!(Station {
         device: device.into(),
         window,
@@ -258,7 +263,8 @@ fn station(
         model: Model::new(nodes),
         linked: NodeSet::default(),
         bell,
-        refusals: Refusals::new(),
+        resets: RateLimit::new(1),
+        faults,
         shown: false,
         awake: false,
         polled: false,

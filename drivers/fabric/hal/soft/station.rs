@@ -3,12 +3,13 @@
 
 use super::{
     kicks::Kicks,
+    limit::RateLimit,
     nodes::Nodes,
-    refusals::Refusals,
     window::{HostClock, PoolWindow},
 };
 use kernel::{
     device::Device,
+    fmt::Arguments,
     prelude::*,
     sync::{aref::ARef, Arc},
 };
@@ -37,7 +38,10 @@ pub(super) struct Station {
     pub(super) linked: NodeSet,
     /// For hosts that sleep, if they can be woken.
     pub(super) bell: Option<Arc<dyn Bell>>,
-    pub(super) refusals: Refusals,
+    /// Of resets because others refuse this node.
+    pub(super) resets: RateLimit,
+    /// Of what is logged of each node's faults.
+    pub(super) faults: KVVec<RateLimit>,
     /// The others have been told that the function is enabled.
     pub(super) shown: bool,
     /// It looks for work often enough that others need not ring.
@@ -52,6 +56,9 @@ pub(super) struct Station {
 const TICK_US: u64 = 1000;
 /// Slots in the table of queue pairs up to which their doorbells are polled: more take longer than a kick.
 const MAX_POLLED: u32 = 1024;
+
+/// Faults of a node that are logged at once.
+pub(super) const FAULTS: u8 = 8;
 
 /// What a peer has to do whose lines cannot be read.
 const COME_BACK: &str = "it is ignored until it comes back";
@@ -205,7 +212,7 @@ impl Station {
     fn tell(&mut self, events: &Events) {
         for id in events.down.iter() {
             match self.membership.poisoned(id) {
-                Some(Poisoned { offset }) => self.complain(id, offset, COME_BACK),
+                Some(poisoned) => self.lost(id, poisoned, COME_BACK),
                 None if events.silent.contains(id) => {
                     dev_info!(self.device, "node {id} is dead: no heartbeat\n");
                 }
@@ -233,7 +240,7 @@ impl Station {
                     self.device,
                     "node {id} of the pool is not this host any more\n"
                 ),
-                Some(Poisoned { offset }) => self.complain(id, offset, "it has to join anew"),
+                Some(poisoned) => self.lost(id, poisoned, "it has to join anew"),
             }
             self.drop_links();
             self.model.fail(id, FAULT_POOL);
@@ -245,12 +252,12 @@ impl Station {
         for id in by.iter() {
             let peer = self.model.functions.peer_mut(id);
             if peer.is_some_and(|peer| peer.epoch().is_some()) {
-                dev_warn!(self.device, "node {id} has taken this one for dead\n");
+                self.complain(id, fmt!("has taken this one for dead"));
                 self.down(id);
             }
         }
         let now = self.clock.now_us();
-        if self.model.functions.own.is_ready() && self.refusals.must_reset(now) {
+        if self.model.functions.own.is_ready() && self.resets.allow(now).is_some() {
             let id = self.id();
             self.model.fail(id, FAULT_POOL);
         }
@@ -258,13 +265,33 @@ impl Station {
 
     /// Memory of the pool cannot be read, which costs the node that wrote there.
     #[cold]
-    fn complain(&self, id: u16, offset: u64, so: &str) {
+    fn lost(&mut self, id: u16, Poisoned { offset }: Poisoned, so: &str) {
         let area = self.membership.pool().geometry().area(offset);
-        dev_err!(
-            self.device,
-            "node {id} is lost to a memory error in the pool: {} (offset {offset:#x}); {so}\n",
-            format_args!("{area}")
+        let what = "is lost to a memory error in the pool";
+        self.complain(
+            id,
+            fmt!(
+                "{what}: {} (offset {offset:#x}); {so}",
+                format_args!("{area}")
+            ),
         );
+    }
+
+    /// Logs what is wrong with a node, unless that was done often enough.
+    #[cold]
+    fn complain(&mut self, id: u16, what: Arguments<'_>) {
+        let now = self.clock.now_us();
+        let limit = self.faults.get_mut(usize::from(id));
+        let Some(suppressed) = limit.and_then(|limit| limit.allow(now)) else {
+            return;
+        };
+        if suppressed != 0 {
+            dev_err!(
+                self.device,
+                "node {id}: {suppressed} faults before this one are not logged\n"
+            );
+        }
+        dev_err!(self.device, "node {id} {what}\n");
     }
 
     fn up(&mut self, id: u16) {
@@ -296,14 +323,13 @@ impl Station {
                 continue;
             };
             match violation {
-                Some(Violation::Poisoned { offset }) => self.complain(id, offset, COME_BACK),
-                Some(violation) => {
-                    dev_err!(
-                        self.device,
-                        "node {id} breaks the pool's rules: {violation:?}\n"
-                    );
+                Some(Violation::Poisoned { offset }) => {
+                    self.lost(id, Poisoned { offset }, COME_BACK);
                 }
-                None => dev_err!(self.device, "node {id} sends what no node may send\n"),
+                Some(violation) => {
+                    self.complain(id, fmt!("breaks the pool's rules: {violation:?}"));
+                }
+                None => self.complain(id, fmt!("sends what no node may send")),
             }
             self.membership.isolate(&self.window, id);
             self.down(id);
