@@ -5,9 +5,11 @@ import errno
 
 import pytest
 
+from guest.udata import FILL
 from modes import only
+from test_rdma_device import gid_index
 from test_rdma_processes import none_left
-from verbs import DEVICE, install, remote, sge
+from verbs import DEVICE, gid_of, install, remote, sge
 
 pytestmark = [pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about what nupa_rdma0 is told"),
               only("pcie", why="nupa_rdma checks what programs tell it, whatever is below")]
@@ -131,6 +133,59 @@ def attempt(call):
     wrong = [f"{what}: {got}, not {wanted}" for (what, _, wanted), got in zip(METHODS, map(int, found)) if got != wanted]
     assert len(found) == len(METHODS) and not wrong, wrong
     saw(f"{len(METHODS)} requests, each with its errno")
+
+
+# Commands with an answer: bytes of the core's part of that and of the driver's, and where the latter is reserved.
+ANSWERS = [
+    ("GET_CONTEXT", 8, 16, [(14, 16)]),
+    ("ALLOC_PD", 4, 0, []),
+    ("CREATE_CQ", 8, 32, [(20, 24), (28, 32)]),
+    ("RESIZE_CQ", 8, 0, []),
+    ("CREATE_QP", 32, 24, [(20, 24)]),
+    ("CREATE_SRQ", 16, 32, [(20, 24), (28, 32)]),
+    ("REG_MR", 12, 0, []),
+    ("ALLOC_MW", 8, 0, []),
+    ("CREATE_AH", 4, 8, [(4, 8)]),
+]
+# Bytes that there may be room for beside what an answer needs.
+SPARE = 64
+
+
+@only("pcie", "ivshmem", why="where doorbell pages are the controller's, and where they are the kernel's")
+def test_answers(settled, saw):
+    """Answers are what the interface says, zero where that says nothing, and end where the room for them ends."""
+    one, two = settled
+    install(one)
+    asked = [(name, core, own, reserved, room) for name, core, own, reserved in ANSWERS
+             for room in (core + own + SPARE, core + own, core + min(own, 4))]
+    found = answers_of(one, gid_of(two.ip), gid_index(one), [(name, room) for name, *_, room in asked])
+    for (name, core, own, reserved, room), text in zip(asked, found, strict=True):
+        answer = bytes.fromhex(text)
+        drivers, spare = answer[core:core + own], answer[core + own:room]
+        assert set(answer[room:]) == {FILL}, f"{name} writes past {room} bytes: {text}"
+        assert len(set(spare)) < 2 and set(spare) <= {0, FILL}, f"{name} says more than it has to: {text}"
+        if room >= core + own:
+            assert not own or drivers[0] != FILL, f"{name} does not answer: {text}"
+            assert not any(any(drivers[start:end]) for start, end in reserved), f"{name}: not zero at {reserved}: {text}"
+    saw(f"{len(asked)} answers to {len(ANSWERS)} commands")
+
+
+def answers_of(node, gid, gid_index, asked):
+    """What memory holds after each of these commands with such room for the answer; each command anew in three contexts."""
+    lines = "\n".join(f"ask(callers[{number % 3}], udata.{name}, {room})" for number, (name, room) in enumerate(asked))
+    return node.run(f"""cd /nupa/tests/guest && python3 -B -c "
+import struct, sys, udata
+p = struct.pack
+callers = [udata.Caller('/dev/infiniband/' + sys.argv[1], 1) for _ in range(3)]
+route = p('<16sIBBBx', bytes.fromhex('{gid.replace(":", "")}'), 0, {gid_index}, 64, 0)
+def ask(caller, number, room):
+    pd, area = caller.pick('pd'), caller.area
+    cores = {{udata.REG_MR: p('<QQQII', area, 4096, area, pd, 1),
+             udata.CREATE_AH: p('<QII', 1, pd, 0) + route + p('<HBBBBBx', 0, 0, 0, 0, 1, 1)}}
+    core = cores[number] if number in cores else caller.core(number)
+    print(caller.answered(number, core, caller.right(number), room)[:256].hex())
+{lines}
+" {FILE}""").out.split()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

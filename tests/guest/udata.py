@@ -21,6 +21,8 @@ import sys
 
 PAGE = 4096
 AREA = 64 * PAGE
+# What is where an answer goes.
+FILL = 0xA5
 RDMA_VERBS_IOCTL = 0xC0181B01
 UHW_IN, UHW_OUT = 0x1000, 0x1001
 # UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT (include/uapi/rdma/ib_user_ioctl_cmds.h).
@@ -61,6 +63,14 @@ class Caller:
         body += bytes(-len(body) % 4)
         os.write(self.file, struct.pack("<IHH", number, (8 + len(body)) // 4, room // 4) + body)
         return self.response[:PAGE]
+
+    def answered(self, number, core, own, room):
+        """What a command leaves in memory that was full of FILL, of which it is told to use so many bytes."""
+        self.response[:] = bytes([FILL]) * PAGE
+        found = self.command(number, core, own, room=room)
+        if number in CREATES:
+            self.handles[CREATES[number]].append(struct.unpack_from("<I", found)[0])
+        return found
 
     def method(self, kind, number, *attributes):
         """A method of an object of the newer interface; an attribute is (number, length, value or address)."""
@@ -144,7 +154,8 @@ class Caller:
     def right(self, number):
         """The driver's part as the provider would have it: rings of 128 entries."""
         start = self.area + PAGE * self.random.randrange(32)
-        return {CREATE_CQ: struct.pack("<QB7x", start, 7), CREATE_SRQ: struct.pack("<QBB6x", start, 7, 6),
+        queue = struct.pack("<QB7x", start, 7)
+        return {CREATE_CQ: queue, RESIZE_CQ: queue, CREATE_SRQ: struct.pack("<QBB6x", start, 7, 6),
                 CREATE_QP: struct.pack("<QQBBB5x", start, start + 8 * PAGE, 7, 7, 6)}.get(number, b"")
 
     def own(self, number):
