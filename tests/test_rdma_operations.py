@@ -8,7 +8,7 @@ import pytest
 from guest.pattern import pattern
 from modes import only
 from test_rdma_device import gid_index
-from verbs import DEVICE, install, remote, serve, sge
+from verbs import DEVICE, Side, connect, install, remote, serve, sge
 
 MAX_SGES = 16
 LARGEST = 8 << 20
@@ -180,6 +180,35 @@ def test_loopback(settled, rdma, saw):
     one, _ = settled
     count = write_all(*rdma.rc(one, one, send_sges=MAX_SGES))
     saw(f"{count} writes between two programs of one node")
+
+
+def write_both_ways(a, b):
+    for source, target in ((a, b), (b, a)):
+        local, far = source.region(10_000, 1), target.region(10_000, 2)
+        source.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far))
+        source.done("RDMA_WRITE")
+        target.check(far, [[0, 1, 0, 10_000]])
+
+
+@only("pcie", "ivshmem", why="of the two kinds of pools one will do")
+def test_packet_sequence_numbers(settled, rdma, saw):
+    """Ends that begin with different numbers work if each was told the other's; what a target was not told is refused."""
+    for psns in ((0xFFFFFF, 0), (0x5A17E0, 0xC0FFEE)):
+        a, b = (Side(rdma.program(node)) for node in settled)
+        connect(a, b, psns=psns)
+        write_both_ways(a, b)
+    a, b = (Side(rdma.program(node)) for node in settled)
+    connect(a, b, psns=(7, 9), told=(8, 9))
+    local, far = a.region(10_000, 1), b.region(10_000, 2)
+    b.post_send("RDMA_READ", sges=[sge(far)], remote=remote(local))
+    b.done("RDMA_READ")
+    b.check(far, [[0, 1, 0, 10_000]])
+    other = b.region(10_000, 3)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(other))
+    a.failed("RETRY_EXC_ERR")
+    assert a.state() == "ERR"
+    b.check(other)
+    saw("two pairs of numbers; another one than the target was told is refused")
 
 
 @only("ivshmem", why="elsewhere a store to a page is the kick")

@@ -247,14 +247,17 @@ class Side:
         return self.program.state(self.qp)
 
 
-def connect(a, b, access=ALL_ACCESS, rd_atomic=16, rts=None):
-    """Brings two sides' queue pairs up to RTS, towards each other."""
+def connect(a, b, access=ALL_ACCESS, rd_atomic=16, rts=None, psns=(0, 0), told=None):
+    """Brings two sides' queue pairs up to RTS, towards each other.
+
+    Each side's requests begin with a packet sequence number of `psns`, which the other is told, or that of `told`.
+    """
     ends = {side: side.program.gid() for side in (a, b)}
-    for side, other in ((a, b), (b, a)):
+    for side, other, psn in zip((a, b), (b, a), reversed(told or psns)):
         side.program.to_init(side.qp, access)
-        side.program.to_rtr(side.qp, other.qp.qpn, ends[other][1], ends[side][0], rd_atomic)
-    for side in (a, b):
-        side.program.to_rts(side.qp, **(rts or {}))
+        side.program.to_rtr(side.qp, other.qp.qpn, ends[other][1], ends[side][0], rd_atomic, psn=psn)
+    for side, psn in zip((a, b), psns):
+        side.program.to_rts(side.qp, psn=psn, **(rts or {}))
 
 
 def sge(region, offset=0, length=None):

@@ -374,17 +374,18 @@ class Program(Loops, Many, Mixture, Share):
         attr.qp_access_flags, attr.qkey = flags("ACCESS", access), qkey
         self.objects[qp].to_init(attr)
 
-    def to_rtr(self, qp, peer=0, gid=None, sgid_index=0, rd_atomic=16, rnr_timer=12):
-        """`rnr_timer` 12 is 0.64 ms, as InfiniBand encodes it."""
+    def to_rtr(self, qp, peer=0, gid=None, sgid_index=0, rd_atomic=16, rnr_timer=12, psn=0):
+        """`rnr_timer` 12 is 0.64 ms, as InfiniBand encodes it. The peer's requests begin with `psn`."""
         attr = QPAttr(port_num=PORT)
         if gid:
             attr.ah_attr = route_to(gid, sgid_index)
         attr.path_mtu, attr.dest_qp_num = e.IBV_MTU_4096, peer
-        attr.max_dest_rd_atomic, attr.min_rnr_timer = rd_atomic, rnr_timer
+        attr.max_dest_rd_atomic, attr.min_rnr_timer, attr.rq_psn = rd_atomic, rnr_timer, psn
         self.objects[qp].to_rtr(attr)
 
-    def to_rts(self, qp, rd_atomic=16, rnr_retry=7, retry=7, timeout=14):
+    def to_rts(self, qp, rd_atomic=16, rnr_retry=7, retry=7, timeout=14, psn=0):
         attr = QPAttr(port_num=PORT)
+        attr.sq_psn = psn
         attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic = timeout, retry, rnr_retry, rd_atomic
         self.objects[qp].to_rts(attr)
 
