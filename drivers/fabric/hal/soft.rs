@@ -234,16 +234,21 @@ impl Function for SoftFunction {
     fn resume(&self) -> Result {
         let asleep = self.asleep.lock().take();
         let Asleep { runner, station } = asleep.ok_or(ENODEV)?;
-        let is_member = station.is_member();
+        if !station.is_member() {
+            // Of the pool, nothing is this node's any more.
+            return Err(ENODEV);
+        }
         self.desk.open(station);
         self.poller.enable(runner)?;
         self.poller.schedule();
-        is_member.then_some(()).ok_or(ENODEV)
+        Ok(())
     }
 
     fn shutdown(&self) {
+        // Programs may run on until the processors stop, with device memory mapped. So the node keeps its slot, and what
+        // it holds, as one that crashes does.
         drop(self.poller.disable());
-        self.close();
+        drop(self.desk.close());
     }
 
     fn doorbell_room(&self) -> u32 {
