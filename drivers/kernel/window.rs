@@ -8,7 +8,10 @@ use crate::{
     mmap::{MmapRange, Owner},
     pci::as_raw,
 };
-use core::{ops::Range, ptr::NonNull};
+use core::{
+    ops::Range,
+    ptr::{self, NonNull},
+};
 use kernel::{
     device::Bound,
     page::PAGE_SIZE,
@@ -25,6 +28,8 @@ use kernel::{
 const LINE: usize = 64;
 /// Offset of no line.
 const NO_LINE: u64 = u64::MAX;
+/// Where no memory can be: an address that is not canonical.
+const NOWHERE: usize = 1 << 62;
 /// Bytes of the words that are accessed as a whole.
 const WORD: usize = size_of::<u64>();
 
@@ -231,8 +236,19 @@ impl Window {
         }
         let (start, end) = (offset as u64, (offset as u64).saturating_add(len as u64));
         match line < end && start < line.saturating_add(LINE as u64) {
-            true => Err(EIO),
+            true => Self::load_nowhere(),
             false => Ok(()),
+        }
+    }
+
+    /// What a load of a poisoned line comes to: one that faults, and that the kernel survives in the same way. `EIO`.
+    #[cold]
+    fn load_nowhere() -> Result {
+        let mut value = 0;
+        // SAFETY: No processor has memory at this address, which is not canonical. That a load faults is what the function is for.
+        match unsafe { bindings::nk_load_mc(ptr::without_provenance(NOWHERE), &mut value) } {
+            true => Ok(()),
+            false => Err(EIO),
         }
     }
 
