@@ -61,8 +61,8 @@ impl MmapRange {
         }
         let (start, len) = (dev.resource_start(bar)?, dev.resource_len(bar)?);
         let owner = Arc::new(ARef::<pci::Device>::from(&**dev), GFP_KERNEL)?;
-        // SAFETY: Memory behind a BAR is the device's, never the kernel's. The address space stays the device's while there
-        // are references to it.
+        // SAFETY: Memory behind a BAR is the device's, never the kernel's. The address space stays the device's while a driver is
+        // bound, and the RDMA core, which is who maps it, takes all mappings away before an unbind ends.
         unsafe { Self::new(start, len - len % PAGE, false, owner) }.ok_or(EINVAL)
     }
 
