@@ -54,6 +54,8 @@ impl<S: Storage> Node<S> {
             access: 0,
             qkey: if gsi { GSI_QKEY } else { 0 },
             rnr_timeout_us: RNR_FOREVER,
+            rnr_retry: None,
+            min_rnr_timer: 0,
             max_rd_atomic: rd_atomic,
             max_dest_rd_atomic: rd_atomic,
             windows: 0,

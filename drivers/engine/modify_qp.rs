@@ -10,8 +10,9 @@ use crate::{
 };
 use nupa_proto::{
     admin::{
-        ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, QP_MASK_ACCESS, QP_MASK_QKEY,
-        QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_SQ_PSN, QP_MASK_STATE,
+        ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, MAX_RNR_TIMER, QP_MASK_ACCESS,
+        QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_RNR_RETRY,
+        QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
     },
     eqe::EventType,
     status::AdminStatus,
@@ -25,7 +26,8 @@ const MASK: u32 = QP_MASK_STATE
     | QP_MASK_QKEY
     | QP_MASK_RNR
     | QP_MASK_RD_ATOMIC
-    | QP_MASK_SQ_PSN;
+    | QP_MASK_SQ_PSN
+    | QP_MASK_RNR_RETRY;
 
 impl<S: Storage> Node<S> {
     /// Reads state and indices of a queue pair.
@@ -66,6 +68,10 @@ impl<S: Storage> Node<S> {
         }
         if mask & QP_MASK_RNR != 0 {
             pair.rnr_timeout_us = body.rnr_timeout_us.get();
+        }
+        if mask & QP_MASK_RNR_RETRY != 0 {
+            pair.rnr_retry = Some(body.rnr_retry);
+            pair.min_rnr_timer = body.min_rnr_timer;
         }
         if mask & QP_MASK_QKEY != 0 {
             pair.qkey = body.qkey.get();
@@ -122,9 +128,11 @@ fn requested_state(body: &ModifyQp, max_rd_atomic: u8) -> Result<Option<QpStateC
     let rd_atomic = body.max_rd_atomic.max(body.max_dest_rd_atomic);
     let valid = mask & !MASK == 0
         && body.reserved == 0
-        && body.reserved1 == [0; 6]
+        && body.reserved1 == [0; 4]
         && body.access.get() & !ACCESS_ALL == 0
-        && rd_atomic <= max_rd_atomic;
+        && rd_atomic <= max_rd_atomic
+        && body.rnr_retry <= RNR_RETRY_FOREVER
+        && body.min_rnr_timer <= MAX_RNR_TIMER;
     if !valid {
         return Err(AdminStatus::InvalidField);
     }
@@ -140,8 +148,9 @@ impl<P> QueuePair<P> {
     fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
         let connects = mask & QP_MASK_REMOTE != 0;
         let keyed = mask & QP_MASK_QKEY != 0;
-        let numbered = mask & QP_MASK_SQ_PSN != 0;
-        if ((connects || numbered) && self.kind != QpType::Rc) || (keyed && self.kind != QpType::Ud)
+        let connected_only = QP_MASK_REMOTE | QP_MASK_SQ_PSN | QP_MASK_RNR_RETRY;
+        if (mask & connected_only != 0 && self.kind != QpType::Rc)
+            || (keyed && self.kind != QpType::Ud)
         {
             return Err(AdminStatus::InvalidField);
         }

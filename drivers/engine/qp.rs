@@ -8,9 +8,10 @@ use crate::{
     list::{Linked, Links},
     recv_queue::RecvQueue,
     ring::Ring,
+    wait::after,
 };
 use nupa_proto::{
-    admin::{QpStateCode, QpType},
+    admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
     doorbell::SLOT_NONE,
 };
 
@@ -35,8 +36,12 @@ pub(crate) struct QueuePair<P> {
     pub(crate) access: u32,
     /// Queue key (UD).
     pub(crate) qkey: u32,
-    /// Longest wait for a receive buffer at the target.
+    /// Longest wait for a receive buffer at the target, ...
     pub(crate) rnr_timeout_us: u32,
+    /// ... unless it is for so many retries (RC).
+    pub(crate) rnr_retry: Option<u8>,
+    /// How long its peer waits before each of them; see [`rnr_timer_us`] (RC).
+    pub(crate) min_rnr_timer: u8,
     /// READs, atomics and flushes in flight as initiator, and as target. One at a time is carried out, so these only
     /// say whether there may be any.
     pub(crate) max_rd_atomic: u8,
@@ -206,6 +211,19 @@ impl<P> QueuePair<P> {
             Wait::No => false,
             _ => self.send.deadline() <= now,
         }
+    }
+
+    /// When a wait for a receive buffer that begins now is over. `min_rnr_timer` is the target's.
+    pub(crate) fn rnr_deadline(&self, now: u64, min_rnr_timer: u8) -> u64 {
+        let timeout_us = match self.rnr_retry {
+            None => self.rnr_timeout_us,
+            Some(RNR_RETRY_FOREVER..) => RNR_FOREVER,
+            Some(count) => {
+                let timer_us = rnr_timer_us(min_rnr_timer).unwrap_or(0);
+                timer_us.saturating_mul(u32::from(count))
+            }
+        };
+        after(now, timeout_us)
     }
 
     /// Forgets all work, as a change to the reset state does.

@@ -29,13 +29,14 @@ impl Engine {
             .and_then(|(node, _)| node.pairs.get(qpn));
         let stalled = frame && there.is_some_and(|pair| pair.recv.stalled);
         let source = self.request.source;
+        let timer = there.map_or(0, |pair| pair.min_rnr_timer);
         let wait = Wait::Buffers {
             node: target,
             qpn,
             srqn: there.and_then(|pair| pair.recv.srqn),
         };
         if let Some((node, platform)) = fabric.node_mut(source.node).filter(|_| !stalled) {
-            if let Some(first) = node.wait_for_buffers(platform, source.qpn, wait) {
+            if let Some(first) = node.wait_for_buffers(platform, source.qpn, wait, timer) {
                 if let Some((node, _)) = fabric.node_mut(target).filter(|_| first && !frame) {
                     node.counters.rx_rnr_naks.add(1);
                 }
@@ -79,18 +80,19 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// Lets a send queue wait for receive buffers at the target, and tells whether it did not wait before. `None` if it
-    /// has waited for as long as it may.
+    /// Lets a send queue wait for receive buffers at the target, whose `min_rnr_timer` is given, and tells whether it did not wait
+    /// before. `None` if it has waited for as long as it may.
     pub(crate) fn wait_for_buffers(
         &mut self,
         clock: &impl Clock,
         qpn: u32,
         wait: Wait,
+        min_rnr_timer: u8,
     ) -> Option<bool> {
         let pair = self.pairs.get_mut(qpn)?;
         let now = clock.now_us();
         let first = pair.send.rnr_deadline.is_none();
-        let latest = after(now, pair.rnr_timeout_us);
+        let latest = pair.rnr_deadline(now, min_rnr_timer);
         let deadline = *pair.send.rnr_deadline.get_or_insert(latest);
         if now >= deadline {
             return None;

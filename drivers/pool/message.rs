@@ -4,7 +4,7 @@
 use crate::Poisoned;
 use core::ops::Range;
 use nupa_proto::{
-    admin::MAX_VLAN_ID,
+    admin::{MAX_RNR_TIMER, MAX_VLAN_ID},
     frame::MIN_FRAME,
     pool::{
         message::{
@@ -249,6 +249,9 @@ fn request(body: RequestBody) -> Result<Body, Violation> {
 fn response(body: ResponseBody) -> Result<Body, Violation> {
     let reply = Reply::try_from(body.reply).map_err(|_| Violation::Value(body.reply))?;
     let status = WcStatus::try_from(body.status).map_err(|_| Violation::Value(body.status))?;
+    if body.rnr_timer > MAX_RNR_TIMER {
+        return Err(Violation::Value(body.rnr_timer));
+    }
     Ok(Body::Response(reply, status, body))
 }
 

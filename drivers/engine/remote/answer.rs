@@ -199,9 +199,9 @@ impl Engine {
                     qpn: target,
                     srqn: None,
                 };
-                let waits = node.wait_for_buffers(platform, qpn, wait).is_some();
+                let waits = node.wait_for_buffers(platform, qpn, wait, body.rnr_timer);
                 waits
-                    .then_some(())
+                    .map(|_| ())
                     .ok_or((WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
             Reply::NotReady => {

@@ -290,6 +290,9 @@ impl Engine {
         if let Some(pair) = there.and_then(|(node, _)| node.pairs.get_mut(self.request.target.qpn))
         {
             pair.recv.refused = refused.or(pair.recv.refused);
+            if reply == Reply::NoBuffer {
+                response.rnr_timer = pair.min_rnr_timer;
+            }
             if pair.remote == Some(self.request.source) {
                 pair.recv.expected = None;
             }

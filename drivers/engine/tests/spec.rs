@@ -260,6 +260,8 @@ fn layouts_are_those_of_the_specification() {
             rnr_timeout_us,
             max_rd_atomic,
             max_dest_rd_atomic,
+            rnr_retry,
+            min_rnr_timer,
             reserved1,
             rq_psn,
             sq_psn
@@ -311,6 +313,18 @@ fn layouts_are_those_of_the_specification() {
         }),
     ];
     spec::check_layouts(SPEC, &layouts);
+}
+
+#[test]
+fn timers_are_those_of_the_specification() {
+    let cells = spec::table(SPEC, "\n| Codes | +0 |").into_iter();
+    let found: Vec<Option<u32>> = cells
+        .flat_map(|row| row.into_iter().skip(1))
+        .map(|cell| cell.parse().ok())
+        .collect();
+    let codes = 0..=MAX_RNR_TIMER;
+    assert_eq!(found, codes.map(rnr_timer_us).collect::<Vec<_>>());
+    assert_eq!(rnr_timer_us(MAX_RNR_TIMER + 1), None);
 }
 
 #[test]

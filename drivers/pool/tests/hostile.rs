@@ -405,7 +405,20 @@ fn each_rule_is_kept() {
         },
         edits: edits.to_vec(),
     };
+    let timer = |code| Step::Entry {
+        class: 1,
+        ahead: 0,
+        good: Good {
+            kind: 2,
+            payload: 0,
+            total: 0,
+            opcode: Reply::NoBuffer.to_wire(),
+        },
+        edits: vec![(35, code)],
+    };
     let cases = [
+        (timer(31), true),
+        (timer(32), false),
         (datagram(&[(33, 2)]), true),
         (datagram(&[(33, 2 | 16), (34, 0xff), (35, 0xf)]), true),
         (datagram(&[(33, 2 | 16), (35, 0x10)]), false),

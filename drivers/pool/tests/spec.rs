@@ -73,7 +73,7 @@ fn layouts_are_those_of_the_specification() {
             reply,
             status,
             check,
-            reserved0,
+            rnr_timer,
             sequence,
             source_qpn,
             target_qpn,

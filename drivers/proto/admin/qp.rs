@@ -97,8 +97,26 @@ pub const QP_MASK_RNR: u32 = 1 << 4;
 pub const QP_MASK_RD_ATOMIC: u32 = 1 << 5;
 /// [`ModifyQp::mask`]: `sq_psn` is to be set.
 pub const QP_MASK_SQ_PSN: u32 = 1 << 6;
+/// [`ModifyQp::mask`]: `rnr_retry` and `min_rnr_timer` are to be set.
+pub const QP_MASK_RNR_RETRY: u32 = 1 << 7;
 /// [`ModifyQp::rnr_timeout_us`]: wait for ever.
 pub const RNR_FOREVER: u32 = u32::MAX;
+/// [`ModifyQp::rnr_retry`]: no limit. The largest value.
+pub const RNR_RETRY_FOREVER: u8 = 7;
+/// Largest code of [`ModifyQp::min_rnr_timer`].
+pub const MAX_RNR_TIMER: u8 = 31;
+
+/// Microseconds that the codes of `min_rnr_timer` stand for (InfiniBand volume 1, table 45).
+const RNR_TIMER_US: [u32; MAX_RNR_TIMER as usize + 1] = [
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+    5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
+    245_760, 327_680, 491_520,
+];
+
+/// How long to wait before each retry for want of a receive buffer, in microseconds. `None`: there is no such code.
+pub fn rnr_timer_us(min_rnr_timer: u8) -> Option<u32> {
+    RNR_TIMER_US.get(usize::from(min_rnr_timer)).copied()
+}
 
 /// Changes a queue pair. Transitions follow the InfiniBand specification's state diagram (volume 1, 10.3.1).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -122,14 +140,18 @@ pub struct ModifyQp {
     pub access: U32,
     /// Queue key (UD).
     pub qkey: U32,
-    /// Longest wait for a receive buffer at the target, in microseconds.
+    /// Longest wait for a receive buffer at the target, in microseconds. Does not count any more once `rnr_retry` was set.
     pub rnr_timeout_us: U32,
     /// READs and atomics in flight as initiator; 0: none may be posted (RC).
     pub max_rd_atomic: u8,
     /// READs and atomics in flight as target; 0: they are refused (RC).
     pub max_dest_rd_atomic: u8,
+    /// Retries of a request that finds no receive buffer at the target, 0 to 7; [`RNR_RETRY_FOREVER`]: any number (RC).
+    pub rnr_retry: u8,
+    /// How long the peer waits before each retry of a request that found no receive buffer here, see [`rnr_timer_us`] (RC).
+    pub min_rnr_timer: u8,
     /// Zero.
-    pub reserved1: [u8; 6],
+    pub reserved1: [u8; 4],
     /// Packet sequence number that the peer begins with: its `sq_psn`. Requests of a connection that began with another one are
     /// refused (RC).
     pub rq_psn: U32,

@@ -226,8 +226,8 @@ pub struct ResponseBody {
     pub status: u8,
     /// Which check failed; for people.
     pub check: u8,
-    /// Zero.
-    pub reserved0: u8,
+    /// With [`Reply::NoBuffer`]: `min_rnr_timer` of the target's queue pair, at most [`crate::admin::MAX_RNR_TIMER`].
+    pub rnr_timer: u8,
     /// That of the request.
     pub sequence: U32,
     /// Queue pair that the request came from.

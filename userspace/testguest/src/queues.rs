@@ -8,7 +8,7 @@ use nupa_engine::client::{
 use nupa_proto::admin::{
     AdminOpcode, CreateCq, CreateEq, CreateMr, CreateQp, CreateSrq, ModifyQp, PageList,
     QpStateCode, QpType, SetRss, SetRxFilter, ACCESS_ALL, ACCESS_LOCAL_WRITE, QP_FLAG_PRIVILEGED,
-    QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_STATE,
+    QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_RNR_RETRY, QP_MASK_STATE,
 };
 use nupa_proto::cqe::{Cqe, CQE_SIZE};
 use nupa_proto::doorbell::SLOT_NONE;
@@ -33,6 +33,8 @@ pub const LOG_STRIDE: u8 = 6;
 /// log2 of the blocks of a send queue, and of the entries of a receive queue.
 const LOG_SQ: u8 = 6;
 const LOG_RQ: u8 = 5;
+/// How long a connected peer waits before it sends again for want of receive buffers: 10.24 ms.
+const RNR_TIMER: u8 = 20;
 
 /// An event queue.
 pub struct Eq {
@@ -299,13 +301,14 @@ impl Guest {
     ) -> Result<(), AdminStatus> {
         self.modify(&ModifyQp {
             qpn: qp.qpn.into(),
-            mask: (QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_ACCESS | QP_MASK_RNR).into(),
+            mask: (QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_ACCESS | QP_MASK_RNR_RETRY).into(),
             state: QpStateCode::Rtr.to_wire(),
             remote_node: peer.node.into(),
             remote_qpn: peer_qpn.into(),
             remote_epoch: epoch.into(),
             access: ACCESS_ALL.into(),
-            rnr_timeout_us: 10_000.into(),
+            rnr_retry: 1,
+            min_rnr_timer: RNR_TIMER,
             ..ModifyQp::default()
         })?;
         self.set_state(qp.qpn, QpStateCode::Rts)

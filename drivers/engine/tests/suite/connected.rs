@@ -4,12 +4,13 @@
 use crate::rig::{linked, Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::client::{Data, Head, Operation, SendRequest};
 use nupa_proto::{
-    admin::{QpStateCode, QpType},
+    admin::{ModifyQp, QpStateCode, QpType, QP_MASK_RNR_RETRY},
     cqe::{CqeOpcode, CQE_IMM},
     eqe::EventType,
-    status::WcStatus,
+    status::{AdminStatus, WcStatus},
     wqe::{Sge, WQE_SIGNALED},
 };
+use zerocopy::little_endian::U32;
 
 struct Side {
     host: Host,
@@ -294,6 +295,75 @@ fn receiver_not_ready_waits_then_goes_on_or_gives_up() {
     assert_eq!(state.state, QpStateCode::Err.to_wire());
     assert_eq!(world.node(0).counters().tx_rnr_waits.get(), 2);
     assert_eq!(a.eq.drain(), [(EventType::QpFatal as u8, 0, a.qp.qpn)]);
+}
+
+/// Says how often an end retries for want of receive buffers, and how long its peer waits before it does.
+fn set_rnr(
+    world: &mut World,
+    side: &Side,
+    rnr_retry: u8,
+    min_rnr_timer: u8,
+) -> Result<(), AdminStatus> {
+    let body = ModifyQp {
+        mask: U32::new(QP_MASK_RNR_RETRY),
+        rnr_retry,
+        min_rnr_timer,
+        ..ModifyQp::default()
+    };
+    side.host.modify(world, side.qp.qpn, body)
+}
+
+#[test]
+fn the_target_says_how_long_and_the_requester_how_often_a_send_is_retried() {
+    // Codes 0, 4 and 31 of the target are 655.36 ms, 40 us and 491.52 ms. The requester's own is another one each time.
+    for (count, target, own, wait) in [
+        (0, 31, 31, 0),
+        (1, 0, 1, 655_360),
+        (3, 4, 31, 120),
+        (6, 31, 4, 2_949_120),
+    ] {
+        let (mut world, mut a, b) = pair(false);
+        set_rnr(&mut world, &a, count, own).expect("allowed");
+        set_rnr(&mut world, &b, 7, target).expect("allowed");
+        a.post(Operation::Send { imm: None }, Data::Inline(b"early"));
+        world.pump();
+        if wait != 0 {
+            world.advance(wait - 1);
+            assert_eq!(a.statuses(), [], "{count} retries, code {target}");
+            world.advance(1);
+        }
+        let given_up = WcStatus::RnrRetryExceeded as u8;
+        assert_eq!(a.statuses(), [given_up], "{count} retries, code {target}");
+        assert_eq!(
+            world.node(0).counters().tx_rnr_waits.get(),
+            u64::from(wait != 0)
+        );
+    }
+}
+
+#[test]
+fn seven_retries_are_for_ever_whatever_the_target_says() {
+    let (mut world, mut a, mut b) = pair(false);
+    set_rnr(&mut world, &a, 7, 1).expect("allowed");
+    set_rnr(&mut world, &b, 0, 1).expect("allowed");
+    a.post(Operation::Send { imm: None }, Data::Inline(b"early"));
+    world.pump();
+    world.advance(u64::from(u32::MAX));
+    assert_eq!(a.statuses(), []);
+    b.post_receive(1, &[b.mr.sge(0, 16)]);
+    world.pump();
+    assert_eq!(a.statuses(), [OK]);
+}
+
+#[test]
+fn retries_and_timers_that_there_are_not_are_refused() {
+    let (mut world, mut a, _) = pair(false);
+    let invalid = Err(AdminStatus::InvalidField);
+    assert_eq!(set_rnr(&mut world, &a, 8, 0), invalid);
+    assert_eq!(set_rnr(&mut world, &a, 0, 32), invalid);
+    let raw = a.host.qp(&mut world, QpType::Raw, &a.cq, 4);
+    let raw = Side { qp: raw, ..a };
+    assert_eq!(set_rnr(&mut world, &raw, 0, 0), invalid);
 }
 
 #[test]

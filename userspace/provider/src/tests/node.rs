@@ -8,8 +8,8 @@ use std::sync::Arc;
 use guestmem::MmapRegion;
 use nupa_proto::admin::{
     AdminOpcode, CreateCq, CreateQp, CreateSrq, ModifyQp, QpStateCode, QpType, ACCESS_ALL,
-    QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR,
-    QP_MASK_STATE,
+    QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
+    QP_MASK_RNR_RETRY, QP_MASK_STATE,
 };
 use nupa_proto::cqe::CQE_SIZE;
 use nupa_proto::doorbell::{
@@ -311,12 +311,13 @@ impl Node {
     pub(super) fn ready(&self, qp: &TestQp, peer: Option<(&Node, u32)>) {
         self.modify(qp, QpStateCode::Rtr, |command| {
             if let Some((node, qpn)) = peer {
-                let mask = QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_RNR | QP_MASK_RD_ATOMIC;
+                let mask = QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_RNR_RETRY | QP_MASK_RD_ATOMIC;
                 command.mask = mask.into();
                 command.remote_node = node.guest.node.into();
                 command.remote_qpn = qpn.into();
                 command.remote_epoch = node.guest.epoch().into();
-                command.rnr_timeout_us = 10_000.into();
+                // Once, after 10.24 ms.
+                (command.rnr_retry, command.min_rnr_timer) = (1, 20);
                 (command.max_rd_atomic, command.max_dest_rd_atomic) = (16, 16);
             }
         });
