@@ -247,15 +247,16 @@ class Side:
         return self.program.state(self.qp)
 
 
-def connect(a, b, access=ALL_ACCESS, rd_atomic=16, rts=None, psns=(0, 0), told=None):
+def connect(a, b, access=ALL_ACCESS, rd_atomic=16, rts=None, psns=(0, 0), told=None, rnr_timers=(12, 12)):
     """Brings two sides' queue pairs up to RTS, towards each other.
 
-    Each side's requests begin with a packet sequence number of `psns`, which the other is told, or that of `told`.
+    Each side's requests begin with a packet sequence number of `psns`, which the other is told, or that of `told`. `rnr_timers` are
+    codes, one of each side.
     """
     ends = {side: side.program.gid() for side in (a, b)}
-    for side, other, psn in zip((a, b), (b, a), reversed(told or psns)):
+    for side, other, psn, rnr_timer in zip((a, b), (b, a), reversed(told or psns), rnr_timers):
         side.program.to_init(side.qp, access)
-        side.program.to_rtr(side.qp, other.qp.qpn, ends[other][1], ends[side][0], rd_atomic, psn=psn)
+        side.program.to_rtr(side.qp, other.qp.qpn, ends[other][1], ends[side][0], rd_atomic, rnr_timer, psn)
     for side, psn in zip((a, b), psns):
         side.program.to_rts(side.qp, psn=psn, **(rts or {}))
 

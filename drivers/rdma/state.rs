@@ -6,8 +6,8 @@ use crate::{access::rights, address::node_of, device::Rdma, qp::Qp};
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
 use nupa_proto::admin::{
-    ModifyQp, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR,
-    QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_FOREVER,
+    ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
+    QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
 };
 
 /// What is known of a queue pair besides what the controller knows.
@@ -17,28 +17,8 @@ pub(crate) struct State {
     attributes: QpAttributes,
 }
 
-/// Value of `rnr_retry` that stands for no limit.
-const RNR_RETRY_FOREVER: u8 = 7;
-
 /// Bits of a packet sequence number.
 const PSN_MASK: u32 = 0xff_ffff;
-
-/// Codes of `min_rnr_timer` in microseconds (InfiniBand volume 1, table 45).
-const RNR_TIMER_US: [u32; 32] = [
-    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
-    5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
-    245_760, 327_680, 491_520,
-];
-
-/// How long the controller is to wait for a receive entry of the peer: as long as `rnr_retry` retries would take if
-/// the peer had the same timer. None is not to wait at all.
-fn rnr_timeout_us(attributes: &QpAttributes) -> u32 {
-    if attributes.rnr_retry >= RNR_RETRY_FOREVER {
-        return RNR_FOREVER;
-    }
-    let timer = RNR_TIMER_US.get(usize::from(attributes.min_rnr_timer));
-    timer.map_or(0, |us| us.saturating_mul(u32::from(attributes.rnr_retry)))
-}
 
 /// Refuses attributes that no queue pair of this device can have.
 fn check(dev: &Device<Rdma>, attributes: &QpAttributes, mask: QpMask) -> Result {
@@ -54,7 +34,7 @@ fn check(dev: &Device<Rdma>, attributes: &QpAttributes, mask: QpMask) -> Result 
         mask.has(QpMask::MAX_RD_ATOMIC) && u16::from(attributes.max_rd_atomic) > max_rd_atomic,
         mask.has(QpMask::MAX_DEST_RD_ATOMIC)
             && u16::from(attributes.max_dest_rd_atomic) > max_rd_atomic,
-        mask.has(QpMask::MIN_RNR_TIMER) && attributes.min_rnr_timer > 31,
+        mask.has(QpMask::MIN_RNR_TIMER) && attributes.min_rnr_timer > MAX_RNR_TIMER,
         mask.has(QpMask::RNR_RETRY) && attributes.rnr_retry > RNR_RETRY_FOREVER,
         mask.has(QpMask::RETRY_CNT) && attributes.retry_count > 7,
         mask.has(QpMask::AV) && attributes.address.is_none(),
@@ -178,8 +158,10 @@ fn connection(
         command.access = rights(next.access).into();
     }
     if mask.has(QpMask::MIN_RNR_TIMER) || mask.has(QpMask::RNR_RETRY) {
-        changed |= QP_MASK_RNR;
-        command.rnr_timeout_us = rnr_timeout_us(next).into();
+        // They come with different transitions. Until both are set, nothing is sent.
+        changed |= QP_MASK_RNR_RETRY;
+        command.rnr_retry = next.rnr_retry;
+        command.min_rnr_timer = next.min_rnr_timer;
     }
     if mask.has(QpMask::MAX_RD_ATOMIC) || mask.has(QpMask::MAX_DEST_RD_ATOMIC) {
         changed |= QP_MASK_RD_ATOMIC;

@@ -395,6 +395,11 @@ class Program(Loops, Many, Mixture, Share):
         attr.qp_state = flags("QPS", state)
         self.objects[qp].modify(attr, e.IBV_QP_STATE)
 
+    def rnr(self, qp):
+        """What was set for the lack of receive buffers: retries as sender, timer as receiver."""
+        attr, _ = self.objects[qp].query(e.IBV_QP_RNR_RETRY | e.IBV_QP_MIN_RNR_TIMER)
+        return [attr.rnr_retry, attr.min_rnr_timer]
+
     def state(self, qp):
         attr, _ = self.objects[qp].query(e.IBV_QP_STATE)
         return e.ibv_qp_state(attr.qp_state).name.removeprefix("IBV_QPS_")
