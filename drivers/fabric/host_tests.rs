@@ -18,4 +18,5 @@ mod limit;
 #[path = "hal/soft/pace.rs"]
 mod pace;
 mod patience;
+mod shares;
 mod slots;

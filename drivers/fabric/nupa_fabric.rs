@@ -24,9 +24,12 @@ mod patience;
 mod peers;
 mod port;
 mod power;
+mod quota;
 mod registers;
 mod requests;
+mod shares;
 mod slots;
+mod table;
 mod vector;
 
 pub use self::{
@@ -37,6 +40,7 @@ pub use self::{
         PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes, QueuePair, QueueRing,
         RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim, Srq,
     },
+    quota::{Charge, Quota},
     slots::Wanted,
 };
 

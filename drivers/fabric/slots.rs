@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Who has which doorbell pages, and which slots of a page are taken.
 //!
-//! A page belongs to the kernel or to one process, whose queues share it. Three rules keep one from taking what others
-//! need: the kernel has a reserve that no process gets; a user may have as many pages as are left to users, so the first
-//! one that takes all it can get has half, and the next one half of the rest; and who may exceed the limits of users
-//! (`CAP_SYS_RESOURCE`) gets any page but those of the reserve.
+//! A page belongs to the kernel or to one process, whose queues share it. `crate::shares` says how many a user may have.
 
+use crate::shares::{kernel_reserve, Refused, Taken};
 use core::{marker::PhantomData, ops::DerefMut};
 use nupa_proto::doorbell::{PUSH_SLOTS, SLOTS};
 
@@ -65,8 +63,6 @@ impl SlotMap {
 
 /// Most doorbell pages that are used: enough for 20,000 queue pairs with a completion queue each.
 pub(crate) const MAX_PAGES: u32 = 512;
-/// Of so many pages the kernel has one in reserve.
-const PAGES_PER_RESERVED: u32 = 16;
 
 /// Who has a page; `P` tells processes apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,15 +89,6 @@ impl<P: PartialEq> Holder<P> {
             _ => false,
         }
     }
-}
-
-/// Why there are no slots to be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// All pages are taken, or the kernel's reserve.
-    NoPages,
-    /// The user has as many pages as are left to users.
-    UserLimit,
 }
 
 /// Slots that were taken. Each is a use of the page, which ends with [`PageTable::give`].
@@ -162,13 +149,13 @@ impl<P: PartialEq + Clone, S: DerefMut<Target = [Option<TakenPage<P>>]>> PageTab
         let mut free = (0..).zip(self.pages.iter_mut());
         let (number, place) = free
             .find(|(_, page)| page.is_none())
-            .ok_or(Refused::NoPages)?;
+            .ok_or(Refused::NoneLeft)?;
         let page = place.insert(TakenPage {
             holder: holder.clone(),
             slots: SlotMap::default(),
             uses: 0,
         });
-        let slots = page.slots.take(wanted).ok_or(Refused::NoPages)?;
+        let slots = page.slots.take(wanted).ok_or(Refused::NoneLeft)?;
         Ok(page.taken(number, true, slots))
     }
 
@@ -181,24 +168,18 @@ impl<P: PartialEq + Clone, S: DerefMut<Target = [Option<TakenPage<P>>]>> PageTab
         let Holder::Process { user: wanting, .. } = holder else {
             return Ok(());
         };
-        let (mut kernels, mut users, mut own) = (0u32, 0u32, 0u32);
+        let mut taken = Taken::default();
         for page in self.pages.iter().flatten() {
             match &page.holder {
-                Holder::Kernel => kernels = kernels.saturating_add(1),
+                Holder::Kernel => taken.kernel = taken.kernel.saturating_add(1),
                 Holder::Process { user, .. } => {
-                    users = users.saturating_add(1);
-                    own = own.saturating_add(u32::from(user == wanting));
+                    taken.users = taken.users.saturating_add(1);
+                    taken.own = taken.own.saturating_add(u32::from(user == wanting));
                 }
             }
         }
         let all = u32::try_from(self.pages.len()).unwrap_or(u32::MAX);
-        let reserve = all.div_ceil(PAGES_PER_RESERVED).max(kernels);
-        let left = all.saturating_sub(reserve).saturating_sub(users);
-        match left {
-            0 => Err(Refused::NoPages),
-            _ if own < left || unlimited() => Ok(()),
-            _ => Err(Refused::UserLimit),
-        }
+        taken.check(all, kernel_reserve(all), unlimited)
     }
 
     /// Keeps a page that is in use for one more use.

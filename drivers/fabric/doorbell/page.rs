@@ -2,12 +2,15 @@
 //! Doorbell pages and slots that somebody has.
 
 use super::Doorbells;
-use crate::slots::{Holder, Refused, TakenSlots, Wanted};
+use crate::{
+    quota::refusal,
+    slots::{Holder, TakenSlots, Wanted},
+};
 use kernel::{prelude::*, sync::Arc};
 use nk::{
     mmap::MmapRange,
     process::Process,
-    user::{charged_user, may_exceed_limits, user_limit},
+    user::{charged_user, may_exceed_limits},
 };
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
@@ -165,13 +168,6 @@ impl Drop for DoorbellSlot {
     fn drop(&mut self) {
         let mut pages = self.doorbells.pages.lock();
         pages.give(self.page, Some(self.number));
-    }
-}
-
-fn refusal(refused: Refused) -> Error {
-    match refused {
-        Refused::NoPages => ENOSPC,
-        Refused::UserLimit => user_limit(),
     }
 }
 

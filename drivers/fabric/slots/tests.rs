@@ -131,7 +131,7 @@ fn nobody_but_the_kernel_gets_its_reserve() {
         users += 1;
     }
     assert_eq!(users, 480);
-    assert_eq!(exhaust(&mut table, 1), (0, Refused::NoPages));
+    assert_eq!(exhaust(&mut table, 1), (0, Refused::NoneLeft));
     let kernels = (0..).take_while(|_| take(&mut table, &KERNEL, Wanted::Queue).is_ok());
     assert_eq!(kernels.count(), 32 * usize::from(SLOTS));
 }
@@ -152,9 +152,9 @@ fn what_the_kernel_has_is_of_its_reserve() {
 #[test]
 fn of_few_pages_the_kernel_has_one() {
     for pages in [0, 1] {
-        assert_eq!(exhaust(&mut table(pages), 1), (0, Refused::NoPages));
+        assert_eq!(exhaust(&mut table(pages), 1), (0, Refused::NoneLeft));
     }
-    assert_eq!(exhaust(&mut table(2), 1), (1, Refused::NoPages));
+    assert_eq!(exhaust(&mut table(2), 1), (1, Refused::NoneLeft));
     assert_eq!(exhaust(&mut table(3), 1), (1, Refused::UserLimit));
     let mut only = table(1);
     assert_eq!(take(&mut only, &KERNEL, Wanted::Pair).unwrap().page, 0);
