@@ -224,6 +224,28 @@ def test_freed_memory_counts_while_it_is_held(settled, rdma, saw):
     saw(f"{half >> 10} KiB that another program holds, and no more until that is gone")
 
 
+@only("ivshmem", why="about nupa_rdma and tables that all pools have")
+def test_a_user_takes_half_of_exports_and_imports(settled, rdma, saw):
+    """The node's tables have 256 lines each."""
+    one, two = settled
+    hog, importer = Sharer(rdma, one, user=65534), Sharer(rdma, two, user=65534)
+    handles, refused = hog.exports(PAGE, 300)
+    pieces, refused_import = importer.takes(handles[0], 300)
+    found = [len(handles), refused, len(pieces), refused_import]
+    other, other_importer = Sharer(rdma, one, user=65533), Sharer(rdma, two, user=65533)
+    piece = other.alloc(PAGE)
+    other.fill(piece, 3)
+    other_importer.check(other_importer.take(other.export(piece)), 3)
+    assert found == [128, errno.EDQUOT] * 2
+    # What is free again can be had again.
+    importer.free(pieces[5])
+    assert len(importer.takes(handles[1], 2)[0]) == 1
+    hog.program.end(kill=True)
+    again = Sharer(rdma, one, user=65534)
+    again.export(again.alloc(PAGE))
+    saw("128 of each, then EDQUOT; another user exports and imports")
+
+
 def test_a_node_that_was_reset_exports_nothing(fabric, rdma, saw):
     """The importer keeps what it has, and gets nothing more by an old handle."""
     nodes = fabric.ensure(1, 2)

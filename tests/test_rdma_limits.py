@@ -2,6 +2,7 @@
 """What one user takes of the device, others still have: doorbell pages, and what the rdma controller of cgroups limits."""
 
 import errno
+import time
 
 import pytest
 
@@ -66,6 +67,33 @@ def test_contexts_of_many_processes(settled, rdma, saw):
     hog.end(kill=True)
     wait_until("pages to be free again", lambda: renamed.contexts(DEVICE, 1) == [1, 0], 10)
     saw(f"{made} of {CONTEXTS} processes have a queue; another user's queues, rping and nvme-rdma work")
+
+
+def first_share(total):
+    """What the first user gets who takes all it can: half of what is not the kernel's."""
+    return (total - total // 16) // 2
+
+
+@long
+@pytest.mark.parametrize("kind, limit", [("window", "max_mr"), ("domain", "max_pd")])
+def test_objects_of_one_user(settled, rdma, saw, kind, limit):
+    """A user that makes all memory windows or protection domains it can leaves as many to others."""
+    hog = program_of(ONE, rdma, settled[0])
+    total = hog.device()[limit]
+    start = time.monotonic()
+    made, code = hog.objects_until_refused(kind, total, wait=300)
+    took = time.monotonic() - start
+    others_work(rdma, *settled)
+    assert (made, code) == (first_share(total), errno.EDQUOT)
+    again = program_of(ONE, rdma, settled[0])
+    if kind == "window":
+        # Regions count with them.
+        pd = again.pd()
+        assert again.fails("region", pd, again.buffer(4096), ALL_ACCESS) == errno.EDQUOT
+    assert again.objects_until_refused(kind, 1) == [0, errno.EDQUOT]
+    hog.end(kill=True)
+    assert again.objects_until_refused(kind, 1) == [1, 0]
+    saw(f"{made} of {total} in {took:.0f} s, then EDQUOT; another user's queues, rping and nvme-rdma work")
 
 
 @only("pcie", why="about nupa_rdma alone, which is the same above whatever is below")

@@ -7,6 +7,7 @@ use crate::{
     cq::Cq,
     device_memory::{DeviceMemory, Piece},
     kernel::KernelQps,
+    limits::{Domain, Limits},
     qp::{Qp, MAX_SGE},
     region::{MemoryWindow, Region},
     ring::PAGE_SIZES,
@@ -19,7 +20,7 @@ use nk_rdma::{
     QpAttributes, QpCapabilities, QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit,
     SrqNotifier, Udata, Umem, UserRegion,
 };
-use nupa_fabric::{Pd, Port};
+use nupa_fabric::Port;
 use nupa_proto::{
     admin::DeviceLimits,
     doorbell::SLOTS,
@@ -34,24 +35,33 @@ pub(crate) struct Rdma {
     port: Port,
     kernel_qps: Arc<KernelQps>,
     device_memory: Option<Arc<DeviceMemory>>,
+    limits: Limits,
 }
 
 impl Rdma {
     /// Data of a device on `port`. Sleeps.
     pub(crate) fn new(port: Port) -> Result<Self> {
+        let limits = Limits::new(&port)?;
         let device_memory = port.device_memory();
-        let device_memory = device_memory.map(|window| DeviceMemory::new(&port, window));
+        let device_memory =
+            device_memory.map(|window| DeviceMemory::new(&port, window, &limits.exports));
         let device_memory = device_memory.transpose()?;
         Ok(Self {
             port,
             kernel_qps: KernelQps::new()?,
             device_memory,
+            limits,
         })
     }
 
     /// The controller's own memory, if it has any.
     pub(crate) fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
         self.device_memory.as_ref()
+    }
+
+    /// What is counted for users.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Queue pairs that the kernel posts to.
@@ -103,7 +113,7 @@ pub(crate) fn max_qp_wr(limits: &DeviceLimits) -> u32 {
 impl Driver for Rdma {
     type Context = UserContext;
     type Mapping = Mapping;
-    type Pd = Arc<Pd>;
+    type Pd = Domain;
     type Cq = Cq;
     type Srq = Srq;
     type Qp = Qp;
@@ -177,8 +187,8 @@ impl Driver for Rdma {
         UserContext::new(dev, udata)
     }
 
-    fn alloc_pd(dev: &Device<Self>) -> Result<Arc<Pd>> {
-        dev.port.alloc_pd()
+    fn alloc_user_pd(dev: &Device<Self>) -> Result<Domain> {
+        Domain::new(&dev.port, dev.limits.domains.charge_user()?)
     }
 
     fn reg_user_mr(
@@ -199,7 +209,7 @@ impl Driver for Rdma {
     }
 
     fn alloc_mw(dev: &Device<Self>, pd: &nk_rdma::Pd<Self>) -> Result<MemoryWindow> {
-        MemoryWindow::new(&dev.port, pd)
+        MemoryWindow::new(dev, pd)
     }
 
     fn alloc_dm(

@@ -14,7 +14,7 @@ use nk::{
     user::{charged_user, may_exceed_limits},
 };
 use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd};
-use nupa_fabric::{ExportedMemory, ImportedMemory, Port};
+use nupa_fabric::{Charge, ExportedMemory, ImportedMemory, Port, Quota};
 use nupa_proto::{
     admin::{CreateMr, PageList},
     pool::sharing,
@@ -30,6 +30,8 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub(crate) struct DeviceMemory {
     port: Port,
     window: MmapRange,
+    /// Counts exports.
+    exports: Arc<Quota>,
     /// Parts that are in use.
     #[pin]
     parts: Mutex<KVec<Part>>,
@@ -89,11 +91,12 @@ fn check_share(parts: &[Part], size: u64, user: u32, len: u64) -> Result {
 
 impl DeviceMemory {
     /// All of it is free, but for what others hold.
-    pub(crate) fn new(port: &Port, window: MmapRange) -> Result<Arc<Self>> {
+    pub(crate) fn new(port: &Port, window: MmapRange, exports: &Arc<Quota>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 port: port.clone(),
                 window,
+                exports: exports.clone(),
                 parts <- new_mutex!(KVec::new()),
             }),
             GFP_KERNEL,
@@ -164,6 +167,8 @@ enum Memory {
     Imported {
         memory: ImportedMemory,
         handle: sharing::DmHandle,
+        /// Dropped after `memory`.
+        _charge: Charge,
     },
 }
 
@@ -172,8 +177,14 @@ enum Memory {
 struct Own {
     /// Once it is exported. Taken back before the memory is free.
     #[pin]
-    exported: Mutex<Option<ExportedMemory>>,
+    exported: Mutex<Option<Exported>>,
     taken: Taken,
+}
+
+/// An export. Fields are dropped in order.
+struct Exported {
+    memory: ExportedMemory,
+    _charge: Charge,
 }
 
 impl Piece {
@@ -202,7 +213,8 @@ impl Piece {
     }
 
     /// The same with memory of `len` bytes that is exported under `handle`. `EOPNOTSUPP` where none can be, `EINVAL` if it has
-    /// another length or the handle is none, else as [`Port::import_memory`] says.
+    /// another length or the handle is none, `EDQUOT` if the user has its share of imports, else as
+    /// [`Port::import_memory`] says.
     pub(crate) fn import(
         dev: &Device<Rdma>,
         context: &Context<Rdma>,
@@ -210,12 +222,18 @@ impl Piece {
         handle: &DmHandle,
     ) -> Result<(Arc<Self>, u64)> {
         let handle = sharing::DmHandle::read_from_bytes(handle).map_err(|_| EINVAL)?;
+        let charge = dev.limits().imports.charge_user()?;
         let memory = dev.port().import_memory(&handle)?;
         if memory.size() != len {
             return Err(EINVAL);
         }
         let window = memory.window();
-        Self::offer(context, Memory::Imported { memory, handle }, len, window)
+        let memory = Memory::Imported {
+            memory,
+            handle,
+            _charge: charge,
+        };
+        Self::offer(context, memory, len, window)
     }
 
     /// Lets a process map a piece.
@@ -230,7 +248,8 @@ impl Piece {
         Ok((piece, offset))
     }
 
-    /// Lets whoever has the handle that this returns use the memory, for as long as the piece exists.
+    /// Lets whoever has the handle that this returns use the memory, for as long as the piece exists. `EDQUOT` if the user has
+    /// its share of exports, else as [`Port::export_memory`] says.
     pub(crate) fn export(&self) -> Result<DmHandle> {
         let own = match &self.memory {
             Memory::Own(own) => own,
@@ -238,12 +257,16 @@ impl Piece {
             Memory::Imported { handle, .. } => return bytes(handle),
         };
         let mut exported = own.exported.lock();
-        if let Some(memory) = &*exported {
-            return bytes(memory.handle());
+        if let Some(exported) = &*exported {
+            return bytes(exported.memory.handle());
         }
-        let port = &own.taken.memory.port;
-        let memory = port.export_memory(own.taken.start, self.len)?;
-        bytes(exported.insert(memory).handle())
+        let DeviceMemory { port, exports, .. } = &*own.taken.memory;
+        let charge = exports.charge_user()?;
+        let export = Exported {
+            memory: port.export_memory(own.taken.start, self.len)?,
+            _charge: charge,
+        };
+        bytes(exported.insert(export).memory.handle())
     }
 
     /// Where the controller has it.

@@ -24,6 +24,7 @@ use crate::{
     counters::{read_counters, read_traffic, COUNTERS},
     cq::Cq,
     device::Rdma,
+    limits::Domain,
     qp::Qp,
     region::Region,
     srq::Srq,
@@ -39,6 +40,10 @@ use nupa_proto::ident::DMA_LKEY;
 impl KernelVerbs for Rdma {
     const LOCAL_DMA_LKEY: u32 = DMA_LKEY;
     const COUNTERS: &'static [CounterName] = &COUNTERS;
+
+    fn alloc_pd(dev: &Device<Self>) -> Result<Domain> {
+        Domain::new(dev.port(), dev.limits().domains.charge_kernel())
+    }
 
     fn create_cq(dev: &Device<Self>, init: &CqInit, notifier: &Arc<CqNotifier>) -> Result<Cq> {
         Cq::for_kernel(dev, init, notifier)

@@ -10,6 +10,7 @@
 //! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues,
 //!   `device_memory` the controller's own.
 //! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
+//! - `limits`: what is counted for users, protection domains among it.
 //! - `address`: GIDs and address handles.
 //! - `kernel`: all of these for users in the kernel; `counters`.
 
@@ -25,6 +26,7 @@ mod device;
 mod device_memory;
 mod driver;
 mod kernel;
+mod limits;
 mod qp;
 mod region;
 mod ring;

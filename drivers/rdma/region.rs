@@ -10,13 +10,13 @@ use kernel::{
     },
 };
 use nk_rdma::{Device, Keys, MemoryKeys, Pd, Rereg, Umem, UserRegion};
-use nupa_fabric::{Mr, Port};
+use nupa_fabric::{Charge, Mr, Port};
 use nupa_proto::{
     admin::{CreateMr, KeyKind, PageList, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD},
     ident::DMA_LKEY,
 };
 
-/// A memory region.
+/// A memory region. Fields are dropped in order.
 pub(crate) struct Region {
     pub(crate) port: Port,
     /// None for all memory, which the controller has a key for anyway.
@@ -25,6 +25,8 @@ pub(crate) struct Region {
     pub(crate) fast: Option<FastRegion>,
     /// How many pages the controller was told of, and log2 of their size; for people.
     pub(crate) layout: Layout,
+    /// None for all memory.
+    pub(crate) _charge: Option<Charge>,
 }
 
 /// Pages of a region.
@@ -89,8 +91,9 @@ impl Region {
         Self::create(dev, pd, &parameters)
     }
 
-    /// Registers what `parameters` say; its field `pd` is filled in below.
+    /// Registers for a process what `parameters` say; its field `pd` is filled in below.
     pub(crate) fn create(dev: &Device<Rdma>, pd: &Pd<Rdma>, parameters: &CreateMr) -> Result<Self> {
+        let charge = dev.limits().keys.charge_user()?;
         let layout = Layout::default();
         layout.set(&parameters.pages);
         Ok(Self {
@@ -98,6 +101,7 @@ impl Region {
             object: Some(dev.port().create_mr(pd, parameters)?),
             fast: None,
             layout,
+            _charge: Some(charge),
         })
     }
 
@@ -131,7 +135,7 @@ impl Region {
         if changes.pd.is_some() {
             mask |= MR_MASK_PD;
         }
-        let pd = changes.pd.map(|pd| &**pd);
+        let pd = changes.pd.map(|pd| &***pd);
         let object = self.object.as_ref().ok_or(EINVAL)?;
         let key = object.modify(mask, pd, &parameters)?;
         if changes.memory.is_some() {
@@ -141,18 +145,25 @@ impl Region {
     }
 }
 
-/// A memory window of type 2B.
-pub(crate) struct MemoryWindow(Arc<Mr>);
+/// A memory window of type 2B. Fields are dropped in order.
+pub(crate) struct MemoryWindow {
+    object: Arc<Mr>,
+    _charge: Charge,
+}
 
 impl MemoryKeys for MemoryWindow {
     fn keys(&self) -> Keys {
-        keys(self.0.key())
+        keys(self.object.key())
     }
 }
 
 impl MemoryWindow {
     /// Makes a window that is not bound yet.
-    pub(crate) fn new(port: &Port, pd: &Pd<Rdma>) -> Result<Self> {
-        Ok(Self(port.alloc_key(pd, KeyKind::Window, 0)?))
+    pub(crate) fn new(dev: &Device<Rdma>, pd: &Pd<Rdma>) -> Result<Self> {
+        let charge = dev.limits().keys.charge_user()?;
+        Ok(Self {
+            object: dev.port().alloc_key(pd, KeyKind::Window, 0)?,
+            _charge: charge,
+        })
     }
 }

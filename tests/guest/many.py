@@ -7,8 +7,11 @@ import os
 import resource
 import struct
 
+import pyverbs.enums as e
 from pyverbs.cq import CQ
 from pyverbs.device import Context
+from pyverbs.mr import MW
+from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 ENTRIES = 16
@@ -46,6 +49,16 @@ class Many:
             try:
                 context = Context(name=device)
                 self.add((context, CQ(context, ENTRIES)))
+            except PyverbsRDMAError as error:
+                return made, error.error_code
+        return count, 0
+
+    def objects_until_refused(self, kind, count):
+        """Makes so many memory windows or protection domains; how many there are, and the errno of the next one."""
+        pd = PD(self.context) if kind == "window" else None
+        for made in range(count):
+            try:
+                self.add(MW(pd, e.IBV_MW_TYPE_2) if pd else PD(self.context))
             except PyverbsRDMAError as error:
                 return made, error.error_code
         return count, 0

@@ -74,6 +74,27 @@ class Share:
     def share_take(self, handle):
         return self.piece(self.call("import", self.share, bytes.fromhex(handle)))
 
+    def share_exports(self, size, count):
+        """Exports so many pieces; handles of those that there are, and the errno of the next one."""
+        handles = []
+        for _ in range(count):
+            piece = self.share_alloc(size)["id"]
+            try:
+                handles.append(self.share_export(piece))
+            except OSError as error:
+                return handles, error.errno
+        return handles, 0
+
+    def share_takes(self, handle, count):
+        """Imports a piece so many times; the numbers of those that there are, and the errno of the next one."""
+        pieces = []
+        for _ in range(count):
+            try:
+                pieces.append(self.share_take(handle)["id"])
+            except OSError as error:
+                return pieces, error.errno
+        return pieces, 0
+
     def share_free(self, piece):
         self.call("free", self.objects[piece].dm)
 

@@ -107,8 +107,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// A process opens the device.
     fn alloc_context(dev: &Device<Self>, udata: &mut Udata<'_, Self>) -> Result<Self::Context>;
 
-    /// Makes a protection domain.
-    fn alloc_pd(dev: &Device<Self>) -> Result<Self::Pd>;
+    /// Makes a protection domain for a process.
+    fn alloc_user_pd(dev: &Device<Self>) -> Result<Self::Pd>;
 
     /// Registers memory of a process.
     fn reg_user_mr(

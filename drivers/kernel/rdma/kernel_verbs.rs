@@ -18,6 +18,9 @@ pub trait KernelVerbs: Driver {
     /// Names of the port's counters.
     const COUNTERS: &'static [CounterName];
 
+    /// Makes a protection domain.
+    fn alloc_pd(dev: &Device<Self>) -> Result<Self::Pd>;
+
     /// Makes a completion queue.
     fn create_cq(dev: &Device<Self>, init: &CqInit, notifier: &Arc<CqNotifier>)
         -> Result<Self::Cq>;

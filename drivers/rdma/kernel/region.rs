@@ -61,6 +61,7 @@ impl Region {
             object: None,
             fast: None,
             layout: Layout::default(),
+            _charge: None,
         }
     }
 
@@ -83,12 +84,14 @@ impl Region {
             count: Atomic::new(0),
             shift: Atomic::new(MIN_PAGE_SHIFT.into()),
         };
+        let charge = dev.limits().keys.charge_kernel();
         let object = dev.port().alloc_key(pd, KeyKind::FastReg, max_pages)?;
         Ok(Self {
             port: dev.port().clone(),
             object: Some(object),
             fast: Some(fast),
             layout: Layout::default(),
+            _charge: Some(charge),
         })
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     device::Device,
     driver::{MemoryKeys, Rereg, UserRegion},
     error::unsupported,
+    kernel_verbs::KernelVerbs,
     object::{Layout, Mr, Pd},
     umem::Pins,
     Access, Driver,
@@ -25,7 +26,7 @@ pub(super) fn region_or_error(result: Result<*mut bindings::ib_mr>) -> *mut bind
     }
 }
 
-impl<D: Driver> VTable<D> {
+impl<D: KernelVerbs> VTable<D> {
     pub(super) unsafe extern "C" fn alloc_pd(
         ib: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
@@ -34,13 +35,20 @@ impl<D: Driver> VTable<D> {
             // SAFETY: See the module above; `udata` may be null.
             to_result(unsafe { bindings::nk_rdma_no_udata(udata) })?;
             // SAFETY: See the module above.
-            let data = D::alloc_pd(unsafe { Device::<D>::from_raw((*ib).device) })?;
+            let dev = unsafe { Device::<D>::from_raw((*ib).device) };
+            // Users in the kernel have none.
+            let data = match udata.is_null() {
+                true => D::alloc_pd(dev),
+                false => D::alloc_user_pd(dev),
+            }?;
             // SAFETY: The core allocated `SIZE` bytes.
             unsafe { Layout::init(ib, None, Pins::default(), data) };
             Ok(0)
         })
     }
+}
 
+impl<D: Driver> VTable<D> {
     pub(super) unsafe extern "C" fn dealloc_pd(
         ib: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,

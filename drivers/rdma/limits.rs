@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What users share by the rule of [`Quota`]. Queues are bounded by doorbell slots, memory by a share of its own.
+
+use core::ops::Deref;
+use kernel::{prelude::*, sync::Arc};
+use nupa_fabric::{Charge, Pd, Port, Quota};
+use nupa_proto::pool::sharing::{EXPORTS, HOLDS};
+
+/// What of the device is counted for users.
+pub(crate) struct Limits {
+    /// Memory keys: regions and windows.
+    pub(crate) keys: Arc<Quota>,
+    /// Protection domains.
+    pub(crate) domains: Arc<Quota>,
+    /// Device memory that other nodes may import.
+    pub(crate) exports: Arc<Quota>,
+    /// Device memory that was imported.
+    pub(crate) imports: Arc<Quota>,
+}
+
+impl Limits {
+    /// Those of a port's controller.
+    pub(crate) fn new(port: &Port) -> Result<Self> {
+        let limits = &port.info().limits;
+        Ok(Self {
+            keys: Quota::new(limits.max_mr.get())?,
+            domains: Quota::new(limits.max_pd.get())?,
+            exports: Quota::of_processes(EXPORTS.into())?,
+            imports: Quota::of_processes(HOLDS.into())?,
+        })
+    }
+}
+
+/// A protection domain. Fields are dropped in order.
+pub(crate) struct Domain {
+    object: Arc<Pd>,
+    _charge: Charge,
+}
+
+impl Domain {
+    /// Makes one that is counted already.
+    pub(crate) fn new(port: &Port, charge: Charge) -> Result<Self> {
+        Ok(Self {
+            object: port.alloc_pd()?,
+            _charge: charge,
+        })
+    }
+}
+
+impl Deref for Domain {
+    type Target = Arc<Pd>;
+
+    fn deref(&self) -> &Arc<Pd> {
+        &self.object
+    }
+}
