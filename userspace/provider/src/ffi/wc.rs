@@ -68,13 +68,19 @@ const fn verbs_opcode(code: CqeOpcode) -> sys::ibv_wc_opcode {
     }
 }
 
+/// Whether a completion has neither flags nor a network header, as most: one look says so.
+#[inline(always)]
+fn is_plain(cqe: &Cqe) -> bool {
+    cqe.flags & (CQE_GRH | CQE_IMM | CQE_INVALIDATED) == 0
+}
+
 /// Flags of a completion.
 #[inline(always)]
 pub(super) fn flags(cqe: &Cqe) -> u32 {
     const {
         assert!(sys::IBV_WC_GRH == 1 && sys::IBV_WC_WITH_IMM == 2 && sys::IBV_WC_WITH_INV == 8);
     }
-    if cqe.flags & (CQE_GRH | CQE_IMM | CQE_INVALIDATED) == 0 {
+    if is_plain(cqe) {
         return 0;
     }
     let flag = |bit: u8, flag: u32| if cqe.flags & bit != 0 { flag } else { 0 };
@@ -87,6 +93,9 @@ pub(super) fn flags(cqe: &Cqe) -> u32 {
 /// for want of a field of their own in `struct ibv_wc`; UCX looks for the sender's address where they say.
 #[inline(always)]
 pub(super) fn service_level(cqe: &Cqe) -> u8 {
+    if is_plain(cqe) {
+        return 0;
+    }
     match cqe.flags & (CQE_GRH | CQE_IPV4) {
         CQE_GRH => HEADER_IPV6,
         flags if flags & CQE_GRH != 0 => HEADER_IPV4,
