@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn messages_say_who_is_to_be_updated() {
-        assert!(Unfit::Version(0x2_0000)
+        let next = (u32::from(VERSION_MAJOR) + 1) << 16;
+        assert!(Unfit::Version(next)
             .to_string()
             .contains("update the driver"));
         assert!(Unfit::Version(0)
