@@ -41,7 +41,7 @@ impl Controller {
         }
     }
 
-    /// The machine goes down or starts another kernel: leaves the fabric for good, as for a reset. Sleeps.
+    /// The machine goes down or starts another kernel: is down for the others from then on, as during a reset. Sleeps.
     fn shutdown(&self) {
         self.end();
         self.function.shutdown();

@@ -248,6 +248,9 @@ impl Function for SoftFunction {
         // Programs may run on until the processors stop, with device memory mapped. So the node keeps its slot, and what
         // it holds, as one that crashes does.
         drop(self.poller.disable());
+        if let Some(own) = &self.own {
+            self.forget_lines(own);
+        }
         drop(self.desk.close());
     }
 
