@@ -18,7 +18,7 @@ use crate::{
 };
 use nupa_proto::{
     admin::QpType,
-    cqe::{Cqe, CQE_GRH, CQE_IPV4, CQE_VLAN},
+    cqe::{Cqe, NetworkHeader, CQE_GRH, CQE_VLAN},
     ident::GRH_SIZE,
     status::WcStatus,
 };
@@ -121,12 +121,12 @@ impl<S: Storage> Node<S> {
         self.counters.rx_messages.add(1);
         self.counters.rx_message_bytes.add(request.len);
         let entry = request.arrival();
-        let flag = |set: bool, flag| if set { flag } else { 0 };
-        let flags = CQE_GRH | flag(grh.ipv4, CQE_IPV4) | flag(grh.vlan_id.is_some(), CQE_VLAN);
+        let vlan = grh.vlan_id.map_or(0, |_| CQE_VLAN);
         let entry = Cqe {
             byte_len: U32::new(request.len.saturating_add(GRH_SIZE)),
-            flags: entry.flags | flags,
+            flags: entry.flags | CQE_GRH | vlan,
             vlan_id: U16::new(grh.vlan_id.unwrap_or(0)),
+            network_header: grh.header.to_wire(),
             ..entry
         };
         if let Some(received) = landing.received {

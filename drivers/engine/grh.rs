@@ -4,7 +4,7 @@
 //! `union rdma_network_hdr` of include/rdma/ib_verbs.h).
 
 use crate::gid::{Address, Gid};
-use nupa_proto::{ident::GRH_SIZE, wqe::GrhSegment};
+use nupa_proto::{cqe::NetworkHeader, ident::GRH_SIZE, wqe::GrhSegment};
 
 /// Bytes of the header.
 const SIZE: usize = GRH_SIZE as usize;
@@ -23,8 +23,8 @@ const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grh {
     pub(crate) bytes: [u8; SIZE],
-    /// It is that of IPv4.
-    pub(crate) ipv4: bool,
+    /// Which one it is.
+    pub(crate) header: NetworkHeader,
     /// VLAN that the datagram is sent in.
     pub(crate) vlan_id: Option<u16>,
 }
@@ -37,12 +37,12 @@ impl Grh {
         match gid.strip_prefix(&IPV4_MAPPED) {
             Some(&[a, b, c, d]) => Self {
                 bytes: ipv4([a, b, c, d], segment, payload),
-                ipv4: true,
+                header: NetworkHeader::Ipv4,
                 vlan_id,
             },
             _ => Self {
                 bytes: ipv6(&gid, segment, payload),
-                ipv4: false,
+                header: NetworkHeader::Ipv6,
                 vlan_id,
             },
         }
@@ -127,7 +127,7 @@ mod tests {
     fn ipv6_header_is_that_of_rfc_8200() {
         let (source, to) = ([0x20; 16], [0xfe; 16]);
         let grh = Grh::new(&address(source), &segment(to), 5);
-        assert!(!grh.ipv4);
+        assert_eq!(grh.header, NetworkHeader::Ipv6);
         assert_eq!(grh.bytes[..8], [0x6b, 0x81, 0x23, 0x45, 0, 40, 17, 64]);
         assert_eq!(
             (&grh.bytes[8..24], &grh.bytes[24..]),
@@ -144,7 +144,7 @@ mod tests {
             gid
         };
         let grh = Grh::new(&address(mapped(1)), &segment(mapped(2)), 4);
-        assert!(grh.ipv4);
+        assert_eq!(grh.header, NetworkHeader::Ipv4);
         let (zeroes, header) = grh.bytes.split_at(20);
         assert_eq!(zeroes, [0; 20]);
         assert_eq!(header[..4], [0x45, 0xb8, 0, 56]);

@@ -17,7 +17,8 @@ pub const CQE_VALID_OFFSET: usize = 60;
 pub const CQE_PHASE: u32 = 1;
 
 wire_enum! {
-    /// What a completion is about; receive codes have the top bit set.
+    /// What a completion is about; receive codes have the top bit set. What `enum ibv_wc_opcode` has too has its values, so
+    /// that a provider needs no table.
     CqeOpcode: u8 {
         /// A SEND was done.
         Send = 0,
@@ -29,18 +30,18 @@ wire_enum! {
         CompareSwap = 3,
         /// A fetch and add was done.
         FetchAdd = 4,
-        /// A fast registration was done.
-        FastReg = 5,
-        /// A frame or NOP was done.
-        Frame = 6,
-        /// A key was invalidated.
-        LocalInv = 7,
         /// A memory window was bound.
-        BindMw = 8,
+        BindMw = 5,
+        /// A key was invalidated.
+        LocalInv = 6,
         /// A flush was done.
-        Flush = 9,
+        Flush = 8,
         /// An atomic write was done.
-        AtomicWrite = 10,
+        AtomicWrite = 9,
+        /// A fast registration was done.
+        FastReg = 10,
+        /// A frame or NOP was done.
+        Frame = 0x40,
         /// A message arrived.
         Recv = 0x80,
         /// A WRITE with immediate data arrived.
@@ -50,18 +51,29 @@ wire_enum! {
     }
 }
 
-/// The completion carries immediate data.
-pub const CQE_IMM: u8 = 1 << 0;
-/// The completion carries an invalidated key.
-pub const CQE_INVALIDATED: u8 = 1 << 1;
+wire_enum! {
+    /// The network header before a datagram's payload, with [`CQE_GRH`]; 0 without. `ibv_poll_cq()` gives these values in the
+    /// low bits of the service level, so they are those of mlx5 and irdma.
+    NetworkHeader: u8 {
+        /// That of RoCE v2 over IPv6: all 40 bytes.
+        Ipv6 = 1,
+        /// That of RoCE v2 over IPv4: the last 20 bytes.
+        Ipv4 = 2,
+    }
+}
+
+// The flags that `enum ibv_wc_flags` has too have its values, so that a provider needs no table.
+
 /// The first 40 bytes of the receive buffer are a GRH.
-pub const CQE_GRH: u8 = 1 << 2;
+pub const CQE_GRH: u8 = 1 << 0;
+/// The completion carries immediate data.
+pub const CQE_IMM: u8 = 1 << 1;
 /// The sender asked for a solicited event.
-pub const CQE_SOLICITED: u8 = 1 << 3;
-/// The GRH is an IPv4 header in its last 20 bytes (RoCE v2 over IPv4); without this flag it is that of IPv6.
-pub const CQE_IPV4: u8 = 1 << 4;
+pub const CQE_SOLICITED: u8 = 1 << 2;
+/// The completion carries an invalidated key.
+pub const CQE_INVALIDATED: u8 = 1 << 3;
 /// The datagram was sent in the VLAN of `vlan_id`.
-pub const CQE_VLAN: u8 = 1 << 5;
+pub const CQE_VLAN: u8 = 1 << 4;
 
 /// One completion.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -94,8 +106,10 @@ pub struct Cqe {
     pub buffers: U16,
     /// VLAN id that the datagram was sent with, with `CQE_VLAN`; else 0.
     pub vlan_id: U16,
+    /// A [`NetworkHeader`], with `CQE_GRH`; else 0.
+    pub network_header: u8,
     /// Zero.
-    pub reserved0: U16,
+    pub reserved0: u8,
     /// Offload state of a frame.
     pub frame: FrameMeta,
     /// Zero.

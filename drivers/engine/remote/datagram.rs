@@ -5,6 +5,7 @@ use super::{Incoming, GONE};
 use crate::{engine::Engine, fabric::Fabric, grh::Grh, qp::Remote, request::Outcome};
 use nupa_pool::Outgoing;
 use nupa_proto::{
+    cqe::NetworkHeader,
     ident::GRH_SIZE,
     pool::{
         message::{RequestBody, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED, REQUEST_VLAN},
@@ -44,7 +45,10 @@ impl Engine {
             Err(refusal) => return Outcome::Refused(refusal),
         }
         let mut body = self.request_body();
-        body.flags |= REQUEST_DATAGRAM | if grh.ipv4 { REQUEST_IPV4 } else { 0 };
+        body.flags |= REQUEST_DATAGRAM;
+        if grh.header == NetworkHeader::Ipv4 {
+            body.flags |= REQUEST_IPV4;
+        }
         if let Some(vlan_id) = grh.vlan_id {
             body.flags |= REQUEST_VLAN;
             body.vlan_id.set(vlan_id);
@@ -81,9 +85,13 @@ impl Engine {
         (request.datagram, request.imm) = (true, body.imm_or_key.get());
         request.remote_key = body.remote_key.get();
         request.solicited = body.flags & REQUEST_SOLICITED != 0;
+        let header = match body.flags & REQUEST_IPV4 {
+            0 => NetworkHeader::Ipv6,
+            _ => NetworkHeader::Ipv4,
+        };
         let mut grh = Grh {
             bytes: [0; GRH_SIZE as usize],
-            ipv4: body.flags & REQUEST_IPV4 != 0,
+            header,
             vlan_id: (body.flags & REQUEST_VLAN != 0).then_some(body.vlan_id.get()),
         };
         if let Some(header) = body.operand.first_chunk() {

@@ -72,6 +72,7 @@ fn layouts_are_those_of_the_specification() {
             src_node,
             buffers,
             vlan_id,
+            network_header,
             reserved0,
             frame,
             reserved1,
@@ -337,6 +338,7 @@ fn enumerations_are_those_of_the_specification() {
     enumeration!(SPEC, "\n`status` of a completion", WcStatus);
     enumeration!(SPEC, "\n| Value | `EventType` |", EventType);
     enumeration!(SPEC, "\n| Value | `CqeOpcode` |", CqeOpcode);
+    enumeration!(SPEC, "\n| Value | `NetworkHeader` |", NetworkHeader);
     enumeration!(SPEC, "\n| Value | `Opcode` |", Opcode);
     enumeration!(SPEC, "\n| Value | `GsoType` |", GsoType);
 }

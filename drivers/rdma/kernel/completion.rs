@@ -2,10 +2,13 @@
 //! Completions as the RDMA core has them.
 
 use nk_rdma::{NetworkHeader, WcOpcode, WorkCompletion};
-use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED, CQE_IPV4, CQE_VLAN};
+use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_GRH, CQE_IMM, CQE_INVALIDATED, CQE_VLAN};
 
 /// Bit of the receive side's opcodes.
 const RECV: u8 = CqeOpcode::Recv.to_wire();
+
+/// A datagram's network header, as the controller says it.
+const IPV4: u8 = nupa_proto::cqe::NetworkHeader::Ipv4.to_wire();
 
 /// Whether a completion is of a receive request.
 pub(super) fn is_recv(cqe: &Cqe) -> bool {
@@ -16,7 +19,7 @@ pub(super) fn is_recv(cqe: &Cqe) -> bool {
 pub(super) fn translate(cqe: &Cqe) -> WorkCompletion {
     let has = |flag| cqe.flags & flag != 0;
     let value = cqe.imm_or_key.get();
-    let header = if has(CQE_IPV4) {
+    let header = if cqe.network_header == IPV4 {
         NetworkHeader::Ipv4
     } else {
         NetworkHeader::Ipv6

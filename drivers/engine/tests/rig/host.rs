@@ -479,7 +479,7 @@ impl Cq {
         let found: Vec<Cqe> = std::iter::from_fn(|| self.ring.poll()).collect();
         for cqe in &found {
             // Nothing but what the entry says gets to whoever has the queue.
-            let rest = (cqe.reserved0.get(), cqe.reserved1.get());
+            let rest = (u32::from(cqe.reserved0), cqe.reserved1.get());
             assert_eq!((rest, cqe.valid.get() & !CQE_PHASE), ((0, 0), 0));
         }
         found

@@ -8,7 +8,7 @@ use nupa_engine::{
 };
 use nupa_proto::{
     admin::*,
-    cqe::{CqeOpcode, CQE_GRH, CQE_IMM, CQE_IPV4, CQE_VLAN},
+    cqe::{CqeOpcode, NetworkHeader, CQE_GRH, CQE_IMM, CQE_VLAN},
     ident::{GSI_QKEY, GSI_QPN},
     status::{AdminStatus, WcStatus},
     wqe::{DatagramSegment, GrhSegment, Sge, MAX_DATAGRAM, MAX_INLINE, WQE_SIGNALED},
@@ -112,7 +112,8 @@ fn datagram_arrives_behind_its_network_header() {
     let got = b.cq.drain();
     assert_eq!(got.len(), 2);
     assert_eq!(got[0].opcode, CqeOpcode::Recv.to_wire());
-    assert_eq!(got[0].flags, CQE_GRH | CQE_IPV4 | CQE_IMM);
+    assert_eq!(got[0].flags, CQE_GRH | CQE_IMM);
+    assert_eq!(got[0].network_header, NetworkHeader::Ipv4.to_wire());
     assert_eq!(got[0].byte_len.get(), MAX_DATAGRAM + 40);
     assert_eq!((got[0].wr_id.get(), got[0].imm_or_key.get()), (1, 99));
     let from = (got[0].src_node.get(), got[0].src_qpn.get());
@@ -325,11 +326,16 @@ fn the_receiver_is_told_the_vlan_of_the_source() {
     let got: Vec<_> =
         b.cq.drain()
             .iter()
-            .map(|cqe| (cqe.flags & (CQE_VLAN | CQE_IPV4), cqe.vlan_id.get()))
+            .map(|cqe| (cqe.flags, cqe.network_header, cqe.vlan_id.get()))
             .collect();
+    let [v6, v4] = [NetworkHeader::Ipv6, NetworkHeader::Ipv4].map(NetworkHeader::to_wire);
     assert_eq!(
         got,
-        [(CQE_VLAN | CQE_IPV4, 7), (CQE_VLAN, 0), (CQE_IPV4, 0)]
+        [
+            (CQE_GRH | CQE_VLAN, v4, 7),
+            (CQE_GRH | CQE_VLAN, v6, 0),
+            (CQE_GRH, v4, 0)
+        ]
     );
 }
 
