@@ -7,6 +7,7 @@ use kernel::{
     new_mutex,
     page::PAGE_SIZE,
     prelude::*,
+    rbtree::RBTree,
     sync::{Arc, Mutex},
 };
 use nk::{
@@ -34,7 +35,7 @@ pub(crate) struct DeviceMemory {
     exports: Arc<Quota>,
     /// Parts that are in use.
     #[pin]
-    parts: Mutex<KVec<Part>>,
+    parts: Mutex<KVVec<Part>>,
 }
 
 /// A part that is in use.
@@ -64,16 +65,25 @@ impl Drop for Taken {
     }
 }
 
-/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes, which are sorted by their starts.
-fn find(used: &[(u64, u64)], size: u64, len: u64, align: u64) -> Option<u64> {
+/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes: their ends by their starts.
+fn find(used: &RBTree<u64, u64>, size: u64, len: u64, align: u64) -> Option<u64> {
     let mut free = 0u64;
-    for &(start, end) in used {
+    for (&start, &end) in used {
         if free.checked_add(len)? <= start {
             return Some(free);
         }
         free = free.max(end.checked_next_multiple_of(align)?);
     }
     (free.checked_add(len)? <= size).then_some(free)
+}
+
+/// Notes a part, which may overlap others.
+fn note(used: &mut RBTree<u64, u64>, start: u64, end: u64) -> Result {
+    match used.get_mut(&start) {
+        Some(known) => *known = end.max(*known),
+        None => drop(used.try_create_and_insert(start, end, GFP_KERNEL)?),
+    }
+    Ok(())
 }
 
 /// Whether a user with some of these parts may have `len` bytes more: at most half of all `size` bytes are an ordinary user's.
@@ -97,7 +107,7 @@ impl DeviceMemory {
                 port: port.clone(),
                 window,
                 exports: exports.clone(),
-                parts <- new_mutex!(KVec::new()),
+                parts <- new_mutex!(KVVec::new()),
             }),
             GFP_KERNEL,
         )
@@ -118,11 +128,13 @@ impl DeviceMemory {
         };
         parts.retain(|part| !part.freed || is_held(part));
         check_share(&parts, self.size(), user, len)?;
-        let mut used = held;
-        for part in parts.iter().filter(|part| !part.freed) {
-            used.push((part.start, part.end), GFP_KERNEL)?;
+        let mut used = RBTree::new();
+        for &(start, end) in &held {
+            note(&mut used, start, end)?;
         }
-        used.sort_unstable();
+        for part in parts.iter().filter(|part| !part.freed) {
+            note(&mut used, part.start, part.end)?;
+        }
         let start = find(&used, self.size(), len, align).ok_or(ENOMEM)?;
         let part = Part {
             start,
