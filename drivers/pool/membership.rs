@@ -338,11 +338,14 @@ impl Membership {
     }
 
     /// Says whether this node looks at its rings by itself. Before it stops to, it says so and looks once more; this ends with
-    /// a full fence.
+    /// a full fence. Of a machine that was stopped for long the slot may be another host's by now: then nothing is written, and
+    /// the next tick says so.
     pub fn set_polling(&mut self, window: &impl Window, polling: bool) {
         let flag = if polling { PRESENCE_POLLING } else { 0 };
         self.presence.flags = (self.presence.flags & !PRESENCE_POLLING) | flag;
-        self.show(window);
+        if self.is_ours(window) == Ok(true) {
+            self.show(window);
+        }
         window.fence();
     }
 

@@ -302,3 +302,24 @@ fn who_sleeps_is_woken() {
     a.member.set_polling(&a.host, true);
     assert!(!b.member.must_wake(&b.host, 0));
 }
+
+#[test]
+fn a_host_that_was_stopped_leaves_the_next_owner_of_its_slot_alone() {
+    let (world, mut a, mut b) = pair(true, 1);
+    // It neither polls nor ticks, and another host takes its slot.
+    while a.host.now_us() < 2 * DEAD_AFTER_US {
+        world.pass(HEARTBEAT_US);
+        b.tick();
+    }
+    let pool = world.host(2).attach(&options(true, 2, 3)).unwrap();
+    let mut c = Node::join(&world.host(2), &pool, &JoinOptions::new(3));
+    assert_eq!(c.member.node(), a.member.node());
+    settle(&mut [&mut b, &mut c]);
+    assert!(!b.member.must_wake(&b.host, 0));
+    a.member.set_polling(&a.host, false);
+    assert!(
+        !b.member.must_wake(&b.host, 0),
+        "it has put the new owner to sleep"
+    );
+    assert!(a.tick().evicted && !c.tick().evicted);
+}
