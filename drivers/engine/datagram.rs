@@ -18,7 +18,7 @@ use crate::{
 };
 use nupa_proto::{
     admin::QpType,
-    cqe::{Cqe, NetworkHeader, CQE_GRH, CQE_VLAN},
+    cqe::{Cqe, CQE_GRH, CQE_VLAN},
     ident::GRH_SIZE,
     status::WcStatus,
 };
