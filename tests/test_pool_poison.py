@@ -11,6 +11,7 @@ import pytest
 
 import traffic
 from modes import long, only
+from verbs import ALL_ACCESS, Side, connect, sge
 from waiting import wait_until
 
 # Of a pool of 256 MiB for 8 nodes (Documentation/pool.md).
@@ -18,6 +19,8 @@ NODES, SLOTS, SLOT, RINGS = 8, 0x1000, 0x100, 0x2000
 STRIDE = 0x1000 + 256 * 256 + (1 << 20)
 CLASSES, FRAMES = 3, 2
 LINE = 64
+PAGE = 4096
+POOL, DIRECTORY = 256 << 20, 0x10000
 
 
 def number(node):
@@ -83,3 +86,49 @@ def test_poison_costs_the_node_whose_line_it_is(trio, saw, place):
     traffic.tcp(one, two.ip, size=1 << 20)
     assert [node.read("/proc/sys/kernel/random/boot_id") for node in trio] == boots
     saw(complaint)
+
+
+def device_memory(node):
+    """Where in the pool the first byte is of what the node's programs get."""
+    start = RINGS + NODES * (NODES - 1) * CLASSES * STRIDE
+    share = (POOL - start) // NODES // PAGE * PAGE
+    return start + number(node) * share + DIRECTORY
+
+
+OPERANDS = {
+    "RDMA_READ": {},
+    "ATOMIC_CMP_AND_SWP": {"compare": 0, "swap": 1},
+    "ATOMIC_FETCH_AND_ADD": {"add": 1},
+    "ATOMIC_WRITE": {"data": "0102030405060708"},
+}
+
+
+@only("cxl", "ivshmem", why="about the memory of pools")
+@pytest.mark.parametrize("opcode", OPERANDS)
+def test_poisoned_device_memory_fails_the_request(settled, rdma, saw, opcode):
+    """A request on a poisoned word of the target's device memory fails; the target goes on, and other memory is as good as before."""
+    two = settled[1]
+    a, b = (Side(rdma.program(node), extended=True, operations=f"WITH_{opcode}", inline=64) for node in settled)
+    connect(a, b)
+    memory = b.program.device_memory(2 * PAGE)
+    far = b.program.device_region(b.pd, memory, 2 * PAGE, ALL_ACCESS)
+    local = a.region(64, 1)
+    sges = {} if opcode == "ATOMIC_WRITE" else {"sges": [sge(local, 0, 8)]}
+
+    def post(offset):
+        a.post_send(opcode, extended=True, remote=[far.address + offset, far.rkey], **sges, **OPERANDS[opcode])
+
+    boot = two.read("/proc/sys/kernel/random/boot_id")
+    poison(two, device_memory(two))
+    try:
+        post(PAGE)
+        (done,) = a.poll()
+        assert done["status"] == "SUCCESS", done
+        post(0)
+        a.failed("REM_OP_ERR")
+    finally:
+        poison(two, "none")
+    assert b.program.device_load(memory, 0, 8) == bytes(8).hex()
+    assert two.read("/proc/sys/kernel/random/boot_id") == boot
+    traffic.tcp(settled[0], two.ip, size=1 << 20)
+    saw("REM_OP_ERR")

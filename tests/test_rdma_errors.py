@@ -285,21 +285,21 @@ def test_receiver_not_ready(settled, rdma, saw):
 
 
 def test_the_receiver_says_how_long_to_wait(settled, rdma, saw):
-    """Two sends retry as often, one to a receiver that asks for a short time between retries, then one to a receiver that asks for a long
-    one: the first is given up first. The senders' own timers, which are the other way round, are not for them."""
+    """Two sends retry as often, one to a receiver that asks for a long time between retries, then one to a receiver that asks for a short
+    one: the second is given up first. The senders' own timers, which are the other way round, are not for them."""
     long, short, retries = 0, 1, 2  # 655.36 ms, 0.01 ms
     a, b = (Side(rdma.program(node)) for node in settled)
     local = a.region(100, 1)
-    connect(a, b, rts={"rnr_retry": retries}, rnr_timers=(long, short))
-    assert [side.program.rnr(side.qp) for side in (a, b)] == [[retries, long], [retries, short]]
+    connect(a, b, rts={"rnr_retry": retries}, rnr_timers=(short, long))
+    assert [side.program.rnr(side.qp) for side in (a, b)] == [[retries, short], [retries, long]]
     first = a.qp
     for side in (a, b):
         side.qp = side.another_qp()
-    connect(a, b, rts={"rnr_retry": retries}, rnr_timers=(short, long))
+    connect(a, b, rts={"rnr_retry": retries}, rnr_timers=(long, short))
     a.program.post_send(first, "SEND", wr_id=1, sges=[sge(local)])
     a.program.post_send(a.qp, "SEND", wr_id=2, sges=[sge(local)])
     found = [(wc["wr_id"], wc["status"]) for wc in a.poll(2)]
-    assert found == [(1, "RNR_RETRY_EXC_ERR"), (2, "RNR_RETRY_EXC_ERR")]
+    assert found == [(2, "RNR_RETRY_EXC_ERR"), (1, "RNR_RETRY_EXC_ERR")]
     assert (a.state(), b.state()) == ("ERR", "RTS")
     saw("the send to the receiver with the short timer failed first")
 
