@@ -13,6 +13,7 @@ pub mod counter;
 pub mod dax;
 pub mod host;
 pub mod hostmem;
+pub mod irq_work;
 pub mod irqlock;
 pub mod mmap;
 pub mod net;

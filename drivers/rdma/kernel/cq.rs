@@ -11,15 +11,30 @@ use kernel::{
     rbtree::{RBTree, RBTreeNode},
     sync::{atomic::Atomic, Arc},
 };
-use nk::{irqlock::SpinLockIrq, new_spinlock_irq};
+use nk::{
+    irq_work::{IrqWork, IrqWorkItem},
+    irqlock::SpinLockIrq,
+    new_spinlock_irq,
+};
 use nk_rdma::{Completions, CqInit, CqNotifier, Device};
 
 /// What it takes to poll a completion queue.
 #[pin_data]
 pub(crate) struct KernelCq {
-    notifier: Arc<CqNotifier>,
     #[pin]
     inner: SpinLockIrq<Inner>,
+    #[pin]
+    late: IrqWork<LateCompletion>,
+}
+
+/// Tells the user of a queue of completions without the controller. Posting makes some, and a driver must not call back from
+/// within a call of its user's (the kernel's Documentation/infiniband/core_locking.rst).
+struct LateCompletion(Arc<CqNotifier>);
+
+impl IrqWorkItem for LateCompletion {
+    fn run(&self) {
+        self.0.completion();
+    }
 }
 
 struct Inner {
@@ -64,14 +79,14 @@ impl KernelCq {
         inner.cq.arm(solicited_only) || inner.lost && inner.pairs.values().any(Member::has_lost)
     }
 
-    /// A pair was lost, or was posted to since: has the user poll, if that is waiting for an event. Any context.
+    /// A pair was lost, or was posted to since: has the user poll soon, if that is waiting for an event. Any context.
     pub(super) fn lose(&self) {
         let mut inner = self.inner.lock();
         inner.lost = true;
         let armed = core::mem::take(&mut inner.armed);
         drop(inner);
         if armed {
-            self.notifier.completion();
+            self.late.queue();
         }
     }
 
@@ -83,13 +98,15 @@ impl KernelCq {
         Ok(())
     }
 
-    /// Forgets a pair that is in the reset state.
+    /// Forgets a pair that is in the reset state and cannot be lost any more: nothing is told for its sake from then on. Sleeps.
     pub(super) fn detach(&self, qpn: u32) {
         self.disown(qpn);
         let mut inner = self.inner.lock();
         let old = inner.pairs.remove_node(&qpn);
         drop(inner);
         drop(old);
+        // The queue outlives its pairs, and its user ends what the handler starts only before it destroys the queue.
+        self.late.sync();
     }
 
     /// Forgets the completions of a pair that is in the reset state.
@@ -126,8 +143,8 @@ impl Cq {
         };
         let kernel = Arc::pin_init(
             pin_init!(KernelCq {
-                notifier: notifier.clone(),
                 inner <- new_spinlock_irq!(inner),
+                late <- IrqWork::new(LateCompletion(notifier.clone())),
             }),
             GFP_KERNEL,
         )?;
