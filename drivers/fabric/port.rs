@@ -49,7 +49,7 @@ pub use self::{
     },
 };
 
-use crate::{controller::Controller, registers::Identity};
+use crate::{controller::Controller, registers::Identity, slots::MAX_PAGES};
 use kernel::{device, prelude::*, sync::Arc};
 use nupa_proto::{
     admin::{DeviceLimits, PortCounters},
@@ -73,7 +73,7 @@ pub struct PortInfo {
     pub link_speed_mbps: u32,
     /// Interrupt vectors for completion queues: `0..vectors`, at least one, at most one per CPU.
     pub vectors: u32,
-    /// Pairs of doorbell pages, with [`nupa_proto::doorbell::SLOTS`] queues each.
+    /// Pairs of doorbell pages that are used, with [`nupa_proto::doorbell::SLOTS`] queues each.
     pub doorbell_pages: u32,
     /// Most objects of each kind and largest queues.
     pub limits: DeviceLimits,
@@ -94,7 +94,7 @@ impl PortInfo {
             fabric_id: identity.fabric_id,
             link_speed_mbps: identity.link_speed_mbps,
             vectors,
-            doorbell_pages: identity.doorbell_pages,
+            doorbell_pages: identity.doorbell_pages.min(MAX_PAGES),
             limits: DeviceLimits::default(),
             caps: identity.caps,
             firmware: [0; 3],
