@@ -71,7 +71,7 @@ pub const DEVICE_MEMORY_BASE: u64 = 1 << 63;
 /// Value of [`REG_MAGIC`]: "NUPA".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NUPA");
 /// Interface major version: a driver refuses another one.
-pub const VERSION_MAJOR: u16 = 2;
+pub const VERSION_MAJOR: u16 = 3;
 /// Interface minor version: additions that an older driver can ignore.
 pub const VERSION_MINOR: u16 = 0;
 /// Value of [`REG_VERSION`].

@@ -18,7 +18,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `uverbs_abi_ver` of the device; the provider accepts this one only (Documentation/rdma.md, "Versions").
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// [`ContextResponse::flags`]: there are no trapped pages. Queues are kicked by [`METHOD_QP_KICK`] and [`METHOD_SRQ_KICK`],
 /// as ever only where the event index asks for that, and whoever finds no completion uses [`METHOD_CQ_POLL`].

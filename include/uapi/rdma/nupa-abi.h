@@ -17,7 +17,7 @@
  * Increment this value if any changes that break userspace ABI compatibility are made. Documentation/rdma.md has a table of
  * what works with what.
  */
-#define NUPA_IB_UVERBS_ABI_VERSION	4
+#define NUPA_IB_UVERBS_ABI_VERSION	5
 
 /* The last word of a doorbell slot, for as long as the process has its device. */
 #define NUPA_IB_SLOT_LIVE		1

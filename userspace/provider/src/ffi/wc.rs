@@ -10,6 +10,7 @@ use super::sys;
 // What the controller writes has the values of verbs, so nothing is translated: each instruction here is one of every
 // completion's.
 const _: () = {
+    // Processes have none of the others: fast registrations and frames.
     let same = [
         (CqeOpcode::Send, sys::IBV_WC_SEND),
         (CqeOpcode::Write, sys::IBV_WC_RDMA_WRITE),
@@ -28,7 +29,25 @@ const _: () = {
         assert!(opcode.to_wire() as sys::ibv_wc_opcode == *verbs);
         rest = behind;
     }
-    assert!(WcStatus::General.to_wire() as sys::ibv_wc_status == sys::IBV_WC_GENERAL_ERR);
+    let mut rest = WcStatus::ALL;
+    while let [status, behind @ ..] = rest {
+        let verbs = match status {
+            WcStatus::Success => sys::IBV_WC_SUCCESS,
+            WcStatus::LocalLength => sys::IBV_WC_LOC_LEN_ERR,
+            WcStatus::LocalQpOperation => sys::IBV_WC_LOC_QP_OP_ERR,
+            WcStatus::LocalProtection => sys::IBV_WC_LOC_PROT_ERR,
+            WcStatus::WrFlush => sys::IBV_WC_WR_FLUSH_ERR,
+            WcStatus::MwBind => sys::IBV_WC_MW_BIND_ERR,
+            WcStatus::RemoteInvalidRequest => sys::IBV_WC_REM_INV_REQ_ERR,
+            WcStatus::RemoteAccess => sys::IBV_WC_REM_ACCESS_ERR,
+            WcStatus::RemoteOperation => sys::IBV_WC_REM_OP_ERR,
+            WcStatus::RetryExceeded => sys::IBV_WC_RETRY_EXC_ERR,
+            WcStatus::RnrRetryExceeded => sys::IBV_WC_RNR_RETRY_EXC_ERR,
+            WcStatus::General => sys::IBV_WC_GENERAL_ERR,
+        };
+        assert!(status.to_wire() as sys::ibv_wc_status == verbs);
+        rest = behind;
+    }
     assert!(sys::IBV_WC_GRH == CQE_GRH as u32);
     assert!(sys::IBV_WC_WITH_IMM == CQE_IMM as u32);
     assert!(sys::IBV_WC_WITH_INV == CQE_INVALIDATED as u32);
