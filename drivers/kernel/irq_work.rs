@@ -7,8 +7,8 @@ use core::marker::PhantomPinned;
 use kernel::{bindings, prelude::*, types::Opaque};
 
 /// What is to run.
-pub trait IrqWorkItem: Send + Sync {
-    /// Interrupt context, or a thread of its own with `CONFIG_PREEMPT_RT`: must not sleep.
+pub trait IrqWorkItem: Send + Sync + 'static {
+    /// Interrupt context: must not sleep.
     fn run(&self);
 }
 
@@ -48,7 +48,8 @@ impl<T: IrqWorkItem> IrqWork<T> {
         unsafe { bindings::irq_work_queue(self.work.get()) };
     }
 
-    /// Waits until the item is neither pending nor running. Sleeps.
+    /// Waits until the item is neither pending nor running. May sleep, with interrupts on. Several may wait at a time, as processors
+    /// have an interrupt for this (`arch_irq_work_has_interrupt()`) and there is no `CONFIG_PREEMPT_RT` (`device_helpers.c`).
     pub fn sync(&self) {
         // SAFETY: As in `queue`.
         unsafe { bindings::irq_work_sync(self.work.get()) };

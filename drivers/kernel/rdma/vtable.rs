@@ -80,6 +80,8 @@ impl<D: KernelVerbs> VTable<D> {
         poll_cq: Some(Self::poll_cq),
         req_notify_cq: Some(Self::req_notify_cq),
         destroy_cq: Some(Self::destroy_cq),
+        pre_destroy_cq: Some(Self::pre_destroy_cq),
+        post_destroy_cq: Some(Self::post_destroy_cq),
         create_srq: Some(Self::create_srq),
         modify_srq: Some(Self::modify_srq),
         query_srq: Some(Self::query_srq),

@@ -117,6 +117,21 @@ impl<D: KernelVerbs> VTable<D> {
         0
     }
 
+    /// For queues of `ib_alloc_cq()`, before the core cancels what their handler has started: nothing may start it again.
+    pub(super) unsafe extern "C" fn pre_destroy_cq(ib: *mut bindings::ib_cq) -> c_int {
+        // SAFETY: The queue exists until `post_destroy_cq`.
+        if let Some(notifier) = unsafe { Layout::<_, D::Cq>::notifier(ib) } {
+            notifier.detach();
+        }
+        0
+    }
+
+    /// What comes after it, in place of `destroy_cq`.
+    pub(super) unsafe extern "C" fn post_destroy_cq(ib: *mut bindings::ib_cq) {
+        // SAFETY: As in `destroy_cq`.
+        unsafe { Layout::<_, D::Cq>::finish(ib) };
+    }
+
     pub(super) unsafe extern "C" fn create_srq(
         ib: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_init_attr,
