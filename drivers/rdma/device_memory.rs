@@ -33,10 +33,13 @@ pub(crate) struct DeviceMemory {
     window: MmapRange,
     /// Counts exports.
     exports: Arc<Quota>,
-    /// Parts that are in use.
+    /// Parts that are in use, by their starts.
     #[pin]
     parts: Mutex<KVVec<Part>>,
 }
+
+/// Where a part begins, and what is behind it.
+type Extent = (u64, u64);
 
 /// A part that is in use.
 struct Part {
@@ -65,10 +68,10 @@ impl Drop for Taken {
     }
 }
 
-/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes: their ends by their starts.
-fn find(used: &RBTree<u64, u64>, size: u64, len: u64, align: u64) -> Option<u64> {
+/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes, which come by their starts.
+fn find(used: impl Iterator<Item = Extent>, size: u64, len: u64, align: u64) -> Option<u64> {
     let mut free = 0u64;
-    for (&start, &end) in used {
+    for (start, end) in used {
         if free.checked_add(len)? <= start {
             return Some(free);
         }
@@ -77,11 +80,24 @@ fn find(used: &RBTree<u64, u64>, size: u64, len: u64, align: u64) -> Option<u64>
     (free.checked_add(len)? <= size).then_some(free)
 }
 
-/// Notes a part, which may overlap others.
-fn note(used: &mut RBTree<u64, u64>, start: u64, end: u64) -> Result {
-    match used.get_mut(&start) {
-        Some(known) => *known = end.max(*known),
-        None => drop(used.try_create_and_insert(start, end, GFP_KERNEL)?),
+/// Two lists that are sorted by starts as one.
+fn merge(
+    a: impl Iterator<Item = Extent>,
+    b: impl Iterator<Item = Extent>,
+) -> impl Iterator<Item = Extent> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    core::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if first.0 > second.0 => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
+}
+
+/// Notes a part that is held; several may hold the same.
+fn note(found: &mut RBTree<u64, u64>, held: Range<u64>) -> Result {
+    match found.get_mut(&held.start) {
+        Some(end) => *end = held.end.max(*end),
+        None => drop(found.try_create_and_insert(held.start, held.end, GFP_KERNEL)?),
     }
     Ok(())
 }
@@ -126,38 +142,35 @@ impl DeviceMemory {
             held.iter()
                 .any(|(start, end)| *start < part.end && part.start < *end)
         };
+        parts.reserve(1, GFP_KERNEL)?;
         parts.retain(|part| !part.freed || is_held(part));
         check_share(&parts, self.size(), user, len)?;
-        let mut used = RBTree::new();
-        for &(start, end) in &held {
-            note(&mut used, start, end)?;
-        }
-        for part in parts.iter().filter(|part| !part.freed) {
-            note(&mut used, part.start, part.end)?;
-        }
-        let start = find(&used, self.size(), len, align).ok_or(ENOMEM)?;
+        let live = parts.iter().filter(|part| !part.freed);
+        let live = live.map(|part| (part.start, part.end));
+        let used = merge(live, held.iter().map(|(start, end)| (*start, *end)));
+        let start = find(used, self.size(), len, align).ok_or(ENOMEM)?;
         let part = Part {
             start,
             end: start.saturating_add(len),
             user,
             freed: false,
         };
-        // The list is the device's: it stays as long as it has grown when this process is gone.
-        parts.push(part, GFP_KERNEL)?;
+        let at = parts.partition_point(|part| part.start < start);
+        // There is room: the list is the device's, and stays as long as it has grown when this process is gone.
+        parts.insert_within_capacity(at, part).map_err(|_| ENOMEM)?;
         Ok(Taken {
             memory: self.clone(),
             start,
         })
     }
 
-    /// What is held by programs, of other nodes or of this one, that had it from those who have it or had it; in no order.
-    fn held(&self) -> Result<KVVec<(u64, u64)>> {
-        let mut found = KVVec::new();
+    /// What is held by programs, of other nodes or of this one, that had it from those who have it or had it: ends by starts.
+    fn held(&self) -> Result<RBTree<u64, u64>> {
+        let mut found = RBTree::new();
         let mut kept = Ok(());
         self.port.held_memory(&mut |held: Range<u64>| {
             if kept.is_ok() {
-                let pushed = found.push((held.start, held.end), GFP_KERNEL);
-                kept = pushed.map_err(Error::from);
+                kept = note(&mut found, held);
             }
         });
         kept.map(|()| found)
