@@ -272,7 +272,7 @@ impl Function for SoftFunction {
         if bh::are_disabled() {
             // Mostly a frame, which is sent when this returns: nobody need be told later.
             if self.plan.wakeable {
-                self.help(|station| station.post(&self.kicks));
+                self.help(|station| station.send(&self.kicks));
             } else {
                 self.help(|station| station.work(&self.kicks));
             }

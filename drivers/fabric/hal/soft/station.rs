@@ -16,7 +16,7 @@ use kernel::{
 use nupa_engine::{Fabric, Volume};
 use nupa_function::{Kick, Model};
 use nupa_pool::{Events, Membership, NodeSet, Poisoned, Sharing, Violation};
-use nupa_proto::regs::FAULT_POOL;
+use nupa_proto::{pool::DEAD_AFTER_US, regs::FAULT_POOL};
 
 /// Wakes hosts whose function sleeps.
 pub(super) trait Bell: Send + Sync {
@@ -99,12 +99,7 @@ impl Station {
 
     /// The same, but for interrupts, which stay raised.
     pub(super) fn work(&mut self, kicks: &Kicks) -> Turn {
-        let now = self.clock.now_us();
-        if now.saturating_sub(self.ticked_us) >= TICK_US {
-            self.ticked_us = now;
-            let events = self.membership.tick(&self.window, now);
-            self.tell(&events);
-        }
+        self.tick(TICK_US);
         let arrived = self.model.engine.receive(&mut self.model.functions);
         let rung = self.polled && self.model.poll_doorbells();
         let posted = self.post(kicks);
@@ -122,8 +117,24 @@ impl Station {
         self.work(kicks)
     }
 
-    /// Does what this host has kicked, and what is due.
-    pub(super) fn post(&mut self, kicks: &Kicks) -> Turn {
+    /// Looks after the pool if that is so many microseconds ago.
+    fn tick(&mut self, interval_us: u64) {
+        let now = self.clock.now_us();
+        if now.saturating_sub(self.ticked_us) >= interval_us {
+            self.ticked_us = now;
+            let events = self.membership.tick(&self.window, now);
+            self.tell(&events);
+        }
+    }
+
+    /// Does what this host has kicked, and what is due, without a look at what the others did.
+    pub(super) fn send(&mut self, kicks: &Kicks) -> Turn {
+        // A machine that was stopped for long may have lost its slot, and with that its rings.
+        self.tick(DEAD_AFTER_US / 2);
+        self.post(kicks)
+    }
+
+    fn post(&mut self, kicks: &Kicks) -> Turn {
         let id = self.id();
         let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));
         let next = self.model.run();
