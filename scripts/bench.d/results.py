@@ -25,21 +25,22 @@ def table(entries):
     return "\n".join(lines)
 
 
-def earlier(file, mode):
-    """Entries of other modes that were written before."""
+def earlier(file):
+    """Entries that were written before."""
     try:
-        return [item for item in json.loads(file.read_text()) if item["mode"] != mode]
+        return json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
         return []
 
 
-def write(directory, mode, entries, notes):
-    """Writes results.json and results.md, with what is there of other modes; returns the latter's text."""
+def write(directory, entries, notes):
+    """Writes results.json and results.md, with what is there of other runs; returns the latter's text."""
     directory.mkdir(parents=True, exist_ok=True)
-    others = earlier(directory / "results.json", mode)
-    if others:
-        notes = [*notes, "rows of other modes are of the last run with each of them"]
-    entries = sorted(others + entries, key=lambda item: MODES.index(item["mode"]))
+    merged = {(item["mode"], item["work"], item["peer_name"]): item
+              for item in earlier(directory / "results.json") + entries}
+    if len(merged) > len(entries):
+        notes = [*notes, "rows that this run did not measure are of the last one that did"]
+    entries = sorted(merged.values(), key=lambda item: MODES.index(item["mode"]))
     (directory / "results.json").write_text(json.dumps(entries, indent=1) + "\n")
     text = table(entries) + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
     (directory / "results.md").write_text(text)
