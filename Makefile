@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 help: ## say what there is
 	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
-	@echo 'make test      everything that can fail: tests on the host, and on nodes in all modes or that of MODE'
+	@echo 'make test      tests on the host, and on nodes in all modes or that of MODE; test-long has everything'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
 	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|all)'
 	@echo 'MODE=pcie      nodes are joined by the emulated fabric switch; they share memory with'
@@ -61,7 +61,7 @@ vm-down: ## stop all nodes, the switch and the pool
 vm-status: ## say which nodes run and how to log in
 	@vms/status
 
-prune: ## remove from the cache what the current pins no longer use
+prune: ## remove from the cache what the pins of this checkout do not use; others may use it
 	@scripts/setup --prune
 
 clean: vm-down ## remove build/ (not the cache)

@@ -103,7 +103,7 @@ impl fmt::Display for Contents {
                 return Ok(());
             }
             Err(Refusal::Unformatted) if self.first.is_none() => {
-                return writeln!(f, "Blank: it reads as zeroes.");
+                return writeln!(f, "Blank as far as was looked: its first MiB, and the first 4 KiB of each MiB behind it, read as zeroes.");
             }
             Err(Refusal::Unformatted) => writeln!(f, "No pool, but something else:")?,
             Err(refusal) => writeln!(f, "A pool that cannot be used: {refusal}.")?,

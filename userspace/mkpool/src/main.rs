@@ -38,7 +38,7 @@ struct Args {
     #[arg(long)]
     yes: bool,
 
-    /// Format memory that reads as zeroes, without asking; leave a pool that is there alone; refuse anything else
+    /// Format memory whose first MiB and whose first 4 KiB of each MiB behind it read as zeroes, without asking; leave a pool that is there alone; refuse anything else
     #[arg(long, conflicts_with = "yes")]
     if_blank: bool,
 
