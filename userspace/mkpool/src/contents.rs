@@ -161,7 +161,7 @@ mod tests {
         assert!(is_blank(&region));
         assert!(Contents::look(&region)
             .to_string()
-            .contains("reads as zeroes"));
+            .contains("Blank as far as was looked"));
         // In the last piece that is looked at.
         region
             .write(SIZE - (1 << 20) + 17, b"LookingGlass")
