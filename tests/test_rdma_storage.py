@@ -2,11 +2,12 @@
 """A user of verbs in the kernel: NVMe over RDMA, which does fast registration, SEND with invalidation, WRITE, READ."""
 
 import contextlib
+import re
 
 import pytest
 
 from modes import emulator_only
-from waiting import wait_until
+from waiting import DEBUG_KERNEL, wait_until
 
 SERVE = """set -e
 modprobe -a nvmet nvmet-rdma
@@ -63,6 +64,43 @@ def test_disk_of_another_node(disk, saw):
         disk.run(COMPARE)
     assert "comm [rdma_cm]" in disk.run("rdma resource show qp").out
     saw("8 MiB written and read three times")
+
+
+TRACED = "/sys/kernel/tracing"
+TRACE = f"""mountpoint -q {TRACED} || mount -t tracefs none {TRACED}
+cd {TRACED}
+echo 'ib_cq_completion_softirq ib_cq_completion_workqueue' >set_ftrace_filter
+echo 1 >options/func_stack_trace
+echo function >current_tracer
+"""
+STOP_TRACING = f"cd {TRACED}; cat trace; echo nop >current_tracer; echo 0 >options/func_stack_trace; echo >set_ftrace_filter"
+
+
+def callers(trace):
+    """Who called the completion handlers of the RDMA core, the nearest first, up to an interrupt."""
+    for text in trace.split("<stack trace>")[1:]:
+        names = re.findall(r"^ => (\S+)", text, re.MULTILINE)
+        yield names[:next((at for at, name in enumerate(names) if name.startswith("asm_")), None)]
+
+
+@emulator_only
+@pytest.mark.skipif(DEBUG_KERNEL, reason="the debug kernel has no function tracer")
+def test_handlers_are_not_called_by_those_who_post(disk, saw):
+    """What a lost controller does not complete is told from an interrupt of its own, not within a call of the user's, who may hold locks that
+    the handler takes (the kernel's Documentation/infiniband/core_locking.rst)."""
+    disk.run(WRITE)
+    reading = disk.spawn("dd if=/dev/nvme0n1 of=/dev/null bs=64k iflag=direct status=none")
+    disk.run(TRACE)
+    try:
+        disk.run(f"echo 1 >{disk.device_directory()}/reset", timeout=20)
+        wait_until("the disk to be connected again", lambda: disk.run(STATE).out.strip() == "live", 40)
+    finally:
+        found = list(callers(disk.run(STOP_TRACING).out))
+    assert reading.wait(60).code == 0
+    late = [names for names in found if any("irq_work_run" in name for name in names)]
+    within = [names for names in found if any("post_send" in name or "post_recv" in name or "modify_qp" in name for name in names)]
+    assert late and not within, f"{len(late)} late ones of {len(found)}; within calls: {within[:3]}"
+    saw(f"{len(found)} calls, {len(late)} of them late, none within a call of the user's")
 
 
 @emulator_only
