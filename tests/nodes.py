@@ -237,12 +237,12 @@ class Node:
         return self.run(f"ip -j -d -s link show dev {interface}").json()[0]
 
     def pings(self, address, count=3, options="", deadline=15):
-        """Pings; returns how many answers came."""
+        """Pings until so many answers came; returns how many did, at most `count`: on a slow machine ping has sent more by then."""
         result = self.run(f"ping -n -q -c {count} -i 0.05 -w {deadline} {options} {shlex.quote(address)}",
                           timeout=deadline + 15, check=False)
         for line in result.out.splitlines():
             if "received" in line:
-                return int(line.split(" received")[0].split(",")[-1].split()[0])
+                return min(count, int(line.split(" received")[0].split(",")[-1].split()[0]))
         return 0
 
     def await_ping(self, address, timeout=30):
