@@ -2,20 +2,22 @@
 //! One node's controller: its objects and its state.
 
 use crate::{
-    counters::{Counters, Volume},
-    cq::{CompletionQueue, Notice},
-    eq::{EventQueue, NotWritten},
-    filter::{RxFilter, Spread},
-    gid::GidTable,
     hal::{Clock, Platform},
-    held::RETRY_US,
-    limits::Limits,
-    list::List,
-    objects::Objects,
-    qp::{QueuePair, Wait},
-    region::Region,
-    slots::Slots,
-    srq::SharedQueue,
+    path::events::RETRY_US,
+    state::{
+        counters::{Counters, Volume},
+        cq::{CompletionQueue, Notice},
+        eq::{EventQueue, NotWritten},
+        filter::{RxFilter, Spread},
+        gid::GidTable,
+        limits::Limits,
+        list::List,
+        mr::Region,
+        qp::{QueuePair, Wait},
+        slots::Slots,
+        srq::SharedQueue,
+        table::Objects,
+    },
     storage::Storage,
 };
 use nupa_proto::{

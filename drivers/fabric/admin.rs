@@ -15,7 +15,7 @@ use kernel::{
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
 use nk::bound::BoundDevice;
-use nupa_engine::client::QueueMemory as _;
+use nupa_engine::rings::QueueMemory as _;
 use nupa_proto::{
     admin::{
         AdminOpcode, Command, Completion, BODY_SIZE, COMMAND_SIZE, COMPLETION_SIZE,

@@ -3,7 +3,7 @@
 
 use kernel::{prelude::*, sync::Arc};
 use nk::{bound::BoundDevice, ring::RingMemory};
-use nupa_engine::client;
+use nupa_engine::rings;
 use nupa_proto::admin::{BufferRef, PageList};
 
 /// Memory that a queue's object and its ring share.
@@ -47,7 +47,7 @@ impl QueueMemory {
 }
 
 /// Any context.
-impl client::QueueMemory for QueueMemory {
+impl rings::QueueMemory for QueueMemory {
     #[inline]
     fn read(&self, offset: usize, buf: &mut [u8]) {
         if !self.0.read(offset, buf) {

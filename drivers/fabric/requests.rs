@@ -3,7 +3,7 @@
 
 use crate::{admin::Failure, controller::Controller, memory::QueueMemory, port::Peer};
 use kernel::{prelude::*, sync::Arc};
-use nupa_engine::client::QueueMemory as _;
+use nupa_engine::rings::QueueMemory as _;
 use nupa_proto::{
     admin::{AdminOpcode, BufferRef, ById, NodeInfo, PortCounters, SetRss, SetRxFilter},
     status::AdminStatus,

@@ -11,7 +11,7 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 use nk::irqlock::{new_spinlock_irq, SpinLockIrq};
-use nupa_engine::client::EventRing;
+use nupa_engine::rings::EventRing;
 use nupa_proto::{
     admin::{AdminOpcode, CreateEq, Created},
     eqe::{Eqe, EQE_SIZE},

@@ -6,8 +6,8 @@
 use core::fmt::Arguments;
 
 use nupa_engine::{
-    fabric::Fabric,
     hal::{AccessError, Memory, Platform},
+    Fabric,
 };
 use nupa_proto::admin::Completion;
 

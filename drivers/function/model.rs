@@ -3,7 +3,7 @@
 
 mod enable;
 
-use nupa_engine::engine::Engine;
+use nupa_engine::Engine;
 
 use crate::{
     function::Function,

@@ -14,11 +14,11 @@
 
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use nupa_engine::{
-    client::{
+    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    rings::{
         CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, RecvRing, SendRequest,
         SendRing,
     },
-    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
     storage::{NoMemory, Storage, Table},
     Engine, Fabric, Node, NodeConfig,
 };

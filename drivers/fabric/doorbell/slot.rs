@@ -5,7 +5,7 @@ use super::{page::DoorbellSlot, Doorbells};
 use crate::slots::Wanted;
 use kernel::{prelude::*, sync::Arc};
 use nk::barrier::full_fence;
-use nupa_engine::{client, hal::SlotWord};
+use nupa_engine::{hal::SlotWord, rings};
 use nupa_proto::{
     doorbell::{host_push_offset, host_slot_offset, push_offset, slot_offset, PUSH_SLOTS},
     wqe::BLOCK_SIZE,
@@ -59,7 +59,7 @@ impl Slot {
 }
 
 /// Any context. Without effect once the driver is unbound.
-impl client::Doorbell for Slot {
+impl rings::Doorbell for Slot {
     #[inline]
     fn load(&self, word: SlotWord) -> u32 {
         self.doorbells.load(self.page, self.number, word)

@@ -9,7 +9,7 @@ use crate::{
     vector::Vector,
 };
 use kernel::{prelude::*, sync::Arc};
-use nupa_engine::client::CompletionRing;
+use nupa_engine::rings::CompletionRing;
 use nupa_proto::{
     admin::{AdminOpcode, CreateCq, ModifyCq, ResizeCq},
     cqe::{Cqe, CQE_SIZE},

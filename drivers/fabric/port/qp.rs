@@ -17,7 +17,7 @@ use kernel::{
         Arc,
     },
 };
-use nupa_engine::client::{Data, Operation, PostError, RecvRing, SendRequest, SendRing};
+use nupa_engine::rings::{Data, Operation, PostError, RecvRing, SendRequest, SendRing};
 use nupa_proto::{
     admin::{
         AdminOpcode, CreateQp, ModifyQp, QpStateCode, QpType, QP_FLAG_PRIVILEGED, QP_MASK_RNR,

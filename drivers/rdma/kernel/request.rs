@@ -4,7 +4,7 @@
 use crate::{access::region_rights, address::node_of, device::Rdma};
 use kernel::prelude::*;
 use nk_rdma::{Ah, FastRegistration, Piece, RecvWrs, SendOperation, SendWr};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_fabric::{RecvPoster, SendPoster};
 use nupa_proto::wqe::{
     DatagramSegment, FastRegSegment, GrhSegment, Sge, MAX_INLINE, MAX_RECV_SGE, WQE_FENCE,

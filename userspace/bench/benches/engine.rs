@@ -16,7 +16,7 @@ use std::hint::black_box;
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use guestmem::GuestMemory;
 use nupa_bench::{Pair, BUFFERS, RECV_BUFFER};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::admin::QpType;
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::DMA_LKEY;

@@ -2,7 +2,7 @@
 
 //! Two connected nodes with one queue pair each.
 
-use nupa_engine::client::{CompletionRing, RecvRing, SendRequest, SendRing};
+use nupa_engine::rings::{CompletionRing, RecvRing, SendRequest, SendRing};
 use nupa_engine::{Engine, Fabric, Node, NodeConfig};
 use nupa_proto::admin::{
     CreateCq, CreateEq, CreateMr, CreateQp, ModifyQp, PageList, QpStateCode, QpType, SetRss,

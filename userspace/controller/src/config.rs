@@ -2,8 +2,8 @@
 
 //! What the owner of a fabric chooses.
 
-use nupa_engine::limits::Limits;
 use nupa_engine::node::NodeConfig;
+use nupa_engine::Limits;
 use nupa_function::{FunctionConfig, CAPS};
 use nupa_proto::doorbell::PAGE_SIZE;
 use nupa_proto::regs;

@@ -2,7 +2,6 @@
 
 //! All controllers of the fabric, as the engine and their model borrow them.
 
-use nupa_engine::fabric;
 use nupa_engine::node::Node;
 use nupa_engine::NoLink;
 use nupa_function::{Function, Functions};
@@ -16,7 +15,7 @@ pub(crate) type Controller = Function<Heap, NodePlatform>;
 /// Controllers by node id.
 pub(crate) struct Nodes(pub(crate) Vec<Controller>);
 
-impl fabric::Fabric for Nodes {
+impl nupa_engine::Fabric for Nodes {
     type Storage = Heap;
     type Platform = NodePlatform;
     type Link = NoLink;

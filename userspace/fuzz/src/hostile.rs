@@ -3,7 +3,7 @@
 //! A guest that performs [`Action`]s.
 
 use guestmem::{MapRequest, Rights};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, KeyKind, ModifyQp, QpStateCode, QpType, SetGid, ACCESS_ALL, GID_VALID,
     QP_MASK_QKEY, QP_MASK_STATE, RX_PROMISC,

@@ -2,7 +2,7 @@
 
 //! Good verbs requests, as a starting point for bad ones.
 
-use nupa_engine::client::Operation;
+use nupa_engine::rings::Operation;
 use nupa_proto::admin::{ACCESS_ALL, ACCESS_REMOTE_WRITE};
 use nupa_proto::wqe::{
     BindSegment, DatagramSegment, FastRegSegment, FlushSegment, GrhSegment, FLUSH_GLOBAL,

@@ -6,7 +6,7 @@
 //! destroying objects goes through the kernel (uverbs); posting and polling does not: descriptors are written to rings in
 //! this process's memory, and the controller is told through doorbell pages that belong to this context.
 //!
-//! `queue` is what the rings do, in safe code over `nupa_engine::client`. `ffi` is everything that C demands: the
+//! `queue` is what the rings do, in safe code over `nupa_engine::rings`. `ffi` is everything that C demands: the
 //! bindings, the objects that rdma-core holds pointers to, the mapped memory, the entry points.
 
 #[expect(

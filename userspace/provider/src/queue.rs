@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The queues as a program uses them: the rings of [`nupa_engine::client`] with the limits, the accounting and the
+//! The queues as a program uses them: the rings of [`nupa_engine::rings`] with the limits, the accounting and the
 //! piecemeal requests that verbs have on top. Nothing here locks; whoever calls holds the queue's lock.
 
 mod completion;

@@ -2,7 +2,7 @@
 
 //! Queues of a test guest, made by admin commands.
 
-use nupa_engine::client::{
+use nupa_engine::rings::{
     CompletionRing, Data, EventRing, Operation, RecvRing, SendRequest, SendRing,
 };
 use nupa_proto::admin::{

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::{fence, Ordering};
 
 use guestmem::{GuestMemory, MmapRegion};
-use nupa_engine::client::{Doorbell, QueueMemory};
 use nupa_engine::hal::SlotWord;
+use nupa_engine::rings::{Doorbell, QueueMemory};
 use nupa_proto::doorbell::{kick_offset, push_offset, slot_offset, PUSH_SLOTS};
 use nupa_proto::regs::BAR_DOORBELL;
 use nupa_proto::wqe::BLOCK_SIZE;

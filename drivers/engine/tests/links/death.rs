@@ -3,7 +3,7 @@
 
 use super::parts::{connect, end, pattern, post, End, FLUSHED, OK};
 use crate::rig::World;
-use nupa_engine::client::{Data, Operation};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{admin::QpType, eqe::EventType};
 use proptest::prelude::*;
 

@@ -3,7 +3,7 @@
 
 use super::parts::{pair, pattern, post, End, OK};
 use crate::rig::{World, POOL};
-use nupa_engine::client::{Data, Operation};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::wqe::{FlushSegment, FLUSH_GLOBAL, FLUSH_RANGE, FLUSH_REGION};
 use zerocopy::little_endian::{U32, U64};
 

@@ -2,7 +2,7 @@
 //! Messages longer than an entry of a ring, and requests under way: order, what ends them, and who waits for whom.
 
 use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
     eqe::EventType,

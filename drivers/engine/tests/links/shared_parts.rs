@@ -3,7 +3,7 @@
 
 use super::parts::{connect, pattern, post, OK};
 use crate::rig::{Host, Qp, World};
-use nupa_engine::client::{Data, Operation};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
     status::WcStatus,

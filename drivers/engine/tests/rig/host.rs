@@ -6,8 +6,8 @@ use super::{
     World,
 };
 use nupa_engine::{
-    client::{CompletionRing, EventRing, RecvRing, SendRing},
     hal::Memory,
+    rings::{CompletionRing, EventRing, RecvRing, SendRing},
     Fabric,
 };
 use nupa_proto::{

@@ -3,8 +3,8 @@
 
 use super::shared::Shared;
 use nupa_engine::{
-    client::{Doorbell, QueueMemory},
     hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    rings::{Doorbell, QueueMemory},
     storage::{NoMemory, Storage, Table},
 };
 use nupa_proto::{doorbell::SLOTS, wqe::BLOCK_SIZE};

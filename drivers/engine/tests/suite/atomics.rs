@@ -2,7 +2,7 @@
 //! Atomic operations, atomic writes, flushes, and the limits on what is handed back.
 
 use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
     cqe::CqeOpcode,

@@ -2,7 +2,7 @@
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
 use crate::rig::{linked, Cq, Eq, Host, Mr, Qp, World};
-use nupa_engine::client::{Data, Head, Operation, SendRequest};
+use nupa_engine::rings::{Data, Head, Operation, SendRequest};
 use nupa_proto::{
     admin::{ModifyQp, QpStateCode, QpType, QP_MASK_RNR_RETRY},
     cqe::{CqeOpcode, CQE_IMM},

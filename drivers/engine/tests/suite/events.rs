@@ -3,7 +3,7 @@
 
 use crate::rig::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
-    client::{Data, Operation, SendRequest},
+    rings::{Data, Operation, SendRequest},
     Fabric,
 };
 use nupa_proto::{

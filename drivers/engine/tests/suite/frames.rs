@@ -2,7 +2,7 @@
 //! Raw frames: filter, spreading, buffers, flooding, receivers that are not ready.
 
 use crate::rig::{linked, Cq, Eq, Host, Qp, World, LONGEST_FRAME};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::QpType,
     cqe::{Cqe, CqeOpcode},

@@ -3,8 +3,8 @@
 
 use crate::rig::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
-    client::{Data, Operation, SendRequest},
     hal::{Doorbells, SlotWord},
+    rings::{Data, Operation, SendRequest},
     Fabric,
 };
 use nupa_proto::{

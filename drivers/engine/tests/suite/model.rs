@@ -2,7 +2,7 @@
 //! Random work against a simple model: what must be where, and who must be told.
 
 use crate::rig::{linked, Cq, Host, Mr, Qp, World};
-use nupa_engine::client::{Data, Operation, PostError, SendRequest};
+use nupa_engine::rings::{Data, Operation, PostError, SendRequest};
 use nupa_proto::{
     admin::QpType,
     frame::{FrameMeta, MIN_FRAME},

@@ -3,7 +3,7 @@
 
 use crate::rig::{Cq, Host, Nodes, Qp, World, BASE};
 use nupa_engine::{
-    client::{Data, Operation, SendRequest},
+    rings::{Data, Operation, SendRequest},
     Engine, Fabric, Limits, Node, NodeConfig,
 };
 use nupa_proto::{

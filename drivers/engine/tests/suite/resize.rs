@@ -2,7 +2,7 @@
 //! Completion queues that get another ring: nothing is lost, doubled or reordered, and arming goes on.
 
 use crate::rig::{Cq, Eq, Host, Qp, World};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
     eqe::EventType,

@@ -2,7 +2,7 @@
 //! Connected queue pairs on their way up and down: what waits, what is told, what ends in an error.
 
 use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{admin::*, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
 use zerocopy::little_endian::{U16, U32};
 

@@ -3,7 +3,7 @@
 
 use super::{host::SoftHost, storage::KernelStorage, window::PoolWindow};
 use kernel::prelude::*;
-use nupa_engine::{fabric::Fabric, node::Node, Peer, PoolLink};
+use nupa_engine::{node::Node, Fabric, Peer, PoolLink};
 use nupa_function::{Function, Functions, Membership};
 
 /// The way to a node of another host.

@@ -34,7 +34,7 @@ use nk::{
     hostmem::HostMemory,
     window::{Coherence, Extent, Window},
 };
-use nupa_engine::{limits::Limits, node::NodeConfig, Peer};
+use nupa_engine::{node::NodeConfig, Limits, Peer};
 use nupa_function::{Function, FunctionConfig, Model, CAPS};
 use nupa_pool::{JoinOptions, Membership, NodeSet, Pool, Refusal, Sharing, Survey};
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};

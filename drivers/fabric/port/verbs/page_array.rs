@@ -4,7 +4,7 @@
 use crate::memory::QueueMemory;
 use kernel::prelude::*;
 use nk::bound::BoundDevice;
-use nupa_engine::client::QueueMemory as _;
+use nupa_engine::rings::QueueMemory as _;
 use nupa_proto::{
     admin::{PageList, LIST_PAGE_ENTRIES},
     doorbell::PAGE_SIZE,

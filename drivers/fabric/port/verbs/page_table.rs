@@ -4,7 +4,7 @@
 use crate::memory::QueueMemory;
 use kernel::prelude::*;
 use nk::bound::BoundDevice;
-use nupa_engine::client::QueueMemory as _;
+use nupa_engine::rings::QueueMemory as _;
 
 /// Bytes of an entry.
 const ENTRY: usize = size_of::<u64>();

@@ -4,7 +4,7 @@
 use crate::{doorbell::Slot, memory::QueueMemory, port::qp::post_error};
 use kernel::prelude::*;
 use nk::bound::BoundDevice;
-use nupa_engine::client::{RecvRing, SendRequest, SendRing};
+use nupa_engine::rings::{RecvRing, SendRequest, SendRing};
 use nupa_proto::wqe::{Sge, BLOCK_SIZE};
 
 use super::QueueRing;

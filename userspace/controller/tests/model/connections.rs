@@ -2,7 +2,7 @@
 
 //! Connected queue pairs: bytes, rights, waiting, errors.
 
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::admin::{
     AdminOpcode, QpStateCode, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE,
 };

@@ -3,7 +3,7 @@
 //! The function's own memory: seen through BAR 2, and by the DMA engine.
 
 use guestmem::{MapRequest, Rights};
-use nupa_engine::client::Operation;
+use nupa_engine::rings::Operation;
 use nupa_proto::admin::{ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use nupa_proto::doorbell::device_memory_offset;
 use nupa_proto::regs;

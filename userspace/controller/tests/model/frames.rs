@@ -2,7 +2,7 @@
 
 //! Frames between raw queue pairs.
 
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::admin::{QpStateCode, RX_ALL_MULTICAST, RX_BROADCAST, RX_PROMISC};
 use nupa_proto::cqe::CqeOpcode;
 use nupa_proto::frame::{FrameMeta, FRAME_NEEDS_CSUM, MAX_FRAME};

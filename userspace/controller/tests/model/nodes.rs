@@ -2,7 +2,7 @@
 
 //! Nodes that come and go: reset, death, link, epochs.
 
-use nupa_engine::client::Operation;
+use nupa_engine::rings::Operation;
 use nupa_proto::admin::{AdminOpcode, ById, NodeInfo};
 use nupa_proto::eqe::{Eqe, EventType};
 use nupa_proto::frame::FrameMeta;

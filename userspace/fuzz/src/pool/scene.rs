@@ -7,7 +7,7 @@ use super::{
     rig::{Cq, Host, Mr, Qp, World},
     steps::Step,
 };
-use nupa_engine::client::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_engine::Fabric;
 use nupa_proto::admin::{QpStateCode, QpType};
 use nupa_proto::frame::FrameMeta;

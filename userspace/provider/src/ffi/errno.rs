@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use std::ptr;
 
-use nupa_engine::client::PostError;
+use nupa_engine::rings::PostError;
 use rustix::io::Errno;
 
 use super::sys;

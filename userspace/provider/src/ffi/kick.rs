@@ -11,8 +11,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use nupa_engine::client::Doorbell;
 use nupa_engine::hal::SlotWord;
+use nupa_engine::rings::Doorbell;
 use nupa_proto::doorbell::need_kick;
 use nupa_proto::uabi::{
     CQ_POLL_HANDLE, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK, METHOD_SRQ_KICK,

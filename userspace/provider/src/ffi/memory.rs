@@ -7,8 +7,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::sync::Arc;
 
-use nupa_engine::client::{Doorbell, QueueMemory};
 use nupa_engine::hal::SlotWord;
+use nupa_engine::rings::{Doorbell, QueueMemory};
 use nupa_proto::doorbell::{
     PAGE_SIZE, PUSH_OFFSET, PUSH_SLOTS, PUSH_SLOT_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE,
 };

@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_uint};
 use std::slice;
 
-use nupa_engine::client::{Data, Operation, PostError, SendRequest};
+use nupa_engine::rings::{Data, Operation, PostError, SendRequest};
 use nupa_proto::wqe::{Sge, MAX_INLINE, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED};
 
 use super::address::Address;

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use nupa_engine::client::PostError;
+use nupa_engine::rings::PostError;
 use rustix::io::Errno;
 
 use super::errno::of_post;

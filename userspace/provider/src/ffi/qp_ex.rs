@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::slice;
 
-use nupa_engine::client::{Operation, PostError};
+use nupa_engine::rings::{Operation, PostError};
 use nupa_proto::wqe::{FlushSegment, Sge};
 
 use super::address::Address;

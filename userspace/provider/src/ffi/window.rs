@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use nupa_engine::client::PostError;
+use nupa_engine::rings::PostError;
 use nupa_proto::admin::{
     ACCESS_FLUSH_GLOBAL, ACCESS_FLUSH_PERSISTENT, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ,
     ACCESS_REMOTE_WRITE, ACCESS_ZERO_BASED,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use nupa_engine::client::CompletionRing;
+use nupa_engine::rings::CompletionRing;
 use nupa_proto::cqe::{Cqe, CqeOpcode};
 use nupa_proto::status::WcStatus;
 

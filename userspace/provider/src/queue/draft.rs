@@ -2,7 +2,7 @@
 
 //! Send requests that are made piece by piece, as `ibv_wr_*()` does.
 
-use nupa_engine::client::{Data, Head, PostError};
+use nupa_engine::rings::{Data, Head, PostError};
 use nupa_proto::wqe::{DatagramSegment, GrhSegment, Sge, MAX_INLINE};
 
 use super::size::MAX_SGE;
@@ -125,7 +125,7 @@ pub(crate) fn gather<'a>(to: &mut [u8], parts: impl Iterator<Item = &'a [u8]>) -
 
 #[cfg(test)]
 mod tests {
-    use nupa_engine::client::Operation;
+    use nupa_engine::rings::Operation;
 
     use super::*;
 

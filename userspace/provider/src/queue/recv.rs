@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use nupa_engine::client::{PostError, RecvRing};
+use nupa_engine::rings::{PostError, RecvRing};
 use nupa_proto::wqe::Sge;
 
 use super::done::Done;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use nupa_engine::client::{Data, Head, Operation, PostError, SendRequest, SendRing};
+use nupa_engine::rings::{Data, Head, Operation, PostError, SendRequest, SendRing};
 use nupa_proto::wqe::WQE_SIGNALED;
 
 use super::done::Done;

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! State and attributes of queue pairs, as far as they concern one node only.
+
+use crate::{
+    hal::Platform,
+    node::Node,
+    state::{
+        qp::{QueuePair, Remote},
+        slots::clear,
+    },
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{
+        ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, MAX_RNR_TIMER, QP_MASK_ACCESS,
+        QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_RNR_RETRY,
+        QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
+    },
+    eqe::EventType,
+    status::AdminStatus,
+};
+use zerocopy::little_endian::U32;
+
+/// All bits of a modification's mask.
+const MASK: u32 = QP_MASK_STATE
+    | QP_MASK_REMOTE
+    | QP_MASK_ACCESS
+    | QP_MASK_QKEY
+    | QP_MASK_RNR
+    | QP_MASK_RD_ATOMIC
+    | QP_MASK_SQ_PSN
+    | QP_MASK_RNR_RETRY;
+
+impl<S: Storage> Node<S> {
+    /// Reads state and indices of a queue pair.
+    pub fn query_qp(&self, qpn: u32) -> Result<QpState, AdminStatus> {
+        let pair = self.pairs.get(qpn).ok_or(AdminStatus::NoSuchObject)?;
+        Ok(QpState {
+            state: pair.state.to_wire(),
+            sq_index: U32::new(pair.send.index),
+            rq_index: U32::new(pair.recv.queue.as_ref().map_or(0, |queue| queue.index)),
+            ..QpState::default()
+        })
+    }
+
+    /// Changes a queue pair's attributes and state; what follows from the new state is the engine's to do.
+    pub(crate) fn change_qp(
+        &mut self,
+        platform: &impl Platform,
+        body: &ModifyQp,
+    ) -> Result<(), AdminStatus> {
+        let (qpn, mask) = (body.qpn.get(), body.mask.get());
+        let most = self.limits().max_rd_atomic;
+        let state = requested_state(body, most)?;
+        let pair = self.pairs.get_mut(qpn).ok_or(AdminStatus::NoSuchObject)?;
+        pair.check_change(mask, state)?;
+        if mask & QP_MASK_REMOTE != 0 {
+            pair.remote = Some(Remote {
+                node: body.remote_node.get(),
+                qpn: body.remote_qpn.get(),
+                epoch: body.remote_epoch.get(),
+                psn: body.rq_psn.get(),
+            });
+        }
+        if mask & QP_MASK_SQ_PSN != 0 {
+            pair.psn = body.sq_psn.get();
+        }
+        if mask & QP_MASK_ACCESS != 0 {
+            pair.access = body.access.get();
+        }
+        if mask & QP_MASK_RNR != 0 {
+            pair.rnr_timeout_us = body.rnr_timeout_us.get();
+        }
+        if mask & QP_MASK_RNR_RETRY != 0 {
+            pair.rnr_retry = Some(body.rnr_retry);
+            pair.min_rnr_timer = body.min_rnr_timer;
+        }
+        if mask & QP_MASK_QKEY != 0 {
+            pair.qkey = body.qkey.get();
+        }
+        if mask & QP_MASK_RD_ATOMIC != 0 {
+            pair.max_rd_atomic = body.max_rd_atomic;
+            pair.max_dest_rd_atomic = body.max_dest_rd_atomic;
+        }
+        if let Some(state) = state {
+            self.enter(platform, qpn, state);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, platform: &impl Platform, qpn: u32, state: QpStateCode) {
+        self.unpark(qpn);
+        if state == QpStateCode::Reset {
+            self.release_entry(qpn);
+        }
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return;
+        };
+        let before = core::mem::replace(&mut pair.state, state);
+        // What its owner changes meanwhile is to be sent.
+        pair.send.direct = 0;
+        match state {
+            QpStateCode::Reset => {
+                pair.clear();
+                for slot in pair.slots() {
+                    clear(platform, pair.page, slot);
+                }
+            }
+            // Every request is done when it has been fetched, unless another host has it.
+            QpStateCode::Sqd if before == QpStateCode::Rts && pair.send.flight.count == 0 => {
+                self.report(platform, EventType::SqDrained, 0, qpn);
+            }
+            QpStateCode::Err if before != QpStateCode::Err => self.left_shared(platform, qpn),
+            _ => {}
+        }
+    }
+
+    /// A queue pair has gone to the error state: if its entries come from a shared receive queue, it takes no more.
+    pub(crate) fn left_shared(&mut self, platform: &impl Platform, qpn: u32) {
+        let shares = |pair: &QueuePair<_>| pair.recv.srqn.is_some();
+        if self.pairs.get(qpn).is_some_and(shares) {
+            self.report(platform, EventType::LastWqe, 0, qpn);
+        }
+    }
+}
+
+/// Checks a modification by itself; returns the new state, if there is to be one.
+fn requested_state(body: &ModifyQp, max_rd_atomic: u8) -> Result<Option<QpStateCode>, AdminStatus> {
+    let mask = body.mask.get();
+    let rd_atomic = body.max_rd_atomic.max(body.max_dest_rd_atomic);
+    let valid = mask & !MASK == 0
+        && body.reserved == 0
+        && body.reserved1 == [0; 4]
+        && body.access.get() & !ACCESS_ALL == 0
+        && rd_atomic <= max_rd_atomic
+        && body.rnr_retry <= RNR_RETRY_FOREVER
+        && body.min_rnr_timer <= MAX_RNR_TIMER;
+    if !valid {
+        return Err(AdminStatus::InvalidField);
+    }
+    if mask & QP_MASK_STATE == 0 {
+        return Ok(None);
+    }
+    let state = QpStateCode::try_from(body.state);
+    state.map(Some).map_err(|_| AdminStatus::InvalidField)
+}
+
+impl<P> QueuePair<P> {
+    /// Checks a modification against kind and state.
+    fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
+        let connects = mask & QP_MASK_REMOTE != 0;
+        let keyed = mask & QP_MASK_QKEY != 0;
+        let connected_only = QP_MASK_REMOTE | QP_MASK_SQ_PSN | QP_MASK_RNR_RETRY;
+        if (mask & connected_only != 0 && self.kind != QpType::Rc)
+            || (keyed && self.kind != QpType::Ud)
+        {
+            return Err(AdminStatus::InvalidField);
+        }
+        if connects && !matches!(self.state, QpStateCode::Reset | QpStateCode::Init) {
+            return Err(AdminStatus::InvalidState);
+        }
+        let Some(state) = state else { return Ok(()) };
+        let needs_peer = state == QpStateCode::Rtr && self.kind == QpType::Rc;
+        let connected = connects || self.remote.is_some();
+        if !self.may_go_to(state) || (needs_peer && !connected) {
+            return Err(AdminStatus::InvalidState);
+        }
+        Ok(())
+    }
+}

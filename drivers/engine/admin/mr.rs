@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Creation, change and destruction of memory keys.
+//!
+//! Regions are bound to memory here; keys for fast registration and windows are bound by requests, see [`crate::bind`].
+
+use crate::{
+    hal::Platform,
+    node::Node,
+    state::{
+        mr::{Backing, Kind, Region, LOCAL_READ},
+        pages::PageMap,
+    },
+    storage::{NoMemory, Storage},
+};
+use nupa_proto::{
+    admin::{
+        AllocKey, CreateMr, KeyKind, ModifyMr, ACCESS_ALL, MR_MASK_ACCESS, MR_MASK_PAGES,
+        MR_MASK_PD,
+    },
+    ident::{key_index, make_key, same_key_slot, KEY_TAG_BITS, KEY_VARIANT_MASK},
+    status::AdminStatus,
+};
+
+/// Where the random tag of a key begins.
+const TAG_SHIFT: u32 = u32::BITS - KEY_TAG_BITS;
+/// All bits of a modification's mask.
+const MASK: u32 = MR_MASK_PAGES | MR_MASK_PD | MR_MASK_ACCESS;
+
+impl<S: Storage> Node<S> {
+    /// Registers memory; returns its key, which is drawn at random but for the index part.
+    pub fn create_mr(
+        &mut self,
+        platform: &impl Platform,
+        body: &CreateMr,
+    ) -> Result<u32, AdminStatus> {
+        let (pd, access) = (body.pd.get(), body.access.get());
+        if access & !ACCESS_ALL != 0 {
+            return Err(AdminStatus::InvalidField);
+        }
+        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        let map = self.map_region(platform, body)?;
+        let region = Region {
+            backing: Backing::Own(map),
+            iova: body.iova.get(),
+            len: body.len.get(),
+            pd,
+            access: access | LOCAL_READ,
+            key: 0,
+            kind: Kind::Memory,
+            windows: 0,
+        };
+        self.add_region(platform, region)
+    }
+
+    /// Takes over where a region lies.
+    fn map_region(
+        &self,
+        platform: &impl Platform,
+        body: &CreateMr,
+    ) -> Result<PageMap<S::Pages>, AdminStatus> {
+        let (iova, len) = (body.iova.get(), body.len.get());
+        if len > self.limits().max_mr_size || iova.checked_add(len).is_none() {
+            return Err(AdminStatus::InvalidField);
+        }
+        self.check_pages(body.pages.pages.get())?;
+        PageMap::load::<S>(platform.memory(), &body.pages, iova, len, 1)
+    }
+
+    /// Whether regions may store so many page addresses more.
+    fn check_pages(&self, count: u32) -> Result<(), AdminStatus> {
+        let after = self.stored_pages.saturating_add(u64::from(count));
+        let fits = after <= self.limits().max_pages;
+        fits.then_some(()).ok_or(AdminStatus::NoResources)
+    }
+
+    /// Allocates a key without memory.
+    pub fn alloc_key(
+        &mut self,
+        platform: &impl Platform,
+        body: &AllocKey,
+    ) -> Result<u32, AdminStatus> {
+        let kind = KeyKind::try_from(body.kind).map_err(|_| AdminStatus::InvalidField)?;
+        let (pd, pages) = (body.pd.get(), body.max_pages.get());
+        let valid = match kind {
+            KeyKind::FastReg => (1..=self.limits().max_fast_reg_pages).contains(&pages),
+            KeyKind::Window => pages == 0,
+        };
+        if !valid || body.reserved != [0; 7] {
+            return Err(AdminStatus::InvalidField);
+        }
+        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        self.check_pages(pages)?;
+        let (kind, backing) = match kind {
+            KeyKind::Window => (Kind::Window, Backing::None),
+            KeyKind::FastReg => {
+                let pages = S::pages(pages as usize);
+                let pages = pages.map_err(|NoMemory| AdminStatus::NoResources)?;
+                (Kind::FastReg, Backing::Own(PageMap::unused(pages)))
+            }
+        };
+        let region = Region {
+            backing,
+            iova: 0,
+            len: 0,
+            pd,
+            access: 0,
+            key: 0,
+            kind,
+            windows: 0,
+        };
+        self.add_region(platform, region)
+    }
+
+    /// Adds a region, and gives it its key.
+    fn add_region(
+        &mut self,
+        platform: &impl Platform,
+        region: Region<S::Pages>,
+    ) -> Result<u32, AdminStatus> {
+        // No tag is all ones or all zeroes, so no key is ever DMA_LKEY or a bare index.
+        let random = platform.random();
+        let tag = (random >> TAG_SHIFT).clamp(1, (u32::MAX >> TAG_SHIFT) - 1);
+        let random = (tag << TAG_SHIFT) | (random & KEY_VARIANT_MASK);
+        let (pd, pages, mut key) = (region.pd, region.stored_pages(), 0);
+        let make = |index| {
+            key = make_key(index, random);
+            Region { key, ..region }
+        };
+        let added = self.regions.insert(make);
+        added.map_err(|_| AdminStatus::NoResources)?;
+        self.use_domain(pd);
+        self.stored_pages = self.stored_pages.saturating_add(pages as u64);
+        Ok(key)
+    }
+
+    /// As [`Engine::modify_mr`](crate::Engine::modify_mr), as far as it concerns this node only.
+    pub(crate) fn change_mr(
+        &mut self,
+        platform: &impl Platform,
+        body: &ModifyMr,
+    ) -> Result<u32, AdminStatus> {
+        let (key, to) = (body.key.get(), &body.region);
+        let set = check_mask(body)?;
+        let region = self.region_of(key).ok_or(AdminStatus::NoSuchObject)?;
+        if region.kind != Kind::Memory {
+            return Err(AdminStatus::InvalidField);
+        }
+        if region.windows != 0 {
+            return Err(AdminStatus::Busy);
+        }
+        if set(MR_MASK_PD) {
+            let domain = self.domains.get(to.pd.get());
+            domain.ok_or(AdminStatus::NoSuchObject)?;
+        }
+        let map = match set(MR_MASK_PAGES) {
+            true => Some(self.map_region(platform, to)?),
+            false => None,
+        };
+        let region = self.regions.get_mut(key_index(key));
+        let region = region.ok_or(AdminStatus::Internal)?;
+        let (old_pd, old_pages) = (region.pd, region.stored_pages() as u64);
+        if let Some(map) = map {
+            region.key = next_variant(key);
+            region.backing = Backing::Own(map);
+            (region.iova, region.len) = (to.iova.get(), to.len.get());
+        }
+        if set(MR_MASK_PD) {
+            region.pd = to.pd.get();
+        }
+        if set(MR_MASK_ACCESS) {
+            region.access = to.access.get() | LOCAL_READ;
+        }
+        let (key, pd, pages) = (region.key, region.pd, region.stored_pages() as u64);
+        self.use_domain(pd);
+        self.release_domain(old_pd);
+        self.stored_pages = self.stored_pages.saturating_add(pages);
+        self.stored_pages = self.stored_pages.saturating_sub(old_pages);
+        Ok(key)
+    }
+
+    /// As [`Engine::destroy_mr`](crate::Engine::destroy_mr), as far as it concerns this node only.
+    pub(crate) fn remove_mr(&mut self, key: u32) -> Result<(), AdminStatus> {
+        let region = self.regions.get(key_index(key)).filter(|region| {
+            region.key == key || (region.kind != Kind::Memory && same_key_slot(region.key, key))
+        });
+        let region = region.ok_or(AdminStatus::NoSuchObject)?;
+        if region.windows != 0 {
+            return Err(AdminStatus::Busy);
+        }
+        let index = key_index(key);
+        self.unbind(index);
+        let region = self.regions.remove(index).ok_or(AdminStatus::Internal)?;
+        self.release_domain(region.pd);
+        let pages = region.stored_pages() as u64;
+        self.stored_pages = self.stored_pages.saturating_sub(pages);
+        Ok(())
+    }
+
+    /// The region that has this key.
+    pub(crate) fn region_of(&self, key: u32) -> Option<&Region<S::Pages>> {
+        let region = self.regions.get(key_index(key))?;
+        (region.key == key).then_some(region)
+    }
+}
+
+/// The key with the next variant.
+const fn next_variant(key: u32) -> u32 {
+    (key & !KEY_VARIANT_MASK) | (key.wrapping_add(1) & KEY_VARIANT_MASK)
+}
+
+/// Checks a modification's mask and rights, and that what the mask does not name is zero. Returns what tells whether a bit
+/// of the mask is set.
+fn check_mask(body: &ModifyMr) -> Result<impl Fn(u32) -> bool, AdminStatus> {
+    let (mask, to) = (body.mask.get(), &body.region);
+    let set = move |bit| mask & bit != 0;
+    let pages = [to.pages.addr.get(), to.iova.get(), to.len.get()];
+    let shape = to.pages.pages.get() | u32::from(to.pages.page_shift | to.pages.levels);
+    let valid = mask & !MASK == 0
+        && mask != 0
+        && to.access.get() & !ACCESS_ALL == 0
+        && (set(MR_MASK_PAGES) || (pages == [0; 3] && shape == 0))
+        && (set(MR_MASK_PD) || to.pd.get() == 0)
+        && (set(MR_MASK_ACCESS) || to.access.get() == 0);
+    valid.then_some(set).ok_or(AdminStatus::InvalidField)
+}

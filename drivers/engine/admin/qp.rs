@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Creation and destruction of queue pairs.
+
+use crate::{
+    hal::Platform,
+    node::Node,
+    path::events::Held,
+    state::{
+        inflight::Flight,
+        list::Links,
+        qp::{QueuePair, RecvSide, SendSide, Wait},
+        ring::Ring,
+        rq::RecvQueue,
+        slots::Owner,
+    },
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{
+        CreateQp, PageList, QpStateCode, QpType, QP_FLAG_GSI, QP_FLAG_PRIVILEGED,
+        QP_FLAG_SIGNAL_ALL, QP_FLAG_SRQ, RNR_FOREVER,
+    },
+    doorbell::SLOT_NONE,
+    ident::{GSI_QKEY, GSI_QPN},
+    status::AdminStatus,
+    wqe::{BLOCK_SIZE, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
+};
+
+/// All flags of a queue pair.
+const FLAGS: u8 = QP_FLAG_PRIVILEGED | QP_FLAG_SIGNAL_ALL | QP_FLAG_GSI | QP_FLAG_SRQ;
+
+impl<S: Storage> Node<S> {
+    /// Creates a queue pair in the reset state. A side whose doorbell slot is `SLOT_NONE` does not exist.
+    pub fn create_qp(
+        &mut self,
+        platform: &impl Platform,
+        body: &CreateQp,
+    ) -> Result<u32, AdminStatus> {
+        let kind = QpType::try_from(body.qp_type).map_err(|_| AdminStatus::InvalidField)?;
+        check_flags(kind, body)?;
+        let (pd, page) = (body.pd.get(), body.doorbell_page.get());
+        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        let gsi = body.flags & QP_FLAG_GSI != 0;
+        let rd_atomic = self.limits().max_rd_atomic;
+        let pair = QueuePair {
+            kind,
+            state: QpStateCode::Reset,
+            flags: body.flags,
+            pd,
+            send: self.send_side(platform, body)?,
+            recv: self.recv_side(platform, body)?,
+            page,
+            remote: None,
+            psn: 0,
+            established: false,
+            access: 0,
+            qkey: if gsi { GSI_QKEY } else { 0 },
+            rnr_timeout_us: RNR_FOREVER,
+            rnr_retry: None,
+            min_rnr_timer: 0,
+            max_rd_atomic: rd_atomic,
+            max_dest_rd_atomic: rd_atomic,
+            windows: 0,
+            links: Links::default(),
+            held: Held::default(),
+        };
+        if body.sq_slot == body.rq_slot && !(pair.send.ring.is_none() && pair.has_recv()) {
+            return Err(AdminStatus::InvalidField);
+        }
+        self.add_pair(platform, pair)
+    }
+
+    fn send_side(
+        &self,
+        platform: &impl Platform,
+        body: &CreateQp,
+    ) -> Result<SendSide<S::Pages>, AdminStatus> {
+        let (cqn, slot) = (body.send_cqn.get(), body.sq_slot.get());
+        let log_size = BLOCK_SIZE.trailing_zeros() as u8;
+        let ring = match slot {
+            SLOT_NONE => None,
+            _ => {
+                self.completions.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
+                self.slots.check(platform, body.doorbell_page.get(), slot)?;
+                Some(self.make_ring(platform, &body.sq, body.log_sq, log_size)?)
+            }
+        };
+        Ok(SendSide {
+            ring,
+            cqn,
+            slot,
+            index: 0,
+            posted: 0,
+            wait: Wait::No,
+            flight: Flight::new(platform.random()),
+            direct: 0,
+            rnr_deadline: None,
+            peer_deadline: None,
+        })
+    }
+
+    fn recv_side(
+        &self,
+        platform: &impl Platform,
+        body: &CreateQp,
+    ) -> Result<RecvSide<S::Pages>, AdminStatus> {
+        let (cqn, slot) = (body.recv_cqn.get(), body.rq_slot.get());
+        let srqn = (body.flags & QP_FLAG_SRQ != 0).then_some(body.srqn.get());
+        let queue = match (srqn, slot) {
+            (Some(srqn), _) => {
+                self.shared.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
+                None
+            }
+            (None, SLOT_NONE) => None,
+            (None, _) => {
+                let page = body.doorbell_page.get();
+                self.slots.check(platform, page, slot)?;
+                let ring = self.recv_ring(platform, &body.rq, body.log_rq, body.log_rq_stride)?;
+                Some(RecvQueue::new(ring, page, slot))
+            }
+        };
+        if queue.is_some() || srqn.is_some() {
+            self.completions.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
+        }
+        Ok(RecvSide {
+            queue,
+            srqn,
+            cqn,
+            stalled: false,
+            kept: None,
+            expected: None,
+            refused: None,
+        })
+    }
+
+    /// Takes the memory of a ring of receive entries over.
+    pub(crate) fn recv_ring(
+        &self,
+        platform: &impl Platform,
+        list: &PageList,
+        log_entries: u8,
+        log_stride: u8,
+    ) -> Result<Ring<S::Pages>, AdminStatus> {
+        let stride = 1usize.checked_shl(u32::from(log_stride)).unwrap_or(0);
+        if !(MIN_RECV_STRIDE..=MAX_RECV_STRIDE).contains(&stride) {
+            return Err(AdminStatus::InvalidField);
+        }
+        self.make_ring(platform, list, log_entries, log_stride)
+    }
+
+    fn add_pair(
+        &mut self,
+        platform: &impl Platform,
+        pair: QueuePair<S::Pages>,
+    ) -> Result<u32, AdminStatus> {
+        let (page, pd, gsi) = (pair.page, pair.pd, pair.flags & QP_FLAG_GSI != 0);
+        let (send, recv) = (pair.send.slot, pair.recv.slot());
+        let (cqns, srqn) = (pair.cqns(), pair.recv.srqn);
+        let qpn = if gsi {
+            if self.pairs.get(GSI_QPN).is_some() {
+                return Err(AdminStatus::Busy);
+            }
+            let added = self.pairs.insert_reserved(GSI_QPN, pair);
+            added.map(|()| GSI_QPN)
+        } else {
+            self.pairs.insert(|_| pair)
+        };
+        let qpn = qpn.map_err(|_| AdminStatus::NoResources)?;
+        let claimed = [(send, Owner::Send(qpn)), (recv, Owner::Recv(qpn))]
+            .into_iter()
+            .filter(|(slot, _)| *slot != SLOT_NONE)
+            .try_for_each(|(slot, owner)| self.slots.claim(platform, page, slot, owner));
+        if let Err(status) = claimed {
+            self.slots.release(page, send);
+            self.slots.release(page, recv);
+            self.pairs.remove(qpn);
+            return Err(status);
+        }
+        for cqn in cqns.into_iter().flatten() {
+            self.count_user(cqn, 1);
+        }
+        self.count_shared_user(srqn, 1);
+        self.use_domain(pd);
+        Ok(qpn)
+    }
+
+    fn count_user(&mut self, cqn: u32, change: i32) {
+        if let Some(queue) = self.completions.get_mut(cqn) {
+            queue.users = queue.users.saturating_add_signed(change);
+        }
+    }
+
+    fn count_shared_user(&mut self, srqn: Option<u32>, change: i32) {
+        if let Some(srq) = srqn.and_then(|srqn| self.shared.get_mut(srqn)) {
+            srq.users = srq.users.saturating_add_signed(change);
+        }
+    }
+
+    /// Destroys a queue pair; what is in its queues completes no more.
+    pub(crate) fn remove_qp(&mut self, qpn: u32) -> Result<(), AdminStatus> {
+        if self.pairs.get(qpn).is_none() {
+            return Err(AdminStatus::NoSuchObject);
+        }
+        if self.spread.contains(qpn) {
+            return Err(AdminStatus::Busy);
+        }
+        self.unpark(qpn);
+        self.release_entry(qpn);
+        self.unbind_windows(qpn);
+        let Some(pair) = self.pairs.remove(qpn) else {
+            return Ok(());
+        };
+        for slot in pair.slots() {
+            self.slots.release(pair.page, slot);
+        }
+        for cqn in pair.cqns().into_iter().flatten() {
+            self.count_user(cqn, -1);
+        }
+        self.count_shared_user(pair.recv.srqn, -1);
+        self.release_domain(pair.pd);
+        Ok(())
+    }
+}
+
+/// Whether kind, flags and reserved fields of a new queue pair go together.
+fn check_flags(kind: QpType, body: &CreateQp) -> Result<(), AdminStatus> {
+    let has = |flag| body.flags & flag != 0;
+    let valid = body.flags & !FLAGS == 0
+        && body.reserved == [0; 3]
+        && (kind == QpType::Ud || !has(QP_FLAG_GSI))
+        && (kind != QpType::Raw || !has(QP_FLAG_SRQ))
+        && (has(QP_FLAG_SRQ) || body.srqn.get() == 0)
+        && (body.rq_slot.get() == SLOT_NONE || !has(QP_FLAG_SRQ));
+    if valid {
+        Ok(())
+    } else {
+        Err(AdminStatus::InvalidField)
+    }
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The nodes that an engine serves.
+
+use crate::hal::Platform;
+use crate::link::Link;
+use crate::node::Node;
+use crate::state::peer::Peer;
+use crate::storage::Storage;
+
+/// All controllers of one fabric, as their host keeps them; or those of one host, and links to those of others.
+///
+/// The host owns nodes and platforms; the engine borrows them for as long as it needs one step of an operation.
+/// Everything runs in one thread, or under one lock.
+pub trait Fabric {
+    /// Containers of the nodes.
+    type Storage: Storage;
+    /// Hardware of the nodes.
+    type Platform: Platform;
+    /// The way to nodes of other hosts; [`NoLink`](crate::NoLink) if all are here.
+    type Link: Link;
+
+    /// Node ids are below this, those of other hosts' nodes as well.
+    fn max_nodes(&self) -> u16;
+
+    /// A node of this host that is there, whether or not it is up.
+    fn node(&self, id: u16) -> Option<(&Node<Self::Storage>, &Self::Platform)>;
+
+    /// As [`Fabric::node`], to change it.
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<Self::Storage>, &Self::Platform)>;
+
+    /// A node of another host that there may be a link to, whether or not it is up. [`Fabric::node`] has none of this id.
+    #[inline(always)]
+    fn peer_mut(&mut self, id: u16) -> Option<&mut Peer<Self::Link>> {
+        let _ = id;
+        None
+    }
+}

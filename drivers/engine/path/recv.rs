@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Reception: the entries that a message or frame is put into, and their completion.
+
+use crate::{
+    hal::Platform,
+    node::Node,
+    state::{
+        check::Refusal,
+        copy::Spans,
+        request::Received,
+        rq::{RecvQueue, Unusable},
+    },
+    storage::Storage,
+};
+use nupa_proto::cqe::{Cqe, CqeOpcode};
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// How many receive entries a message may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// Exactly one (messages).
+    One,
+    /// Exactly one, whose memory is not used, so its keys are not looked at (a WRITE with immediate data).
+    Unused,
+    /// As many as it needs (frames).
+    Many,
+}
+
+impl<S: Storage> Node<S> {
+    /// Where the receive entries of a queue pair come from.
+    #[inline]
+    pub(crate) fn recv_queue(&mut self, qpn: u32) -> Option<&mut RecvQueue<S::Pages>> {
+        let recv = &mut self.pairs.get_mut(qpn)?.recv;
+        match recv.srqn {
+            None => recv.queue.as_mut(),
+            Some(srqn) => self.shared.get_mut(srqn).map(|srq| &mut srq.queue),
+        }
+    }
+
+    /// Prepares receive entries of a queue pair for `len` bytes. Nothing is consumed yet, see [`Node::received`].
+    #[inline]
+    pub(crate) fn prepare_receive(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        len: u32,
+        fill: Fill,
+        spans: &mut Spans,
+    ) -> Result<Received, Unusable> {
+        let Self {
+            pairs,
+            shared,
+            regions,
+            ..
+        } = self;
+        let pair = pairs.get_mut(qpn).ok_or(Unusable::Empty)?;
+        let own = pair.holder();
+        let (queue, holder) = match (&mut pair.recv.queue, pair.recv.srqn) {
+            (Some(queue), _) => (queue, own),
+            (None, Some(srqn)) => {
+                let srq = shared.get_mut(srqn).filter(|srq| !srq.dead);
+                let srq = srq.ok_or(Unusable::Doorbell)?;
+                (&mut srq.queue, srq.holder)
+            }
+            (None, None) => return Err(Unusable::Empty),
+        };
+        let memory = platform.memory();
+        if let Some(kept) = pair.recv.kept {
+            let wr_id = queue.read_entry::<S>(memory, regions, holder, kept, fill, spans)?;
+            return Ok(Received { wr_id, entries: 1 });
+        }
+        let first = queue.index;
+        let (mut wr_id, mut entries) = (0, 0u16);
+        while entries == 0 || (fill == Fill::Many && spans.total() < len) {
+            let index = first.wrapping_add(u32::from(entries));
+            if !queue.is_posted(platform, index)? {
+                return Err(Unusable::Empty);
+            }
+            let id = queue.read_entry::<S>(memory, regions, holder, index, fill, spans)?;
+            if entries == 0 {
+                wr_id = id;
+            }
+            entries = entries.wrapping_add(1);
+        }
+        Ok(Received { wr_id, entries })
+    }
+
+    /// Consumes receive entries and writes their completion; `entry` has everything but queue pair, index and counts.
+    #[inline]
+    pub(crate) fn received(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        received: Received,
+        entry: Cqe,
+        urgent: bool,
+    ) {
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return;
+        };
+        pair.recv.stalled = false;
+        let (cqn, srqn) = (pair.recv.cqn, pair.recv.srqn);
+        let behind = match &mut pair.recv.queue {
+            Some(queue) => {
+                queue.index = queue.index.wrapping_add(u32::from(received.entries));
+                queue.index
+            }
+            None => self.take_shared(qpn, received.entries),
+        };
+        let entry = Cqe {
+            wr_id: U64::new(received.wr_id),
+            qpn: U32::new(qpn),
+            queue_index: U32::new(behind),
+            buffers: U16::new(received.entries),
+            ..entry
+        };
+        self.complete(platform, cqn, &entry, urgent);
+        if let Some(srqn) = srqn {
+            self.check_limit(platform, srqn);
+        }
+    }
+
+    /// Completes the next receive entry with an error of its own; the queue pair goes to the error state.
+    #[cold]
+    pub(crate) fn fail_receive(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        wr_id: u64,
+        refusal: Refusal,
+    ) {
+        self.counters.bad_descriptors.add(1);
+        let entry = Cqe {
+            opcode: CqeOpcode::Recv.to_wire(),
+            status: refusal.status.to_wire(),
+            vendor_error: refusal.check as u8,
+            ..Cqe::default()
+        };
+        self.received(platform, qpn, Received { wr_id, entries: 1 }, entry, true);
+        self.fail(platform, qpn);
+    }
+}

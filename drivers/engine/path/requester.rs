@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The initiator's half: takes descriptors off send queues, and completes them.
+
+use crate::{
+    hal::{Memory, Platform, SlotWord},
+    node::Node,
+    state::{
+        check::{Check, Refusal},
+        qp::{QueuePair, Remote},
+        request::Request,
+        wqe::{Descriptor, Header},
+    },
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{QpStateCode, QpType},
+    cqe::{Cqe, CqeOpcode},
+    doorbell::event_quiet,
+    status::WcStatus,
+    wqe::Opcode,
+};
+use zerocopy::little_endian::{U32, U64};
+
+/// What was found at the head of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// Nothing.
+    Nothing,
+    /// No send queue, or one that is not served in its state.
+    Idle,
+    /// A request.
+    Request,
+    /// A request that fails here already.
+    Refused(Refusal),
+    /// The owner's producer index is out of bounds: there is nothing to complete.
+    Doorbell,
+    /// The queue pair is in the error state.
+    Flush,
+    /// A request that requests under way to another host come before.
+    Later,
+}
+
+pub(crate) const fn malformed(check: Check) -> Refusal {
+    Refusal::new(WcStatus::LocalQpOperation, check)
+}
+
+impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
+    /// Whether there is a descriptor to take; `None` if the producer index is out of bounds.
+    #[inline(always)]
+    pub(crate) fn has_work(&mut self, platform: &impl Platform) -> Option<bool> {
+        if self.send.index == self.send.posted {
+            let entries = self.send.ring.as_ref().map_or(0, |ring| ring.entries());
+            let posted = platform.load(self.page, self.send.slot, SlotWord::Index);
+            if posted.wrapping_sub(self.send.index) > entries {
+                return None;
+            }
+            self.send.posted = posted;
+        }
+        Some(self.send.index != self.send.posted)
+    }
+
+    /// Publishes the index from which on kicks are wanted, and looks once more: true if there is work after all.
+    #[inline(always)]
+    pub(crate) fn publish(&self, platform: &impl Platform, polled: bool) -> bool {
+        let seen = self.send.posted;
+        let event = if polled { event_quiet(seen) } else { seen };
+        platform.store(self.page, self.send.slot, SlotWord::Event, event);
+        platform.fence();
+        platform.load(self.page, self.send.slot, SlotWord::Index) != seen
+    }
+
+    /// Copies block `n` of the descriptor that begins at block `first` out of the ring.
+    #[inline(always)]
+    fn read_block(
+        &self,
+        memory: &impl Memory,
+        descriptor: &mut Descriptor,
+        first: u32,
+        n: u8,
+    ) -> Result<(), Refusal> {
+        let failed = Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
+        let index = first.wrapping_add(u32::from(n));
+        let addr = self
+            .send
+            .ring
+            .as_ref()
+            .and_then(|ring| ring.addr(index))
+            .ok_or(failed)?;
+        let block = descriptor.block_mut(n).ok_or(failed)?;
+        memory.read(addr, block).map_err(|_| failed)
+    }
+
+    /// Copies the whole descriptor at block `first` out and checks its control segment. The first block may come from the
+    /// push slot.
+    #[inline(always)]
+    pub(crate) fn read_descriptor(
+        &self,
+        platform: &impl Platform,
+        first: u32,
+        descriptor: &mut Descriptor,
+        pushed: Option<u32>,
+    ) -> Result<Header, Refusal> {
+        let memory = platform.memory();
+        let next = first.wrapping_add(1);
+        let in_slot = pushed == Some(next)
+            && descriptor
+                .block_mut(0)
+                .is_some_and(|block| platform.push_block(self.page, self.send.slot, block));
+        if !in_slot {
+            self.read_block(memory, descriptor, first, 0)?;
+        }
+        let header = descriptor.header(self.kind)?;
+        if u32::from(header.blocks) > self.send.posted.wrapping_sub(first) {
+            return Err(malformed(Check::Blocks));
+        }
+        for n in 1..header.blocks {
+            self.read_block(memory, descriptor, first, n)?;
+        }
+        Ok(header)
+    }
+}
+
+impl Request {
+    /// Operation code of the send completion.
+    #[inline(always)]
+    fn cqe_opcode(&self) -> CqeOpcode {
+        match self.opcode {
+            Opcode::Read => CqeOpcode::Read,
+            Opcode::Write | Opcode::WriteImm => CqeOpcode::Write,
+            Opcode::Frame | Opcode::Nop => CqeOpcode::Frame,
+            Opcode::CompareSwap => CqeOpcode::CompareSwap,
+            Opcode::FetchAdd => CqeOpcode::FetchAdd,
+            Opcode::AtomicWrite => CqeOpcode::AtomicWrite,
+            Opcode::Flush => CqeOpcode::Flush,
+            Opcode::FastReg => CqeOpcode::FastReg,
+            Opcode::LocalInv => CqeOpcode::LocalInv,
+            Opcode::BindMw => CqeOpcode::BindMw,
+            _ => CqeOpcode::Send,
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Takes the request at the head of a send queue: copies its descriptor once, then checks the copy. The queue does
+    /// not move yet, see [`Node::finish_send`]. `pushed`: the descriptor before this index is in the push slot.
+    #[inline(always)]
+    pub(crate) fn fetch(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        pushed: Option<u32>,
+        descriptor: &mut Descriptor,
+        request: &mut Request,
+    ) -> Fetched {
+        let (node, epoch) = (self.id(), self.epoch);
+        let (up, max_frame) = (self.is_up(), self.limits().max_frame);
+        let Self { pairs, regions, .. } = self;
+        let Some(pair) = pairs.get_mut(qpn) else {
+            return Fetched::Idle;
+        };
+        match pair.state {
+            _ if pair.send.ring.is_none() => return Fetched::Idle,
+            QpStateCode::Rts => {}
+            // What has begun is brought to its end.
+            QpStateCode::Sqd if pair.send.flight.sent.is_some() => {}
+            QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
+            _ => return Fetched::Idle,
+        }
+        match pair.has_work(platform) {
+            Some(true) => {}
+            Some(false) => return Fetched::Nothing,
+            None => return Fetched::Doorbell,
+        }
+        request.source = Remote {
+            node,
+            qpn,
+            epoch,
+            psn: pair.psn,
+        };
+        request.home = node;
+        let at = pair.send.index;
+        let composed = pair.compose::<S>(platform, regions, at, pushed, descriptor, request);
+        let checked = composed.and_then(|()| request.check(up, max_frame));
+        if pair.send.flight.count != 0 && pair.comes_later(request, checked) {
+            return Fetched::Later;
+        }
+        match checked {
+            Ok(()) => Fetched::Request,
+            Err(refusal) => Fetched::Refused(refusal),
+        }
+    }
+
+    /// Moves the send queue past a request that is done, and completes it if it is to be. Returns whether the queue
+    /// pair goes on.
+    #[inline(always)]
+    pub(crate) fn finish_send(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        result: Result<(), Refusal>,
+    ) -> bool {
+        let qpn = request.source.qpn;
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return false;
+        };
+        match pair.send.flight.count {
+            0 => pair.send.index = request.behind,
+            _ => pair.answered(request),
+        }
+        (pair.send.rnr_deadline, pair.send.peer_deadline) = (None, None);
+        let (cqn, kind) = (pair.send.cqn, pair.kind);
+        self.count_send(request, result);
+        if result.is_err() || request.signaled {
+            let entry = request.completion(result);
+            self.complete(platform, cqn, &entry, result.is_err());
+        }
+        match result {
+            Ok(()) => true,
+            Err(refusal) if kind == QpType::Raw && is_peers(refusal.status) => true,
+            Err(_) if kind == QpType::Ud => {
+                self.stop_sending(qpn);
+                false
+            }
+            Err(_) => {
+                self.fail(platform, qpn);
+                false
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn count_send(&mut self, request: &Request, result: Result<(), Refusal>) {
+        let counters = &mut self.counters;
+        match (result, request.opcode) {
+            (Ok(()), _) if request.is_local() => {}
+            (Ok(()), Opcode::Frame) => {
+                counters.tx_frames.add(1);
+                counters.tx_bytes.add(request.len);
+            }
+            (Ok(()), _) => {
+                counters.tx_messages.add(1);
+                counters.tx_message_bytes.add(request.len);
+                if request.opcode == Opcode::Read {
+                    counters.tx_read_bytes.add(request.len);
+                }
+            }
+            (Err(refusal), _) => {
+                counters.tx_errors.add(1);
+                counters
+                    .tx_retry_exceeded
+                    .add(u32::from(refusal.status == WcStatus::RetryExceeded));
+                counters
+                    .bad_descriptors
+                    .add(u32::from(refusal.status == WcStatus::LocalQpOperation));
+            }
+        }
+    }
+}
+
+impl Request {
+    #[inline(always)]
+    fn completion(&self, result: Result<(), Refusal>) -> Cqe {
+        let (status, vendor_error) = match result {
+            Ok(()) => (WcStatus::Success, 0),
+            Err(refusal) => (refusal.status, refusal.check as u8),
+        };
+        Cqe {
+            wr_id: U64::new(self.wr_id),
+            qpn: U32::new(self.source.qpn),
+            byte_len: U32::new(match self.opcode {
+                Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => self.len,
+                _ => 0,
+            }),
+            opcode: self.cqe_opcode().to_wire(),
+            status: status.to_wire(),
+            vendor_error,
+            queue_index: U32::new(self.behind),
+            ..Cqe::default()
+        }
+    }
+}
+
+/// Whether an error lies with the peer, so that a connectionless sender goes on with the next request.
+fn is_peers(status: WcStatus) -> bool {
+    matches!(
+        status,
+        WcStatus::RetryExceeded
+            | WcStatus::RnrRetryExceeded
+            | WcStatus::RemoteOperation
+            | WcStatus::RemoteInvalidRequest
+    )
+}

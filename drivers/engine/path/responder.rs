@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The target's half: the engine that owns the memory checks each access, and reports what arrived.
+
+use crate::{
+    hal::Platform,
+    node::Node,
+    path::recv::Fill,
+    state::{
+        check::{Check, Refusal},
+        copy::{Fault, Spans, MAX_SPANS},
+        qp::QueuePair,
+        request::{Landing, Outcome, Received, Request},
+        rq::Unusable,
+    },
+    storage::Storage,
+};
+use nupa_proto::{
+    admin::{QpStateCode, QpType, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
+    cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_INVALIDATED, CQE_SOLICITED},
+    eqe::EventType,
+    frame::FrameMeta,
+    ident::key_index,
+    status::WcStatus,
+    wqe::Opcode,
+};
+use zerocopy::little_endian::{U16, U32};
+
+/// Why a request does not land.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Declined {
+    /// No receive buffer. If a later one is wanted, the target's owner was asked to kick.
+    NoBuffer { qpn: u32 },
+    /// The queue pair is there, but not connected yet.
+    NotReady { qpn: u32 },
+    /// The receive filter does not want the frame.
+    Filtered,
+    /// It was refused.
+    Refused(Refusal),
+}
+
+/// What a request without a receive buffer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It waits.
+    Wait,
+    /// It does without.
+    None,
+}
+
+const fn gone(check: Check) -> Declined {
+    Declined::Refused(Refusal::new(WcStatus::RetryExceeded, check))
+}
+
+/// The receive queue's owner did something wrong.
+const BLAMED: Declined = Declined::Refused(Refusal::new(
+    WcStatus::RemoteOperation,
+    Check::BufferDescriptor,
+));
+
+impl Declined {
+    #[inline]
+    pub(crate) fn outcome(self, node: u16) -> Outcome {
+        match self {
+            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
+            Self::NotReady { qpn } => Outcome::NotReady { node, qpn },
+            Self::Refused(refusal) => Outcome::Refused(refusal),
+            // Nobody there wants it: it was delivered as far as the sender is concerned.
+            Self::Filtered => Outcome::Done,
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Checks a request of a connected queue pair and prepares the memory that it reads or writes here.
+    #[inline(always)]
+    pub(crate) fn accept(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        spans: &mut Spans,
+    ) -> Result<Landing, Declined> {
+        self.check_peer(platform, request)?;
+        let qpn = request.target.qpn;
+        spans.clear();
+        let received = match request.opcode {
+            Opcode::Write | Opcode::Read => None,
+            Opcode::WriteImm => {
+                let wait = Patience::Wait;
+                Some(self.receive(platform, qpn, 0, Fill::Unused, wait, spans)?)
+            }
+            _ => {
+                Some(self.receive(platform, qpn, request.len, Fill::One, Patience::Wait, spans)?)
+            }
+        };
+        if request.opcode == Opcode::SendInv {
+            self.check_remote_invalidate(platform, request)?;
+        }
+        match request.opcode {
+            Opcode::Write | Opcode::WriteImm => {
+                self.expose(platform, request, ACCESS_REMOTE_WRITE, spans)?;
+            }
+            Opcode::Read => {
+                let allowed = self.check_rd_atomic(qpn);
+                allowed.map_err(|refusal| self.deny(platform, qpn, refusal))?;
+                self.expose(platform, request, ACCESS_REMOTE_READ, spans)?;
+            }
+            _ if spans.total() < request.len => {
+                let refusal = Refusal::new(WcStatus::LocalLength, Check::BufferLength);
+                let wr_id = received.map_or(0, |received| received.wr_id);
+                self.fail_receive(platform, qpn, wr_id, refusal);
+                let refusal = Refusal::new(WcStatus::RemoteInvalidRequest, Check::BufferLength);
+                return Err(Declined::Refused(refusal));
+            }
+            _ => {}
+        }
+        Ok(Landing { qpn, received })
+    }
+
+    /// Whether a request comes from the queue pair that the one it is for is connected to, and that one receives.
+    #[inline(always)]
+    pub(crate) fn check_peer(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+    ) -> Result<(), Declined> {
+        let qpn = request.target.qpn;
+        if !self.is_up() || self.epoch != request.target.epoch {
+            return Err(gone(Check::Node));
+        }
+        match self.pairs.get(qpn).ok_or(gone(Check::Peer))? {
+            pair if pair.kind != QpType::Rc => Err(gone(Check::Peer)),
+            pair if pair.is_to_come() => Err(Declined::NotReady { qpn }),
+            pair if pair.remote != Some(request.source) => Err(gone(Check::Peer)),
+            pair if pair.state == QpStateCode::Rts => Ok(()),
+            pair if !pair.receives() => Err(gone(Check::PeerState)),
+            _ => {
+                self.establish(platform, qpn);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reports the first request to a connected queue pair that is not ready to send yet: whoever waits to be told that
+    /// its peer is ready knows now (InfiniBand volume 1, 11.6.3.2).
+    #[cold]
+    fn establish(&mut self, platform: &impl Platform, qpn: u32) {
+        let pair = self.pairs.get_mut(qpn);
+        let Some(pair) = pair.filter(|pair| pair.state == QpStateCode::Rtr) else {
+            return;
+        };
+        if !core::mem::replace(&mut pair.established, true) {
+            self.report(platform, EventType::CommEstablished, 0, qpn);
+        }
+    }
+
+    /// Checks a frame against the receive filter and prepares buffers for it.
+    #[inline(always)]
+    pub(crate) fn accept_frame(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        address: &[u8; 6],
+        patience: Patience,
+        spans: &mut Spans,
+    ) -> Result<Landing, Declined> {
+        if !self.is_up() {
+            return Err(gone(Check::Node));
+        }
+        let picked = self.spread.pick(request.meta.hash.get());
+        let Some(qpn) = picked.filter(|_| self.filter.takes(address)) else {
+            self.counters.rx_filtered.add(1);
+            return Err(Declined::Filtered);
+        };
+        if !self.pairs.get(qpn).is_some_and(QueuePair::receives) {
+            return Err(gone(Check::PeerState));
+        }
+        spans.clear();
+        let entry = self.receive(platform, qpn, request.len, Fill::Many, patience, spans)?;
+        Ok(Landing {
+            qpn,
+            received: Some(entry),
+        })
+    }
+
+    /// Prepares receive entries. Only if the owner was asked for more, and has posted none meanwhile, there are none.
+    #[inline(always)]
+    pub(crate) fn receive(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        len: u32,
+        fill: Fill,
+        patience: Patience,
+        spans: &mut Spans,
+    ) -> Result<Received, Declined> {
+        // An honest owner has posted one more entry each time.
+        for _ in 0..=MAX_SPANS {
+            match self.prepare_receive(platform, qpn, len, fill, spans) {
+                Ok(received) => return Ok(received),
+                Err(Unusable::Empty) => {}
+                Err(Unusable::Doorbell) => break,
+                Err(Unusable::Entry { wr_id, refusal }) => {
+                    self.fail_receive(platform, qpn, wr_id, refusal);
+                    return Err(BLAMED);
+                }
+            }
+            spans.clear();
+            let queue = self.recv_queue(qpn).ok_or(gone(Check::PeerState))?;
+            if patience == Patience::None || !queue.want_entries(platform) {
+                return Err(Declined::NoBuffer { qpn });
+            }
+        }
+        if let Some(srqn) = self.pairs.get(qpn).and_then(|pair| pair.recv.srqn) {
+            self.fail_shared(platform, srqn);
+        }
+        self.fail(platform, qpn);
+        Err(BLAMED)
+    }
+
+    /// Checks access to the region that the request names.
+    #[inline(always)]
+    fn expose(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        right: u32,
+        spans: &mut Spans,
+    ) -> Result<(), Declined> {
+        let qpn = request.target.qpn;
+        let pair = self.pairs.get(qpn).ok_or(gone(Check::Peer))?;
+        let (key, addr) = (request.remote_key, request.remote_addr);
+        match self.remote_span(qpn, pair, key, addr, request.len, right) {
+            Ok(span) => spans.push(span).map_err(|_| gone(Check::Length)),
+            Err(refusal) => Err(self.deny(platform, qpn, refusal)),
+        }
+    }
+
+    /// Checks that the sender may invalidate the key that it names.
+    fn check_remote_invalidate(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+    ) -> Result<(), Declined> {
+        let qpn = request.target.qpn;
+        match self.check_invalidate(qpn, request.imm) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                let refusal = Refusal::new(WcStatus::RemoteAccess, Check::RemoteKey);
+                Err(self.deny(platform, qpn, refusal))
+            }
+        }
+    }
+
+    /// Refuses a remote access: the queue pair that it came to goes to the error state.
+    #[cold]
+    pub(crate) fn deny(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+        refusal: Refusal,
+    ) -> Declined {
+        self.counters.remote_access_errors.add(1);
+        self.fail_with(platform, qpn, EventType::QpAccess);
+        Declined::Refused(refusal)
+    }
+
+    /// Reports a request whose data is in place.
+    #[inline(always)]
+    pub(crate) fn arrived(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        landing: &Landing,
+    ) {
+        let counters = &mut self.counters;
+        if request.opcode == Opcode::Frame {
+            counters.rx_frames.add(1);
+            counters.rx_bytes.add(request.len);
+        } else {
+            counters.rx_messages.add(1);
+            counters.rx_message_bytes.add(request.len);
+        }
+        if request.opcode == Opcode::Read {
+            counters.rx_reads.add(1);
+            counters.rx_read_bytes.add(request.len);
+        }
+        if request.opcode == Opcode::SendInv {
+            self.unbind(key_index(request.imm));
+        }
+        if let Some(received) = landing.received {
+            let entry = request.arrival();
+            self.received(platform, landing.qpn, received, entry, request.solicited);
+        }
+    }
+
+    /// Deals with a transfer that failed; returns what the initiator is told.
+    #[cold]
+    pub(crate) fn transfer_failed(
+        &mut self,
+        platform: &impl Platform,
+        request: &Request,
+        landing: &Landing,
+        fault: Fault,
+    ) -> Refusal {
+        let ours = if request.opcode == Opcode::Read {
+            Fault::Source
+        } else {
+            Fault::Target
+        };
+        if fault != ours {
+            return Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+        }
+        match landing.received {
+            Some(received) => {
+                let refusal = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+                self.fail_receive(platform, landing.qpn, received.wr_id, refusal);
+            }
+            None => self.fail(platform, landing.qpn),
+        }
+        Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory)
+    }
+}
+
+impl Request {
+    /// The receive completion, but for what the receive queue adds.
+    #[inline(always)]
+    pub(crate) fn arrival(&self) -> Cqe {
+        let (opcode, carries) = match self.opcode {
+            Opcode::Frame => (CqeOpcode::RecvFrame, 0),
+            Opcode::WriteImm => (CqeOpcode::RecvWriteImm, CQE_IMM),
+            Opcode::SendImm => (CqeOpcode::Recv, CQE_IMM),
+            Opcode::SendInv => (CqeOpcode::Recv, CQE_INVALIDATED),
+            _ => (CqeOpcode::Recv, 0),
+        };
+        let solicited = if self.solicited { CQE_SOLICITED } else { 0 };
+        let frame = self.opcode == Opcode::Frame;
+        Cqe {
+            byte_len: U32::new(self.len),
+            opcode: opcode.to_wire(),
+            flags: solicited | carries,
+            imm_or_key: U32::new(if carries != 0 { self.imm } else { 0 }),
+            src_qpn: U32::new(self.source.qpn),
+            src_node: U16::new(self.source.node),
+            frame: if frame {
+                self.meta
+            } else {
+                FrameMeta::default()
+            },
+            ..Cqe::default()
+        }
+    }
+}

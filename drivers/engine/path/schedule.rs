@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Waiting work: send queues whose turn comes later, receive buffers and time that are waited for, polled doorbells.
+
+use crate::{
+    hal::{Clock, Platform},
+    node::Node,
+    nodes::Fabric,
+    path::engine::Engine,
+    pool::grant::Writers,
+    state::{list::List, qp::Wait},
+    storage::Storage,
+};
+use nupa_proto::{admin::QpStateCode, regs::FAULT_NONE};
+
+impl Engine {
+    /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
+    ///
+    /// Returns when to call it again at the latest, in the clock's microseconds; a time that is over means at once,
+    /// but after other calls that are pending.
+    pub fn run<F: Fabric>(&mut self, fabric: &mut F) -> Option<u64> {
+        for id in 0..fabric.max_nodes() {
+            let there = fabric.node(id);
+            if there.is_some_and(|(node, _)| node.lends_anew) {
+                self.take_back(fabric, id, Writers::Ignore);
+            }
+        }
+        self.take_turns(fabric);
+        let mut next = None;
+        for id in 0..fabric.max_nodes() {
+            if let Some((node, platform)) = fabric.node_mut(id) {
+                if node.fault != FAULT_NONE && node.enabled {
+                    let fault = node.fault;
+                    self.fail(fabric, id, fault);
+                    // Queue pairs of others are to be flushed.
+                    next = Some(0);
+                    continue;
+                }
+                if node.is_idle() {
+                    continue;
+                }
+                node.raise_due_events(platform);
+                node.raise_held_events(platform);
+                next = [next, node.deadline()].into_iter().flatten().min();
+            } else if let Some(peer) = fabric.peer_mut(id) {
+                let frame = peer.progress.frame_deadline;
+                let silent = self.mind_silence(fabric, id);
+                next = [next, frame, silent].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
+    /// Serves, once each, all send queues whose turn it is or whose wait is over.
+    pub(crate) fn take_turns<F: Fabric>(&mut self, fabric: &mut F) {
+        for id in 0..fabric.max_nodes() {
+            let Some((node, platform)) = fabric.node_mut(id) else {
+                continue;
+            };
+            let Some(mut qpn) = node.waiting.first() else {
+                continue;
+            };
+            let (last, now) = (node.waiting.last(), platform.now_us());
+            while let Some((node, _)) = fabric.node_mut(id) {
+                let next = List::next(&node.pairs, qpn);
+                if node.pairs.get(qpn).is_some_and(|pair| pair.is_due(now)) {
+                    node.unpark(qpn);
+                    self.serve(fabric, id, qpn, None);
+                }
+                // What is served may line up again, behind the one that was last.
+                match next {
+                    Some(next) if Some(qpn) != last => qpn = next,
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// Gives a turn to everyone who waits for receive buffers or the state of this queue pair.
+    pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
+        wake_if(fabric, |wait| match wait {
+            Wait::Buffers { node, qpn, .. } | Wait::Peer { node, qpn, .. } => {
+                (node, qpn) == (id, number)
+            }
+            Wait::No | Wait::Turn | Wait::Room { .. } | Wait::Answers => false,
+        });
+        self.notify(fabric, id, number);
+    }
+
+    /// Gives a turn to everyone who waits for entries of this shared receive queue.
+    pub(crate) fn wake_shared<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
+        wake_if(
+            fabric,
+            |wait| matches!(wait, Wait::Buffers { node, srqn, .. } if (node, srqn) == (id, Some(number))),
+        );
+        self.notify_shared(fabric, id, number);
+    }
+
+    /// Gives a turn to everyone who waits for something at this node.
+    pub(crate) fn wake_node<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        wake_if(fabric, |wait| match wait {
+            Wait::Buffers { node, .. } | Wait::Peer { node, .. } | Wait::Room { node, .. } => {
+                node == id
+            }
+            Wait::No | Wait::Turn | Wait::Answers => false,
+        });
+    }
+
+    /// Gives a turn to everyone who waits for room in a ring to this node of another host.
+    pub(crate) fn wake_room<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        wake_if(
+            fabric,
+            |wait| matches!(wait, Wait::Room { node, .. } if node == id),
+        );
+    }
+
+    /// Looks at the doorbells of all send queues of a node and serves those that were rung. True if a queue moved on: one
+    /// whose doorbell makes no sense is no reason to stay awake.
+    ///
+    /// For a host with a processor to spare: between [`Engine::set_polled`] on and off it calls this all the time.
+    pub fn poll<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            return false;
+        };
+        let end = node.pairs.end();
+        let mut found = false;
+        for qpn in 0..end {
+            let Some((node, platform)) = fabric.node_mut(id) else {
+                break;
+            };
+            let Some(pair) = node.pairs.get_mut(qpn) else {
+                continue;
+            };
+            let active = matches!(
+                pair.state,
+                QpStateCode::Rts | QpStateCode::Err | QpStateCode::Sqe
+            );
+            if active && pair.send.wait == Wait::No && pair.has_work(platform) != Some(false) {
+                let before = pair.send.index;
+                self.serve(fabric, id, qpn, None);
+                let pair = fabric
+                    .node_mut(id)
+                    .and_then(|(node, _)| node.pairs.get(qpn));
+                found |= pair
+                    .is_some_and(|pair| pair.send.index != before || pair.send.wait != Wait::No);
+            }
+        }
+        found
+    }
+
+    /// Says whether the host polls a node's doorbells. Turned off, kicks are wanted again; true if a doorbell was rung
+    /// just before, so that polling must go on for another round.
+    pub fn set_polled<F: Fabric>(&mut self, fabric: &mut F, id: u16, polled: bool) -> bool {
+        let Some((node, platform)) = fabric.node_mut(id) else {
+            return false;
+        };
+        node.polled = polled;
+        let mut rung = false;
+        for qpn in 0..node.pairs.end() {
+            if let Some(pair) = node.pairs.get(qpn).filter(|pair| pair.send.ring.is_some()) {
+                rung |= pair.publish(platform, polled);
+            }
+        }
+        rung
+    }
+}
+
+/// Gives a turn to everyone whose wait is of this kind.
+fn wake_if<F: Fabric>(fabric: &mut F, matches: impl Fn(Wait) -> bool) {
+    for id in 0..fabric.max_nodes() {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            continue;
+        };
+        let mut next = node.waiting.first();
+        while let Some(qpn) = next {
+            next = List::next(&node.pairs, qpn);
+            if let Some(pair) = node
+                .pairs
+                .get_mut(qpn)
+                .filter(|pair| matches(pair.send.wait))
+            {
+                pair.send.wait = Wait::Turn;
+            }
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.waiting.first().is_none()
+            && self.moderated.first().is_none()
+            && self.retry_at.is_none()
+    }
+
+    /// Raises the events of completion queues that were held back for long enough.
+    fn raise_due_events(&mut self, platform: &impl Platform) {
+        let Some(mut cqn) = self.moderated.first() else {
+            return;
+        };
+        let now = platform.now_us();
+        loop {
+            let next = List::next(&self.completions, cqn);
+            let deadline = self
+                .completions
+                .get(cqn)
+                .and_then(|queue| queue.moderation.deadline);
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.fire(platform, cqn);
+            }
+            match next {
+                Some(next) => cqn = next,
+                None => break,
+            }
+        }
+    }
+
+    /// When the next wait of this node is over.
+    fn deadline(&self) -> Option<u64> {
+        let mut earliest = self.retry_at;
+        let mut note = |at: u64| earliest = Some(earliest.map_or(at, |earliest| earliest.min(at)));
+        let mut next = self.waiting.first();
+        while let Some(qpn) = next {
+            next = List::next(&self.pairs, qpn);
+            if let Some(pair) = self.pairs.get(qpn) {
+                note(pair.send.deadline());
+            }
+        }
+        let mut next = self.moderated.first();
+        while let Some(cqn) = next {
+            next = List::next(&self.completions, cqn);
+            if let Some(at) = self
+                .completions
+                .get(cqn)
+                .and_then(|cq| cq.moderation.deadline)
+            {
+                note(at);
+            }
+        }
+        earliest.filter(|at| *at != u64::MAX)
+    }
+}

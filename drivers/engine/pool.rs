@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Nodes of other hosts: how they come and go, and what is sent to them and by them.
+
+mod direct;
+mod frame;
+pub(crate) mod grant;
+pub(crate) mod link;
+mod notify;
+mod read;
+mod requester;
+mod responder;
+mod response;
+mod timeout;
+mod ud;
+
+use crate::{
+    link::{Arrival, Link},
+    nodes::Fabric,
+    path::engine::Engine,
+    state::{
+        check::{Check, Refusal},
+        copy::{Fault, Span},
+        peer::Peer,
+    },
+};
+use nupa_proto::{pool::Class, status::WcStatus};
+
+/// Payload of one entry of a message that is longer.
+const FRAGMENT: u32 = 65536;
+
+/// The node is not there.
+const GONE: Refusal = Refusal::new(WcStatus::RetryExceeded, Check::Node);
+
+/// The oldest entry of a ring, and who it is from and for.
+struct Incoming {
+    /// The peer's epoch.
+    epoch: u32,
+    /// This host's node.
+    home: u16,
+    arrival: Arrival,
+}
+
+impl Engine {
+    /// A node of another host has come, with this epoch; of one that was there before, everything is over.
+    pub fn peer_up<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
+        self.peer_down(fabric, id);
+        if let Some(peer) = fabric.peer_mut(id) {
+            peer.set_up(epoch);
+            self.tell_joined(fabric, id, epoch);
+        }
+    }
+
+    /// A node of another host has gone, or was found dead: connections to it fail.
+    pub fn peer_down<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+        let Some(peer) = fabric.peer_mut(id) else {
+            return;
+        };
+        if let Some(epoch) = peer.set_down() {
+            self.left(fabric, id, epoch);
+        }
+    }
+
+    /// Takes what nodes of other hosts have sent, and lets send queues go on that waited for room in a ring. Returns whether
+    /// anything was done. Calls to [`Engine::run`] are due after it as after any other.
+    ///
+    /// An entry that cannot be dealt with yet stays where it is, so this is to be called also after other calls that may have changed
+    /// that, and when [`Engine::run`] says.
+    pub fn receive<F: Fabric>(&mut self, fabric: &mut F) -> bool {
+        let mut found = false;
+        for id in 0..fabric.max_nodes() {
+            if fabric
+                .peer_mut(id)
+                .is_none_or(|peer| peer.epoch().is_none())
+            {
+                continue;
+            }
+            found |= self.clear_way(fabric, id);
+            found |= self.take_answers(fabric, id);
+            found |= self.take_requests(fabric, id);
+            found |= self.take_frames(fabric, id);
+        }
+        found
+    }
+
+    /// Ends what the ring to a peer was held up by: lets those go on that waited for room, gives up a message whose sender does not
+    /// go on, and tells the peer's queue pairs what they were not told for want of room.
+    fn clear_way<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
+        self.abandon_message(fabric, id);
+        self.catch_up(fabric, id);
+        let again = fabric.peer_mut(id).is_some_and(Peer::has_room_again);
+        if again {
+            self.note_news(fabric, id);
+            self.wake_room(fabric, id);
+        }
+        again
+    }
+
+    /// The oldest entry of a ring.
+    fn next<F: Fabric>(&self, fabric: &mut F, id: u16, class: Class) -> Option<Incoming> {
+        let peer = fabric.peer_mut(id)?;
+        Some(Incoming {
+            epoch: peer.epoch()?,
+            home: peer.home(),
+            arrival: peer.next(class)?,
+        })
+    }
+
+    /// Takes the entry at the head of a ring out.
+    fn release<F: Fabric>(&self, fabric: &mut F, id: u16, class: Class) {
+        if let Some(peer) = fabric.peer_mut(id) {
+            peer.release(class);
+        }
+    }
+
+    /// A transfer from the payload of an entry failed. If the payload cannot be read, its peer is refused.
+    #[cold]
+    fn unreadable<F: Fabric>(&self, fabric: &mut F, id: u16, arrival: &Arrival) {
+        if let Some(peer) = fabric.peer_mut(id) {
+            peer.link_mut().unreadable(arrival.payload, arrival.len);
+        }
+    }
+
+    /// Refuses a peer that has put into a ring what does not belong there.
+    #[cold]
+    fn refuse<F: Fabric>(&self, fabric: &mut F, id: u16) {
+        if let Some(peer) = fabric.peer_mut(id) {
+            peer.refuse();
+        }
+    }
+
+    /// Copies the first `len` bytes of the request at hand to where they are handed over to another host.
+    fn fill<F: Fabric>(&mut self, fabric: &F, place: u64, len: u32) -> Result<(), Refusal> {
+        self.landing.set(Span::direct(place, len));
+        let moved = self.move_data(fabric, self.request.home, len);
+        moved.map_err(|fault| match fault {
+            Fault::Source => Refusal::new(WcStatus::LocalProtection, Check::LocalMemory),
+            // The pool is gone, and with it everyone there.
+            Fault::Target => GONE,
+        })
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Completion queues.
+
+use crate::{
+    hal::{AccessError, Memory, Platform, SlotWord},
+    path::events::Held,
+    state::{
+        list::{Linked, Links},
+        ring::Ring,
+    },
+};
+use nupa_proto::{
+    cqe::{phase, Cqe, CQE_VALID_OFFSET},
+    doorbell::{arm_sequence, ARM_SOLICITED},
+};
+use zerocopy::IntoBytes;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue<P> {
+    pub(crate) ring: Ring<P>,
+    pub(crate) page: u32,
+    pub(crate) slot: u16,
+    pub(crate) eqn: u32,
+    /// Queue sides (a queue pair has two) that complete here.
+    pub(crate) users: u32,
+    pub(crate) index: u32,
+    /// Consumer index as last seen.
+    pub(crate) consumed: u32,
+    /// Arm sequence of the last event.
+    pub(crate) fired: u32,
+    /// It overflowed or its memory is gone: it takes nothing more.
+    pub(crate) dead: bool,
+    pub(crate) moderation: Moderation,
+    pub(crate) links: Links,
+    /// Events that found no room.
+    pub(crate) held: Held,
+}
+
+/// Event moderation of a completion queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moderation {
+    pub(crate) usecs: u16,
+    pub(crate) max_count: u16,
+    /// Entries since the first that an event is held back for.
+    pub(crate) pending: u16,
+    /// When that event, or one that found no room, is due; in the node's list of moderated queues while there is one.
+    pub(crate) deadline: Option<u64>,
+}
+
+/// What is to be done about an event once an entry is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Nothing: not armed, or the wait is on already.
+    None,
+    /// Raise the event.
+    Fire,
+    /// Start waiting.
+    Wait,
+}
+
+impl<P> Linked for CompletionQueue<P> {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
+    /// Writes an entry. `urgent`: it counts for a queue that is armed for solicited completions only. Fails if the
+    /// ring is full or out of reach.
+    #[inline(always)]
+    pub(crate) fn post(
+        &mut self,
+        platform: &impl Platform,
+        entry: &Cqe,
+        urgent: bool,
+    ) -> Result<Notice, AccessError> {
+        if self.dead || !self.has_room(platform) {
+            return Err(AccessError);
+        }
+        let addr = self.ring.addr(self.index).ok_or(AccessError)?;
+        let memory = platform.memory();
+        let body = entry.as_bytes().get(..CQE_VALID_OFFSET).unwrap_or_default();
+        memory.write(addr, body)?;
+        let valid = phase(self.index, self.ring.log_entries());
+        memory.store_release(addr.wrapping_add(CQE_VALID_OFFSET as u64), valid)?;
+        self.index = self.index.wrapping_add(1);
+        platform.fence();
+        Ok(self.notice(platform.load(self.page, self.slot, SlotWord::Arm), urgent))
+    }
+
+    #[inline(always)]
+    fn has_room(&mut self, platform: &impl Platform) -> bool {
+        if self.index.wrapping_sub(self.consumed) >= self.ring.entries() {
+            self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
+        }
+        self.index.wrapping_sub(self.consumed) < self.ring.entries()
+    }
+
+    #[inline(always)]
+    fn notice(&mut self, arm: u32, urgent: bool) -> Notice {
+        let armed = arm_sequence(arm) != self.fired;
+        if !armed || (arm & ARM_SOLICITED != 0 && !urgent) {
+            return Notice::None;
+        }
+        let moderation = &mut self.moderation;
+        if moderation.usecs == 0 || moderation.max_count <= 1 {
+            return Notice::Fire;
+        }
+        moderation.pending = moderation.pending.saturating_add(1);
+        match moderation.deadline {
+            _ if moderation.pending >= moderation.max_count => Notice::Fire,
+            None => Notice::Wait,
+            Some(_) => Notice::None,
+        }
+    }
+
+    /// Ends the wait for an event. Returns whether it is to be raised now: the queue is armed and not empty.
+    pub(crate) fn take_event(&mut self, platform: &impl Platform) -> bool {
+        (self.moderation.pending, self.moderation.deadline) = (0, None);
+        let arm = arm_sequence(platform.load(self.page, self.slot, SlotWord::Arm));
+        self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
+        if self.dead || arm == self.fired || self.consumed == self.index {
+            return false;
+        }
+        self.fired = arm;
+        true
+    }
+}

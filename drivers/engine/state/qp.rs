@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queue pairs and their state machine.
+
+use crate::{
+    path::{events::Held, rnr::after},
+    state::{
+        access::KeyHolder,
+        inflight::Flight,
+        list::{Linked, Links},
+        ring::Ring,
+        rq::RecvQueue,
+    },
+};
+use nupa_proto::{
+    admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
+    doorbell::SLOT_NONE,
+};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair<P> {
+    pub(crate) kind: QpType,
+    pub(crate) state: QpStateCode,
+    pub(crate) flags: u8,
+    pub(crate) pd: u32,
+    pub(crate) send: SendSide<P>,
+    pub(crate) recv: RecvSide<P>,
+    /// Doorbell page pair of both sides.
+    pub(crate) page: u32,
+    /// Peer (RC).
+    pub(crate) remote: Option<Remote>,
+    /// Packet sequence number that this end's requests begin with (RC).
+    pub(crate) psn: u32,
+    /// A message arrived since it was connected.
+    pub(crate) established: bool,
+    /// Rights that remote requests may use at most.
+    pub(crate) access: u32,
+    /// Queue key (UD).
+    pub(crate) qkey: u32,
+    /// Longest wait for a receive buffer at the target, ...
+    pub(crate) rnr_timeout_us: u32,
+    /// ... unless it is for so many retries (RC).
+    pub(crate) rnr_retry: Option<u8>,
+    /// How long its peer waits before each of them; see [`rnr_timer_us`] (RC).
+    pub(crate) min_rnr_timer: u8,
+    /// READs, atomics and flushes in flight as initiator, and as target. One at a time is carried out, so these only
+    /// say whether there may be any.
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    /// Memory windows that are bound to it.
+    pub(crate) windows: u32,
+    pub(crate) links: Links,
+    /// Events that found no room.
+    pub(crate) held: Held,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct SendSide<P> {
+    pub(crate) ring: Option<Ring<P>>,
+    pub(crate) cqn: u32,
+    pub(crate) slot: u16,
+    /// Block that is taken next.
+    pub(crate) index: u32,
+    /// Producer index as last seen.
+    pub(crate) posted: u32,
+    pub(crate) wait: Wait,
+    /// Requests that another host's engine has.
+    pub(crate) flight: Flight,
+    /// Bytes of the WRITE at the head that were written directly, if it was not done at one go.
+    pub(crate) direct: u32,
+    /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
+    pub(crate) rnr_deadline: Option<u64>,
+    /// When it is given up because its target is not connected yet, once it has had to wait for that.
+    pub(crate) peer_deadline: Option<u64>,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct RecvSide<P> {
+    /// Its own entries, ...
+    pub(crate) queue: Option<RecvQueue<P>>,
+    /// ... or the shared receive queue that they come from.
+    pub(crate) srqn: Option<u32>,
+    pub(crate) cqn: u32,
+    /// Frames were given up for want of entries, and none came in since: others do not wait for this queue.
+    pub(crate) stalled: bool,
+    /// Entry of the shared receive queue that part of a message was put into.
+    pub(crate) kept: Option<u32>,
+    /// Number that the next request from another host must have; `None`: it must be one that starts anew.
+    pub(crate) expected: Option<u32>,
+    /// Node of another host that was refused for want of entries, or because this end was not ready.
+    pub(crate) refused: Option<u16>,
+}
+
+impl<P> SendSide<P> {
+    /// When its wait is over at the latest.
+    pub(crate) fn deadline(&self) -> u64 {
+        let until = match self.wait {
+            Wait::No | Wait::Turn => None,
+            Wait::Buffers { .. } => self.rnr_deadline,
+            Wait::Peer { again, .. } => self.peer_deadline.map(|latest| latest.min(again)),
+            Wait::Room { until, .. } => Some(until),
+            Wait::Answers => Some(u64::MAX),
+        };
+        until.unwrap_or(0)
+    }
+}
+
+impl<P> RecvSide<P> {
+    /// Doorbell slot of its own entries.
+    pub(crate) fn slot(&self) -> u16 {
+        self.queue.as_ref().map_or(SLOT_NONE, |queue| queue.slot)
+    }
+}
+
+/// The peer of a connected queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) node: u16,
+    pub(crate) qpn: u32,
+    pub(crate) epoch: u32,
+    /// Packet sequence number that the connection begins with on its side. It tells this connection from others between the same
+    /// two queue pairs.
+    pub(crate) psn: u32,
+}
+
+/// Why a send queue stands still; in the node's list of waiting queue pairs unless [`Wait::No`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It does not.
+    No,
+    /// It goes on as soon as others had their turn.
+    Turn,
+    /// It waits for receive entries of this node's queue pair, which come from a shared receive queue if one is named.
+    Buffers {
+        node: u16,
+        qpn: u32,
+        srqn: Option<u32>,
+    },
+    /// It waits for this node's queue pair to be connected, and tries again at this time.
+    Peer { node: u16, qpn: u32, again: u64 },
+    /// It waits for answers to requests that are under way.
+    Answers,
+    /// It waits for room in the ring to this node of another host, until then at the latest.
+    Room { node: u16, until: u64 },
+}
+
+impl<P> Linked for QueuePair<P> {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<P> QueuePair<P> {
+    /// Whose keys the descriptors use.
+    #[inline(always)]
+    pub(crate) fn holder(&self) -> KeyHolder {
+        KeyHolder::new(self.pd, self.flags)
+    }
+
+    /// Completion queues of the sides that exist.
+    pub(crate) fn cqns(&self) -> [Option<u32>; 2] {
+        [
+            self.send.ring.is_some().then_some(self.send.cqn),
+            self.has_recv().then_some(self.recv.cqn),
+        ]
+    }
+
+    /// Whether it can receive at all.
+    #[inline]
+    pub(crate) fn has_recv(&self) -> bool {
+        self.recv.queue.is_some() || self.recv.srqn.is_some()
+    }
+
+    /// Whether messages and frames are received in this state.
+    #[inline]
+    pub(crate) fn receives(&self) -> bool {
+        matches!(
+            self.state,
+            QpStateCode::Rtr | QpStateCode::Rts | QpStateCode::Sqd | QpStateCode::Sqe
+        )
+    }
+
+    /// Whether a change to `to` is in the state diagram (InfiniBand volume 1, 10.3.1; UD's send error state aside).
+    pub(crate) fn may_go_to(&self, to: QpStateCode) -> bool {
+        use QpStateCode::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+        matches!(
+            (self.state, to),
+            (_, Reset | Err)
+                | (Reset | Init, Init)
+                | (Init, Rtr)
+                | (Rtr | Rts | Sqd, Rts)
+                | (Rts | Sqd, Sqd)
+                | (Sqe, Rts)
+        )
+    }
+
+    /// Whether its owner has yet to make it ready to receive.
+    #[inline]
+    pub(crate) fn is_to_come(&self) -> bool {
+        matches!(self.state, QpStateCode::Reset | QpStateCode::Init)
+    }
+
+    /// Whether the send queue waits and is to be served now.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        match self.send.wait {
+            Wait::No => false,
+            _ => self.send.deadline() <= now,
+        }
+    }
+
+    /// When a wait for a receive buffer that begins now is over. `min_rnr_timer` is the target's.
+    pub(crate) fn rnr_deadline(&self, now: u64, min_rnr_timer: u8) -> u64 {
+        let timeout_us = match self.rnr_retry {
+            None => self.rnr_timeout_us,
+            Some(RNR_RETRY_FOREVER..) => RNR_FOREVER,
+            Some(count) => {
+                let timer_us = rnr_timer_us(min_rnr_timer).unwrap_or(0);
+                timer_us.saturating_mul(u32::from(count))
+            }
+        };
+        after(now, timeout_us)
+    }
+
+    /// Forgets all work, as a change to the reset state does.
+    pub(crate) fn clear(&mut self) {
+        self.ground();
+        (self.send.index, self.send.posted) = (0, 0);
+        (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
+        if let Some(queue) = &mut self.recv.queue {
+            queue.clear();
+        }
+        (self.recv.stalled, self.recv.expected) = (false, None);
+        (self.remote, self.psn, self.established) = (None, 0, false);
+    }
+
+    /// Doorbell slots of the sides that exist.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u16> {
+        [self.send.slot, self.recv.slot()]
+            .into_iter()
+            .filter(|slot| *slot != SLOT_NONE)
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A work request on its way: what the initiator's half hands to the target's.
+
+use crate::{
+    link::Arrival,
+    state::{
+        check::Refusal,
+        copy::{Span, Spans},
+        qp::Remote,
+    },
+};
+use nupa_proto::{frame::FrameMeta, wqe::Opcode};
+
+/// A request that the initiator has decoded and checked. One lives in the engine and is filled anew for each operation.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Node, queue pair and epoch that it comes from.
+    pub(crate) source: Remote,
+    /// Where it goes; of a frame only the node counts, a datagram has no epoch.
+    pub(crate) target: Remote,
+    /// Node of this host whose memory `local` is: the source, unless that is another host's.
+    pub(crate) home: u16,
+    pub(crate) opcode: Opcode,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    /// What was handed back to earlier ones must be there first.
+    pub(crate) fenced: bool,
+    pub(crate) inline: bool,
+    /// Where in the descriptor inline data begins.
+    pub(crate) data_offset: u8,
+    /// It comes from a UD queue pair.
+    pub(crate) datagram: bool,
+    /// Bytes to move.
+    pub(crate) len: u32,
+    /// Bytes that were written back for it, which cost as much as if they had been moved.
+    pub(crate) written_back: u32,
+    pub(crate) imm: u32,
+    pub(crate) remote_addr: u64,
+    /// Key of the remote memory; queue key of a datagram.
+    pub(crate) remote_key: u32,
+    pub(crate) meta: FrameMeta,
+    pub(crate) wr_id: u64,
+    /// Index of the send queue behind the descriptor.
+    pub(crate) behind: u32,
+    /// Local memory.
+    pub(crate) local: Spans,
+}
+
+impl Request {
+    pub(crate) const fn new() -> Self {
+        let nobody = Remote {
+            node: 0,
+            qpn: 0,
+            epoch: 0,
+            psn: 0,
+        };
+        Self {
+            source: nobody,
+            target: nobody,
+            home: 0,
+            opcode: Opcode::Nop,
+            signaled: false,
+            solicited: false,
+            fenced: false,
+            inline: false,
+            data_offset: 0,
+            datagram: false,
+            len: 0,
+            written_back: 0,
+            imm: 0,
+            remote_addr: 0,
+            remote_key: 0,
+            meta: FrameMeta {
+                gso_type: 0,
+                flags: 0,
+                gso_size: zerocopy::little_endian::U16::ZERO,
+                header_len: zerocopy::little_endian::U16::ZERO,
+                csum_start: zerocopy::little_endian::U16::ZERO,
+                csum_offset: zerocopy::little_endian::U16::ZERO,
+                vlan_tci: zerocopy::little_endian::U16::ZERO,
+                hash: zerocopy::little_endian::U32::ZERO,
+            },
+            wr_id: 0,
+            behind: 0,
+            local: Spans::new(),
+        }
+    }
+}
+
+impl Request {
+    /// Bytes that go with it to its target.
+    pub(crate) fn payload(&self) -> u32 {
+        match self.opcode {
+            Opcode::Send
+            | Opcode::SendImm
+            | Opcode::SendInv
+            | Opcode::Write
+            | Opcode::WriteImm
+            | Opcode::Frame => self.len,
+            _ => 0,
+        }
+    }
+
+    /// Becomes what has arrived from another host for node `home` of this one; what its body says is to be filled in.
+    pub(crate) fn came(&mut self, opcode: Opcode, source: Remote, home: u16, arrival: &Arrival) {
+        (self.opcode, self.source, self.home) = (opcode, source, home);
+        self.target = Remote {
+            node: home,
+            qpn: 0,
+            epoch: 0,
+            psn: 0,
+        };
+        (self.solicited, self.inline, self.datagram) = (false, false, false);
+        (self.len, self.imm) = (arrival.len, 0);
+        self.local.set(Span::direct(arrival.payload, arrival.len));
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is done.
+    Done,
+    /// It was refused, by either side.
+    Refused(Refusal),
+    /// The target's queue pair has no receive buffer; it tells when there are new ones.
+    NoBuffer { node: u16, qpn: u32 },
+    /// The target's queue pair is not connected yet; a change of its state gives it another turn.
+    NotReady { node: u16, qpn: u32 },
+    /// The ring to this node of another host is full.
+    Full { node: u16 },
+    /// It is on its way to another host; its target's answer completes it.
+    Sent,
+    /// Requests before it, which are under way, come first.
+    Later,
+    /// Others have their turn before more of it is done.
+    Turn,
+}
+
+/// What the target's half has prepared for a request before any byte moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    /// Queue pair that it arrived at.
+    pub(crate) qpn: u32,
+    /// Receive entries that it fills, if it takes any.
+    pub(crate) received: Option<Received>,
+}
+
+/// Receive entries that a message fills.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// From the first of them.
+    pub(crate) wr_id: u64,
+    /// How many.
+    pub(crate) entries: u16,
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queues of receive entries: a queue pair's own, or a shared one.
+
+use crate::{
+    hal::{Memory, Platform, SlotWord},
+    node::Regions,
+    path::recv::Fill,
+    state::{
+        access::{local, KeyHolder, Purpose},
+        check::{Check, Refusal},
+        copy::Spans,
+        ring::Ring,
+    },
+    storage::Storage,
+};
+use nupa_proto::{
+    status::WcStatus,
+    wqe::{RecvHeader, Sge, MIN_RECV_STRIDE},
+};
+use zerocopy::{little_endian::U64, FromBytes};
+
+/// Why no entry could be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unusable {
+    /// None is posted.
+    Empty,
+    /// The owner's producer index is out of bounds.
+    Doorbell,
+    /// The entry is bad; its owner is to blame.
+    Entry { wr_id: u64, refusal: Refusal },
+}
+
+/// A queue of receive entries.
+#[derive(Debug)]
+pub(crate) struct RecvQueue<P> {
+    ring: Ring<P>,
+    pub(crate) page: u32,
+    pub(crate) slot: u16,
+    /// Entry that is filled next.
+    pub(crate) index: u32,
+    /// Producer index as last seen.
+    posted: u32,
+    /// Someone's send queue waits for entries here.
+    pub(crate) wanted: bool,
+}
+
+impl<P> RecvQueue<P> {
+    /// Forgets everything posted.
+    pub(crate) fn clear(&mut self) {
+        (self.index, self.posted, self.wanted) = (0, 0, false);
+    }
+}
+
+impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
+    /// An empty queue.
+    pub(crate) fn new(ring: Ring<P>, page: u32, slot: u16) -> Self {
+        Self {
+            ring,
+            page,
+            slot,
+            index: 0,
+            posted: 0,
+            wanted: false,
+        }
+    }
+
+    /// Entries of the ring.
+    pub(crate) fn entries(&self) -> u32 {
+        self.ring.entries()
+    }
+
+    /// Looks how far the owner has posted.
+    #[inline]
+    fn refresh(&mut self, platform: &impl Platform) -> Result<u32, Unusable> {
+        let posted = platform.load(self.page, self.slot, SlotWord::Index);
+        if posted.wrapping_sub(self.index) > self.ring.entries() {
+            return Err(Unusable::Doorbell);
+        }
+        self.posted = posted;
+        Ok(posted)
+    }
+
+    /// Whether entry `index` is posted, which lies at or behind the next one to be filled.
+    #[inline]
+    pub(crate) fn is_posted(
+        &mut self,
+        platform: &impl Platform,
+        index: u32,
+    ) -> Result<bool, Unusable> {
+        if index != self.posted {
+            return Ok(true);
+        }
+        Ok(index != self.refresh(platform)?)
+    }
+
+    /// Entries that are posted and not filled.
+    pub(crate) fn left(&mut self, platform: &impl Platform) -> u32 {
+        let posted = self.refresh(platform).unwrap_or(self.posted);
+        posted.wrapping_sub(self.index)
+    }
+
+    /// Asks the owner to kick when it posts more, and looks once more: true if it has done so meanwhile.
+    pub(crate) fn want_entries(&mut self, platform: &impl Platform) -> bool {
+        self.wanted = true;
+        platform.store(self.page, self.slot, SlotWord::Event, self.posted);
+        platform.fence();
+        platform.load(self.page, self.slot, SlotWord::Index) != self.posted
+    }
+
+    /// `wr_id` of an entry, whose memory is not looked at; 0 if it is out of reach.
+    pub(crate) fn wr_id(&self, memory: &impl Memory, index: u32) -> U64 {
+        let mut id = [0; 8];
+        if let Some(addr) = self.ring.addr(index) {
+            // Out of reach leaves it zero.
+            let _ = memory.read(addr, &mut id);
+        }
+        U64::from_bytes(id)
+    }
+
+    /// Copies one entry out and checks it; adds its memory to `spans`. Returns its `wr_id`.
+    #[inline]
+    pub(crate) fn read_entry<S: Storage<Pages = P>>(
+        &self,
+        memory: &impl Memory,
+        regions: &Regions<S>,
+        holder: KeyHolder,
+        index: u32,
+        fill: Fill,
+        spans: &mut Spans,
+    ) -> Result<u64, Unusable> {
+        let unreadable = || Unusable::Entry {
+            wr_id: 0,
+            refusal: Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory),
+        };
+        let addr = self.ring.addr(index).ok_or_else(unreadable)?;
+        let mut bytes = [0; MIN_RECV_STRIDE];
+        memory.read(addr, &mut bytes).map_err(|_| unreadable())?;
+        let (header, rest) = RecvHeader::ref_from_prefix(&bytes).map_err(|_| unreadable())?;
+        let (wr_id, count) = (header.wr_id.get(), header.sge_count.get() as usize);
+        let bad = |status, check| Unusable::Entry {
+            wr_id,
+            refusal: Refusal::new(status, check),
+        };
+        let room = self
+            .ring
+            .entry_size()
+            .saturating_sub(size_of::<RecvHeader>());
+        if header.reserved.get() != 0 || count.saturating_mul(size_of::<Sge>()) > room {
+            return Err(bad(WcStatus::LocalQpOperation, Check::BufferDescriptor));
+        }
+        if fill == Fill::Unused {
+            return Ok(wr_id);
+        }
+        let mut sge = Sge::read_from_bytes(rest).map_err(|_| unreadable())?;
+        let mut at = addr.wrapping_add(MIN_RECV_STRIDE as u64);
+        for left in (0..count).rev() {
+            let span = local::<S>(regions, holder, &sge, Purpose::Destination)
+                .map_err(|refusal| Unusable::Entry { wr_id, refusal })?;
+            let pushed = spans.push(span);
+            pushed.map_err(|_| bad(WcStatus::LocalLength, Check::BufferLength))?;
+            if left > 0 {
+                let mut bytes = [0; size_of::<Sge>()];
+                memory.read(at, &mut bytes).map_err(|_| unreadable())?;
+                sge = Sge::read_from_bytes(&bytes).map_err(|_| unreadable())?;
+                at = at.wrapping_add(bytes.len() as u64);
+            }
+        }
+        Ok(wr_id)
+    }
+}
