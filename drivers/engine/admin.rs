@@ -2,9 +2,13 @@
 //! Admin commands, and nodes that come and go.
 
 pub(crate) mod cq;
+pub(crate) mod eq;
+pub(crate) mod filter;
+pub(crate) mod gid;
 pub(crate) mod modify_qp;
 pub(crate) mod mr;
 pub(crate) mod node;
-pub(crate) mod objects;
+pub(crate) mod pd;
 pub(crate) mod qp;
+pub(crate) mod ring;
 pub(crate) mod srq;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The nodes that an engine serves.
 
-use crate::hal::Platform;
-use crate::link::Link;
-use crate::node::Node;
-use crate::state::peer::Peer;
-use crate::storage::Storage;
+use crate::{
+    hal::{Platform, Storage},
+    link::Link,
+    node::Node,
+    state::peer::Peer,
+};
 
 /// All controllers of one fabric, as their host keeps them; or those of one host, and links to those of others.
 ///

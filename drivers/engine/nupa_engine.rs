@@ -3,8 +3,7 @@
 //!
 //! It takes work requests off send queues, checks them on both sides, moves the data once, from source to destination,
 //! and reports completions and events. It owns the objects of each node ([`node::Node`]) and knows nothing of where
-//! it runs: a host lends it memory, doorbells, interrupts and time through [`hal`], and containers through
-//! [`storage`]. Hosts are the emulated controller in user space, the soft engine inside the kernel module, and tests.
+//! it runs: a host lends it memory, doorbells, interrupts, time and containers through [`hal`]. Hosts are the emulated controller in user space, the soft engine inside the kernel module, and tests.
 //!
 //! [`rings`] is the other end of the same rings: what a driver, a user-space provider or a benchmark uses to post work
 //! and to poll completions.
@@ -21,7 +20,6 @@ pub mod hal;
 pub mod link;
 pub mod node;
 pub mod rings;
-pub mod storage;
 
 mod admin;
 mod nodes;

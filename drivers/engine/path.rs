@@ -11,4 +11,5 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod rnr;
 pub(crate) mod schedule;
+pub(crate) mod srq;
 pub(crate) mod ud;

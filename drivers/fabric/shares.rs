@@ -5,7 +5,7 @@
 //! are left to users, so the first one that takes all it can get has half, and the next one half of the rest; and who may
 //! exceed the limits of users (`CAP_SYS_RESOURCE`) gets any but those of the reserve.
 
-use nupa_engine::storage::{NoMemory, Table};
+use nupa_engine::hal::{NoMemory, Table};
 
 /// Of so many the kernel has one in reserve.
 const PER_RESERVED: u32 = 16;

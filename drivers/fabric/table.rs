@@ -2,7 +2,7 @@
 //! The engine's table, made of a kernel vector.
 
 use kernel::prelude::*;
-use nupa_engine::storage::{NoMemory, Table};
+use nupa_engine::hal::{NoMemory, Table};
 
 /// A table of object slots.
 pub(crate) struct Slots<T>(KVVec<Option<T>>);

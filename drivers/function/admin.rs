@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Executes admin commands: decodes them, and calls the engine.
 
-use nupa_engine::{hal::Memory, storage::Storage, Engine};
+use nupa_engine::{
+    hal::{Memory, Storage},
+    Engine,
+};
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
     CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, ResizeCq, SetGid, SetRss,

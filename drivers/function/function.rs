@@ -4,8 +4,8 @@
 use core::fmt::Arguments;
 
 use nupa_engine::{
+    hal::Storage,
     node::{Node, FIRST_EPOCH},
-    storage::Storage,
 };
 use nupa_proto::{ident::node_mac, regs};
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Admin commands that only look.
 
-use nupa_engine::{
-    hal::{Memory, Platform},
-    storage::Storage,
-};
+use nupa_engine::hal::{Memory, Platform, Storage};
 use nupa_proto::{
     admin::{BufferRef, NodeInfo, PortCounters},
     ident::MAX_NODES,

@@ -1,20 +1,106 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Another ring for a completion queue.
+//! Creation, change and destruction of completion queues.
 
 use crate::{
-    hal::{Memory, Platform, SlotWord},
+    hal::{Memory, Platform, SlotWord, Storage},
     node::Node,
-    state::{cq::CompletionQueue, ring::Ring},
-    storage::Storage,
+    state::{
+        cq::{CompletionQueue, Moderation},
+        held::Held,
+        list::Links,
+        ring::Ring,
+        slots::Owner,
+    },
 };
 use nupa_proto::{
-    admin::ResizeCq,
+    admin::{CreateCq, ModifyCq, ResizeCq},
     cqe::{phase, Cqe, CQE_SIZE},
     status::AdminStatus,
 };
 use zerocopy::{little_endian::U32, IntoBytes};
 
 impl<S: Storage> Node<S> {
+    /// Creates a completion queue.
+    pub fn create_cq(
+        &mut self,
+        platform: &impl Platform,
+        body: &CreateCq,
+    ) -> Result<u32, AdminStatus> {
+        let (page, slot, eqn) = (
+            body.doorbell_page.get(),
+            body.doorbell_slot.get(),
+            body.eqn.get(),
+        );
+        if body.reserved != 0 || body.reserved1.get() != 0 {
+            return Err(AdminStatus::InvalidField);
+        }
+        self.events.get(eqn).ok_or(AdminStatus::NoSuchObject)?;
+        self.slots.check(platform, page, slot)?;
+        let log_size = CQE_SIZE.trailing_zeros() as u8;
+        let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
+        let queue = CompletionQueue {
+            ring,
+            page,
+            slot,
+            eqn,
+            users: 0,
+            index: 0,
+            consumed: 0,
+            fired: 0,
+            dead: false,
+            moderation: Moderation::default(),
+            links: Links::default(),
+            held: Held::default(),
+        };
+        self.slots.claim(platform, page, slot, Owner::Consumer)?;
+        let added = self.completions.insert(|_| queue);
+        let cqn = added.map_err(|_| {
+            self.slots.release(page, slot);
+            AdminStatus::NoResources
+        })?;
+        if let Some(queue) = self.events.get_mut(eqn) {
+            queue.users = queue.users.saturating_add(1);
+        }
+        Ok(cqn)
+    }
+
+    /// Changes the event moderation of a completion queue. An event that is being held back is raised at once.
+    pub fn modify_cq(
+        &mut self,
+        platform: &impl Platform,
+        body: &ModifyCq,
+    ) -> Result<(), AdminStatus> {
+        let cqn = body.cqn.get();
+        let queue = self
+            .completions
+            .get_mut(cqn)
+            .ok_or(AdminStatus::NoSuchObject)?;
+        let (usecs, max_count) = (body.usecs.get(), body.max_count.get());
+        let held = queue.moderation.deadline.is_some();
+        (queue.moderation.usecs, queue.moderation.max_count) = (usecs, max_count);
+        if held {
+            self.fire(platform, cqn);
+        }
+        Ok(())
+    }
+
+    /// Destroys a completion queue that no queue pair uses.
+    pub fn destroy_cq(&mut self, cqn: u32) -> Result<(), AdminStatus> {
+        match self.completions.get(cqn) {
+            None => return Err(AdminStatus::NoSuchObject),
+            Some(queue) if queue.users != 0 => return Err(AdminStatus::Busy),
+            Some(_) => {}
+        }
+        self.moderated.remove(&mut self.completions, cqn);
+        if let Some(queue) = self.completions.remove(cqn) {
+            self.slots.release(queue.page, queue.slot);
+            if let Some(events) = self.events.get_mut(queue.eqn) {
+                events.users = events.users.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a completion queue another ring, with all entries that its owner has not taken. `InvalidField` if the ring
     /// is too small for those, `InvalidState` for a queue that takes no more entries.
     pub fn resize_cq(

@@ -2,13 +2,15 @@
 //! State and attributes of queue pairs, as far as they concern one node only.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
+    nodes::Fabric,
+    path::engine::Engine,
     state::{
+        grant::Writers,
         qp::{QueuePair, Remote},
         slots::clear,
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::{
@@ -30,6 +32,38 @@ const MASK: u32 = QP_MASK_STATE
     | QP_MASK_RD_ATOMIC
     | QP_MASK_SQ_PSN
     | QP_MASK_RNR_RETRY;
+
+impl Engine {
+    /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
+    /// ready to send, and is flushed if it is the error state.
+    pub fn modify_qp<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        body: &ModifyQp,
+    ) -> Result<(), AdminStatus> {
+        let qpn = body.qpn.get();
+        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        node.change_qp(platform, body)?;
+        self.take_back(fabric, id, Writers::Await);
+        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        match node.pairs.get(qpn).map(|pair| pair.state) {
+            Some(QpStateCode::Rts) => {
+                self.wake(fabric, id, qpn);
+                self.serve(fabric, id, qpn, None);
+            }
+            Some(QpStateCode::Rtr) => self.wake(fabric, id, qpn),
+            Some(QpStateCode::Sqd) => self.serve(fabric, id, qpn, None),
+            Some(QpStateCode::Err) => {
+                node.flush(platform, qpn, &mut self.descriptor);
+                self.wake(fabric, id, qpn);
+            }
+            Some(QpStateCode::Reset) => self.wake(fabric, id, qpn),
+            _ => {}
+        }
+        Ok(())
+    }
+}
 
 impl<S: Storage> Node<S> {
     /// Reads state and indices of a queue pair.
@@ -112,14 +146,6 @@ impl<S: Storage> Node<S> {
             }
             QpStateCode::Err if before != QpStateCode::Err => self.left_shared(platform, qpn),
             _ => {}
-        }
-    }
-
-    /// A queue pair has gone to the error state: if its entries come from a shared receive queue, it takes no more.
-    pub(crate) fn left_shared(&mut self, platform: &impl Platform, qpn: u32) {
-        let shares = |pair: &QueuePair<_>| pair.recv.srqn.is_some();
-        if self.pairs.get(qpn).is_some_and(shares) {
-            self.report(platform, EventType::LastWqe, 0, qpn);
         }
     }
 }

@@ -4,13 +4,15 @@
 //! Regions are bound to memory here; keys for fast registration and windows are bound by requests, see [`crate::bind`].
 
 use crate::{
-    hal::Platform,
+    hal::{NoMemory, Platform, Storage},
     node::Node,
+    nodes::Fabric,
+    path::engine::Engine,
     state::{
+        grant::Writers,
         mr::{Backing, Kind, Region, LOCAL_READ},
         pages::PageMap,
     },
-    storage::{NoMemory, Storage},
 };
 use nupa_proto::{
     admin::{
@@ -25,6 +27,36 @@ use nupa_proto::{
 const TAG_SHIFT: u32 = u32::BITS - KEY_TAG_BITS;
 /// All bits of a modification's mask.
 const MASK: u32 = MR_MASK_PAGES | MR_MASK_PD | MR_MASK_ACCESS;
+
+impl Engine {
+    /// Replaces pages, domain or rights of a region that no window is bound to. With other pages its key gets another
+    /// variant, so that nobody uses the old one by mistake. Returns its key.
+    pub fn modify_mr<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        body: &ModifyMr,
+    ) -> Result<u32, AdminStatus> {
+        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let key = node.change_mr(platform, body)?;
+        self.take_back(fabric, id, Writers::Await);
+        Ok(key)
+    }
+
+    /// Deregisters memory, or frees a key, whatever variant of it is bound. A region that windows are bound to stays. Nobody uses
+    /// the memory any more then.
+    pub fn destroy_mr<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        key: u32,
+    ) -> Result<(), AdminStatus> {
+        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        node.remove_mr(key)?;
+        self.take_back(fabric, id, Writers::Await);
+        Ok(())
+    }
+}
 
 impl<S: Storage> Node<S> {
     /// Registers memory; returns its key, which is drawn at random but for the index part.

@@ -2,93 +2,15 @@
 //! Nodes that come and go, and changes to queue pairs that others notice.
 
 use crate::{
-    hal::Platform, node::Node, nodes::Fabric, path::engine::Engine, pool::grant::Writers,
-    state::qp::QueuePair, storage::Storage,
+    hal::{Platform, Storage},
+    node::Node,
+    nodes::Fabric,
+    path::engine::Engine,
+    state::{grant::Writers, qp::QueuePair},
 };
-use nupa_proto::{
-    admin::{ModifyMr, ModifyQp, QpStateCode},
-    eqe::EventType,
-    regs::FAULT_NONE,
-    status::AdminStatus,
-};
+use nupa_proto::{eqe::EventType, regs::FAULT_NONE};
 
 impl Engine {
-    /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
-    /// ready to send, and is flushed if it is the error state.
-    pub fn modify_qp<F: Fabric>(
-        &mut self,
-        fabric: &mut F,
-        id: u16,
-        body: &ModifyQp,
-    ) -> Result<(), AdminStatus> {
-        let qpn = body.qpn.get();
-        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        node.change_qp(platform, body)?;
-        self.take_back(fabric, id, Writers::Await);
-        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        match node.pairs.get(qpn).map(|pair| pair.state) {
-            Some(QpStateCode::Rts) => {
-                self.wake(fabric, id, qpn);
-                self.serve(fabric, id, qpn, None);
-            }
-            Some(QpStateCode::Rtr) => self.wake(fabric, id, qpn),
-            Some(QpStateCode::Sqd) => self.serve(fabric, id, qpn, None),
-            Some(QpStateCode::Err) => {
-                node.flush(platform, qpn, &mut self.descriptor);
-                self.wake(fabric, id, qpn);
-            }
-            Some(QpStateCode::Reset) => self.wake(fabric, id, qpn),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Destroys a queue pair; what is in its queues completes no more.
-    pub fn destroy_qp<F: Fabric>(
-        &mut self,
-        fabric: &mut F,
-        id: u16,
-        qpn: u32,
-    ) -> Result<(), AdminStatus> {
-        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        let refused = node.pairs.get(qpn).and_then(|pair| pair.recv.refused);
-        node.remove_qp(qpn)?;
-        self.take_back(fabric, id, Writers::Await);
-        self.wake(fabric, id, qpn);
-        if let Some(peer) = refused {
-            self.send_notice(fabric, peer, qpn);
-        }
-        Ok(())
-    }
-
-    /// Replaces pages, domain or rights of a region that no window is bound to. With other pages its key gets another
-    /// variant, so that nobody uses the old one by mistake. Returns its key.
-    pub fn modify_mr<F: Fabric>(
-        &mut self,
-        fabric: &mut F,
-        id: u16,
-        body: &ModifyMr,
-    ) -> Result<u32, AdminStatus> {
-        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        let key = node.change_mr(platform, body)?;
-        self.take_back(fabric, id, Writers::Await);
-        Ok(key)
-    }
-
-    /// Deregisters memory, or frees a key, whatever variant of it is bound. A region that windows are bound to stays. Nobody uses
-    /// the memory any more then.
-    pub fn destroy_mr<F: Fabric>(
-        &mut self,
-        fabric: &mut F,
-        id: u16,
-        key: u32,
-    ) -> Result<(), AdminStatus> {
-        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        node.remove_mr(key)?;
-        self.take_back(fabric, id, Writers::Await);
-        Ok(())
-    }
-
     /// The node's driver has enabled it: it joins, and the others are told. Nothing happens to one that has failed.
     pub fn enable<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
         let Some((node, _)) = fabric.node_mut(id) else {

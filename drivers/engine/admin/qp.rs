@@ -2,32 +2,53 @@
 //! Creation and destruction of queue pairs.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
-    path::events::Held,
+    nodes::Fabric,
+    path::engine::Engine,
     state::{
+        grant::Writers,
+        held::Held,
         inflight::Flight,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
-        ring::Ring,
         rq::RecvQueue,
         slots::Owner,
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::{
-        CreateQp, PageList, QpStateCode, QpType, QP_FLAG_GSI, QP_FLAG_PRIVILEGED,
-        QP_FLAG_SIGNAL_ALL, QP_FLAG_SRQ, RNR_FOREVER,
+        CreateQp, QpStateCode, QpType, QP_FLAG_GSI, QP_FLAG_PRIVILEGED, QP_FLAG_SIGNAL_ALL,
+        QP_FLAG_SRQ, RNR_FOREVER,
     },
     doorbell::SLOT_NONE,
     ident::{GSI_QKEY, GSI_QPN},
     status::AdminStatus,
-    wqe::{BLOCK_SIZE, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
+    wqe::BLOCK_SIZE,
 };
 
 /// All flags of a queue pair.
 const FLAGS: u8 = QP_FLAG_PRIVILEGED | QP_FLAG_SIGNAL_ALL | QP_FLAG_GSI | QP_FLAG_SRQ;
+
+impl Engine {
+    /// Destroys a queue pair; what is in its queues completes no more.
+    pub fn destroy_qp<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        id: u16,
+        qpn: u32,
+    ) -> Result<(), AdminStatus> {
+        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let refused = node.pairs.get(qpn).and_then(|pair| pair.recv.refused);
+        node.remove_qp(qpn)?;
+        self.take_back(fabric, id, Writers::Await);
+        self.wake(fabric, id, qpn);
+        if let Some(peer) = refused {
+            self.send_notice(fabric, peer, qpn);
+        }
+        Ok(())
+    }
+}
 
 impl<S: Storage> Node<S> {
     /// Creates a queue pair in the reset state. A side whose doorbell slot is `SLOT_NONE` does not exist.
@@ -131,21 +152,6 @@ impl<S: Storage> Node<S> {
             expected: None,
             refused: None,
         })
-    }
-
-    /// Takes the memory of a ring of receive entries over.
-    pub(crate) fn recv_ring(
-        &self,
-        platform: &impl Platform,
-        list: &PageList,
-        log_entries: u8,
-        log_stride: u8,
-    ) -> Result<Ring<S::Pages>, AdminStatus> {
-        let stride = 1usize.checked_shl(u32::from(log_stride)).unwrap_or(0);
-        if !(MIN_RECV_STRIDE..=MAX_RECV_STRIDE).contains(&stride) {
-            return Err(AdminStatus::InvalidField);
-        }
-        self.make_ring(platform, list, log_entries, log_stride)
     }
 
     fn add_pair(

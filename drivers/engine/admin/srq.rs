@@ -2,11 +2,9 @@
 //! Creation, change and destruction of shared receive queues.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
-    path::events::Held,
-    state::{access::KeyHolder, rq::RecvQueue, slots::Owner, srq::SharedQueue},
-    storage::Storage,
+    state::{access::KeyHolder, held::Held, rq::RecvQueue, slots::Owner, srq::SharedQueue},
 };
 use nupa_proto::{
     admin::{CreateSrq, ModifySrq, SrqState, QP_FLAG_PRIVILEGED},

@@ -4,18 +4,18 @@
 //! Each is carried out at the target while it is fetched, so it comes after everything that was posted before it.
 
 use crate::{
-    hal::{Atomic, Memory, Platform},
+    hal::{Atomic, Memory, Platform, Storage},
     node::Node,
     nodes::Fabric,
-    path::{engine::Engine, requester::malformed, responder::Declined},
+    path::engine::Engine,
     state::{
+        access::{remote_region, remote_span},
         check::{Check, Refusal},
         copy::scatter,
         mr::{Backing, Region},
-        request::{Outcome, Request},
-        wqe::check_flush,
+        request::{Declined, Outcome, Request, ATOMIC_SIZE},
+        wqe::{check_flush, malformed},
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::{
@@ -25,9 +25,6 @@ use nupa_proto::{
     wqe::{AtomicSegment, FlushSegment, Opcode, FLUSH_GLOBAL, FLUSH_PERSISTENT, FLUSH_REGION},
 };
 use zerocopy::FromBytes;
-
-/// Bytes that an atomic operation is about.
-pub(crate) const ATOMIC_SIZE: u32 = 8;
 
 /// What an atomic operation, an atomic write or a flush does.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +160,7 @@ impl<S: Storage> Node<S> {
         let missing = Refusal::new(WcStatus::RetryExceeded, Check::Peer);
         let pair = self.pairs.get(qpn).ok_or(missing)?;
         let (key, addr) = (request.remote_key, request.remote_addr);
-        let span = self.remote_span(qpn, pair, key, addr, ATOMIC_SIZE, right)?;
+        let span = remote_span::<S>(&self.regions, qpn, pair, key, addr, ATOMIC_SIZE, right)?;
         let unreachable = Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory);
         let addr = span.locate::<S>(&self.regions).ok_or(unreachable)?;
         if !is_aligned(addr) {
@@ -189,11 +186,11 @@ impl<S: Storage> Node<S> {
         let (key, right) = (request.remote_key, flush_rights(segment));
         let unreachable = Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory);
         let (piece, len) = if segment.level == FLUSH_REGION {
-            let region = self.remote_region(qpn, pair, key, right)?;
+            let region = remote_region::<S>(&self.regions, qpn, pair, key, right)?;
             (self.start_of(region), region.len)
         } else {
             let (addr, len) = (request.remote_addr, segment.len.get());
-            let span = self.remote_span(qpn, pair, key, addr, len, right)?;
+            let span = remote_span::<S>(&self.regions, qpn, pair, key, addr, len, right)?;
             (span.contiguous::<S>(&self.regions), u64::from(len))
         };
         let (addr, contiguous) = piece.ok_or(unreachable)?;

@@ -5,7 +5,7 @@
 //! was, and whatever is posted behind them finds it as it is.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
     nodes::Fabric,
     path::engine::Engine,
@@ -16,7 +16,6 @@ use crate::{
         request::{Outcome, Request},
         wqe::Descriptor,
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::{

@@ -4,12 +4,12 @@
 use crate::{
     hal::Platform,
     nodes::Fabric,
-    path::{requester::Fetched, responder::Patience},
+    path::requester::Fetched,
     state::{
         check::{Check, Refusal},
         copy::{peek, scatter, transfer, Fault, Side, Spans},
         qp::Wait,
-        request::{Landing, Outcome, Request},
+        request::{Landing, Outcome, Patience, Request},
         slots::Owner,
         wqe::Descriptor,
     },

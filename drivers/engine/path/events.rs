@@ -5,34 +5,128 @@
 //! event, and events about the function itself become one [`EventType::EventsLost`]. All are tried again after a while,
 //! since consumers of event queues kick nobody.
 
-use crate::{hal::Platform, node::Node, storage::Storage};
+use crate::{
+    hal::{Clock, Platform, Storage},
+    node::{Node, ASYNC_EQN},
+    state::{cq::Notice, eq::NotWritten, held::Held, qp::QueuePair},
+};
 use nupa_proto::eqe::EventType;
+use nupa_proto::{cqe::Cqe, eqe::Eqe, regs::FAULT_EVENT_QUEUE};
+use zerocopy::little_endian::{U16, U32};
 
 /// How long it takes until a full event queue is looked at again: its driver is behind by all of its entries.
 pub(crate) const RETRY_US: u64 = 1000;
 
-/// Kinds of events that an object has yet to tell of, a bit each.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held(u32);
-
-impl Held {
-    fn add(&mut self, event: EventType) {
-        self.0 |= 1 << event.to_wire();
-    }
-
-    /// All of them, of which there are none any more.
-    fn take(&mut self) -> impl Iterator<Item = EventType> {
-        let held = core::mem::take(&mut self.0);
-        let all = EventType::ALL.iter().copied();
-        all.filter(move |event| held & (1 << event.to_wire()) != 0)
-    }
-
-    fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
 impl<S: Storage> Node<S> {
+    /// Tells the driver that admin completions were written.
+    pub fn admin_event(&mut self, platform: &impl Platform) {
+        self.report(platform, EventType::Admin, 0, 0);
+    }
+
+    /// Writes an event to event queue 0, if there is one.
+    pub(crate) fn report(
+        &mut self,
+        platform: &impl Platform,
+        event: EventType,
+        node: u16,
+        object: u32,
+    ) {
+        self.raise(platform, ASYNC_EQN, event, node, object);
+    }
+
+    /// Writes an event to an event queue, later if there is no room.
+    pub(crate) fn raise(
+        &mut self,
+        platform: &impl Platform,
+        eqn: u32,
+        event: EventType,
+        node: u16,
+        object: u32,
+    ) {
+        let Some(queue) = self.events.get_mut(eqn) else {
+            return;
+        };
+        let entry = Eqe {
+            event_type: event.to_wire(),
+            node: U16::new(node),
+            object: U32::new(object),
+            ..Eqe::default()
+        };
+        match queue.post(platform, &entry) {
+            Ok(raised) => self.counters.interrupts.add(u32::from(raised)),
+            Err(NotWritten::Full) => self.hold(platform, event, object),
+            // An event that is lost would leave the driver waiting for ever.
+            Err(NotWritten::Unreachable) => self.fault = FAULT_EVENT_QUEUE,
+        }
+    }
+
+    /// Writes a completion. `urgent`: it counts for a queue armed for solicited completions only. A queue that cannot
+    /// take it dies, and the queue pairs on it go to the error state.
+    #[inline(always)]
+    pub(crate) fn complete(
+        &mut self,
+        platform: &impl Platform,
+        cqn: u32,
+        entry: &Cqe,
+        urgent: bool,
+    ) {
+        let Some(queue) = self.completions.get_mut(cqn) else {
+            return;
+        };
+        match queue.post(platform, entry, urgent) {
+            Ok(Notice::None) => {}
+            Ok(Notice::Fire) => self.fire(platform, cqn),
+            Ok(Notice::Wait) => {
+                let wait = u64::from(queue.moderation.usecs);
+                self.fire_later(platform, cqn, wait);
+            }
+            Err(_) => self.overflow(platform, cqn),
+        }
+    }
+
+    /// Holds the event of a completion queue back for so many microseconds.
+    fn fire_later(&mut self, clock: &impl Clock, cqn: u32, wait: u64) {
+        if let Some(queue) = self.completions.get_mut(cqn) {
+            queue.moderation.deadline = Some(clock.now_us().saturating_add(wait));
+            self.moderated.push(&mut self.completions, cqn);
+        }
+    }
+
+    /// Raises the event of a completion queue if it is armed and not empty; while its event queue has no room, the queue
+    /// stays armed.
+    pub(crate) fn fire(&mut self, platform: &impl Platform, cqn: u32) {
+        self.moderated.remove(&mut self.completions, cqn);
+        let Some(queue) = self.completions.get_mut(cqn) else {
+            return;
+        };
+        let eqn = queue.eqn;
+        let events = self.events.get_mut(eqn);
+        if events.is_some_and(|events| !events.has_room(platform)) {
+            self.fire_later(platform, cqn, RETRY_US);
+        } else if queue.take_event(platform) {
+            self.raise(platform, eqn, EventType::Completion, 0, cqn);
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self, platform: &impl Platform, cqn: u32) {
+        let eqn = match self.completions.get_mut(cqn) {
+            Some(queue) if !queue.dead => {
+                queue.dead = true;
+                queue.eqn
+            }
+            _ => return,
+        };
+        self.counters.cq_overflows.add(1);
+        self.raise(platform, eqn, EventType::CqError, 0, cqn);
+        for qpn in 0..self.pairs.end() {
+            let uses = |pair: &QueuePair<_>| pair.send.cqn == cqn || pair.recv.cqn == cqn;
+            if self.pairs.get(qpn).is_some_and(uses) {
+                self.fail(platform, qpn);
+            }
+        }
+    }
+
     /// Keeps an event for later: with its object, or if it has none, as news that were lost.
     #[cold]
     pub(crate) fn hold(&mut self, platform: &impl Platform, event: EventType, object: u32) {

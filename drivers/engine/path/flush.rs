@@ -2,11 +2,11 @@
 //! The error state: everything that is posted completes with a flush error.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
-    state::{check::Check, rq::RecvQueue, wqe::Descriptor},
-    storage::Storage,
+    state::{check::Check, qp::QueuePair, rq::RecvQueue, wqe::Descriptor},
 };
+use nupa_proto::eqe::EventType;
 use nupa_proto::{
     admin::QpStateCode,
     cqe::{Cqe, CqeOpcode},
@@ -15,6 +15,45 @@ use nupa_proto::{
 use zerocopy::little_endian::{U16, U32, U64};
 
 impl<S: Storage> Node<S> {
+    /// Puts a queue pair into the error state on the device's own account; its work is flushed at its next turn.
+    pub(crate) fn fail(&mut self, platform: &impl Platform, qpn: u32) {
+        self.fail_with(platform, qpn, EventType::QpFatal);
+    }
+
+    /// As [`Node::fail`], with another event.
+    #[cold]
+    pub(crate) fn fail_with(&mut self, platform: &impl Platform, qpn: u32, event: EventType) {
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return;
+        };
+        if matches!(pair.state, QpStateCode::Err | QpStateCode::Reset) {
+            return;
+        }
+        pair.state = QpStateCode::Err;
+        self.lends_anew = true;
+        self.schedule(qpn);
+        self.report(platform, event, 0, qpn);
+        self.left_shared(platform, qpn);
+    }
+
+    /// A UD queue pair got a request wrong: it sends no more, but receives (InfiniBand volume 1, 10.3.1).
+    #[cold]
+    pub(crate) fn stop_sending(&mut self, qpn: u32) {
+        let pair = self.pairs.get_mut(qpn);
+        if let Some(pair) = pair.filter(|pair| pair.state == QpStateCode::Rts) {
+            pair.state = QpStateCode::Sqe;
+            self.schedule(qpn);
+        }
+    }
+
+    /// A queue pair has gone to the error state: if its entries come from a shared receive queue, it takes no more.
+    pub(crate) fn left_shared(&mut self, platform: &impl Platform, qpn: u32) {
+        let shares = |pair: &QueuePair<_>| pair.recv.srqn.is_some();
+        if self.pairs.get(qpn).is_some_and(shares) {
+            self.report(platform, EventType::LastWqe, 0, qpn);
+        }
+    }
+
     /// Completes everything in both queues of a queue pair in the error state, or in the send queue of one that has
     /// stopped sending, and asks for kicks.
     #[cold]

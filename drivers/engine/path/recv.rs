@@ -2,29 +2,17 @@
 //! Reception: the entries that a message or frame is put into, and their completion.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
     state::{
         check::Refusal,
         copy::Spans,
         request::Received,
-        rq::{RecvQueue, Unusable},
+        rq::{Fill, RecvQueue, Unusable},
     },
-    storage::Storage,
 };
 use nupa_proto::cqe::{Cqe, CqeOpcode};
 use zerocopy::little_endian::{U16, U32, U64};
-
-/// How many receive entries a message may fill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// Exactly one (messages).
-    One,
-    /// Exactly one, whose memory is not used, so its keys are not looked at (a WRITE with immediate data).
-    Unused,
-    /// As many as it needs (frames).
-    Many,
-}
 
 impl<S: Storage> Node<S> {
     /// Where the receive entries of a queue pair come from.

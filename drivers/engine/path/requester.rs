@@ -2,20 +2,13 @@
 //! The initiator's half: takes descriptors off send queues, and completes them.
 
 use crate::{
-    hal::{Memory, Platform, SlotWord},
+    hal::{Platform, Storage},
     node::Node,
-    state::{
-        check::{Check, Refusal},
-        qp::{QueuePair, Remote},
-        request::Request,
-        wqe::{Descriptor, Header},
-    },
-    storage::Storage,
+    state::{check::Refusal, qp::Remote, request::Request, wqe::Descriptor},
 };
 use nupa_proto::{
     admin::{QpStateCode, QpType},
     cqe::{Cqe, CqeOpcode},
-    doorbell::event_quiet,
     status::WcStatus,
     wqe::Opcode,
 };
@@ -38,86 +31,6 @@ pub(crate) enum Fetched {
     Flush,
     /// A request that requests under way to another host come before.
     Later,
-}
-
-pub(crate) const fn malformed(check: Check) -> Refusal {
-    Refusal::new(WcStatus::LocalQpOperation, check)
-}
-
-impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
-    /// Whether there is a descriptor to take; `None` if the producer index is out of bounds.
-    #[inline(always)]
-    pub(crate) fn has_work(&mut self, platform: &impl Platform) -> Option<bool> {
-        if self.send.index == self.send.posted {
-            let entries = self.send.ring.as_ref().map_or(0, |ring| ring.entries());
-            let posted = platform.load(self.page, self.send.slot, SlotWord::Index);
-            if posted.wrapping_sub(self.send.index) > entries {
-                return None;
-            }
-            self.send.posted = posted;
-        }
-        Some(self.send.index != self.send.posted)
-    }
-
-    /// Publishes the index from which on kicks are wanted, and looks once more: true if there is work after all.
-    #[inline(always)]
-    pub(crate) fn publish(&self, platform: &impl Platform, polled: bool) -> bool {
-        let seen = self.send.posted;
-        let event = if polled { event_quiet(seen) } else { seen };
-        platform.store(self.page, self.send.slot, SlotWord::Event, event);
-        platform.fence();
-        platform.load(self.page, self.send.slot, SlotWord::Index) != seen
-    }
-
-    /// Copies block `n` of the descriptor that begins at block `first` out of the ring.
-    #[inline(always)]
-    fn read_block(
-        &self,
-        memory: &impl Memory,
-        descriptor: &mut Descriptor,
-        first: u32,
-        n: u8,
-    ) -> Result<(), Refusal> {
-        let failed = Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
-        let index = first.wrapping_add(u32::from(n));
-        let addr = self
-            .send
-            .ring
-            .as_ref()
-            .and_then(|ring| ring.addr(index))
-            .ok_or(failed)?;
-        let block = descriptor.block_mut(n).ok_or(failed)?;
-        memory.read(addr, block).map_err(|_| failed)
-    }
-
-    /// Copies the whole descriptor at block `first` out and checks its control segment. The first block may come from the
-    /// push slot.
-    #[inline(always)]
-    pub(crate) fn read_descriptor(
-        &self,
-        platform: &impl Platform,
-        first: u32,
-        descriptor: &mut Descriptor,
-        pushed: Option<u32>,
-    ) -> Result<Header, Refusal> {
-        let memory = platform.memory();
-        let next = first.wrapping_add(1);
-        let in_slot = pushed == Some(next)
-            && descriptor
-                .block_mut(0)
-                .is_some_and(|block| platform.push_block(self.page, self.send.slot, block));
-        if !in_slot {
-            self.read_block(memory, descriptor, first, 0)?;
-        }
-        let header = descriptor.header(self.kind)?;
-        if u32::from(header.blocks) > self.send.posted.wrapping_sub(first) {
-            return Err(malformed(Check::Blocks));
-        }
-        for n in 1..header.blocks {
-            self.read_block(memory, descriptor, first, n)?;
-        }
-        Ok(header)
-    }
 }
 
 impl Request {

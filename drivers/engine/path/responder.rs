@@ -2,17 +2,16 @@
 //! The target's half: the engine that owns the memory checks each access, and reports what arrived.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
-    path::recv::Fill,
     state::{
+        access::remote_span,
         check::{Check, Refusal},
         copy::{Fault, Spans, MAX_SPANS},
         qp::QueuePair,
-        request::{Landing, Outcome, Received, Request},
-        rq::Unusable,
+        request::{Declined, Landing, Patience, Received, Request},
+        rq::{Fill, Unusable},
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::{QpStateCode, QpType, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
@@ -25,28 +24,6 @@ use nupa_proto::{
 };
 use zerocopy::little_endian::{U16, U32};
 
-/// Why a request does not land.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Declined {
-    /// No receive buffer. If a later one is wanted, the target's owner was asked to kick.
-    NoBuffer { qpn: u32 },
-    /// The queue pair is there, but not connected yet.
-    NotReady { qpn: u32 },
-    /// The receive filter does not want the frame.
-    Filtered,
-    /// It was refused.
-    Refused(Refusal),
-}
-
-/// What a request without a receive buffer does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// It waits.
-    Wait,
-    /// It does without.
-    None,
-}
-
 const fn gone(check: Check) -> Declined {
     Declined::Refused(Refusal::new(WcStatus::RetryExceeded, check))
 }
@@ -56,19 +33,6 @@ const BLAMED: Declined = Declined::Refused(Refusal::new(
     WcStatus::RemoteOperation,
     Check::BufferDescriptor,
 ));
-
-impl Declined {
-    #[inline]
-    pub(crate) fn outcome(self, node: u16) -> Outcome {
-        match self {
-            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
-            Self::NotReady { qpn } => Outcome::NotReady { node, qpn },
-            Self::Refused(refusal) => Outcome::Refused(refusal),
-            // Nobody there wants it: it was delivered as far as the sender is concerned.
-            Self::Filtered => Outcome::Done,
-        }
-    }
-}
 
 impl<S: Storage> Node<S> {
     /// Checks a request of a connected queue pair and prepares the memory that it reads or writes here.
@@ -229,7 +193,7 @@ impl<S: Storage> Node<S> {
         let qpn = request.target.qpn;
         let pair = self.pairs.get(qpn).ok_or(gone(Check::Peer))?;
         let (key, addr) = (request.remote_key, request.remote_addr);
-        match self.remote_span(qpn, pair, key, addr, request.len, right) {
+        match remote_span::<S>(&self.regions, qpn, pair, key, addr, request.len, right) {
             Ok(span) => spans.push(span).map_err(|_| gone(Check::Length)),
             Err(refusal) => Err(self.deny(platform, qpn, refusal)),
         }

@@ -2,12 +2,13 @@
 //! Requests that cannot be carried out yet: for want of receive buffers, or because the other end is not there yet.
 
 use crate::{
-    hal::Clock, node::Node, nodes::Fabric, path::engine::Engine, state::qp::Wait, storage::Storage,
+    hal::{Clock, Storage},
+    node::Node,
+    nodes::Fabric,
+    path::engine::Engine,
+    state::qp::{after, Wait},
 };
-use nupa_proto::{
-    admin::{QpType, RNR_FOREVER},
-    wqe::Opcode,
-};
+use nupa_proto::{admin::QpType, wqe::Opcode};
 
 /// How long a request waits for a queue pair that exists, but is not connected yet. A channel adapter would send it
 /// again and again meanwhile; one end of a connection is always made ready before the other.
@@ -144,13 +145,5 @@ impl<S: Storage> Node<S> {
             self.park(qpn, Wait::Room { node: peer, until });
         }
         waits
-    }
-}
-
-/// When a wait for receive buffers that begins now is over.
-pub(crate) fn after(now: u64, rnr_timeout_us: u32) -> u64 {
-    match rnr_timeout_us {
-        RNR_FOREVER => u64::MAX,
-        timeout => now.saturating_add(u64::from(timeout)),
     }
 }

@@ -2,13 +2,11 @@
 //! Waiting work: send queues whose turn comes later, receive buffers and time that are waited for, polled doorbells.
 
 use crate::{
-    hal::{Clock, Platform},
+    hal::{Clock, Platform, Storage},
     node::Node,
     nodes::Fabric,
     path::engine::Engine,
-    pool::grant::Writers,
-    state::{list::List, qp::Wait},
-    storage::Storage,
+    state::{grant::Writers, list::List, qp::Wait},
 };
 use nupa_proto::{admin::QpStateCode, regs::FAULT_NONE};
 
@@ -185,6 +183,30 @@ fn wake_if<F: Fabric>(fabric: &mut F, matches: impl Fn(Wait) -> bool) {
 }
 
 impl<S: Storage> Node<S> {
+    /// Gives a queue pair's send queue a turn soon.
+    pub(crate) fn schedule(&mut self, qpn: u32) {
+        self.park(qpn, Wait::Turn);
+    }
+
+    /// Makes a queue pair's send queue wait.
+    pub(crate) fn park(&mut self, qpn: u32, wait: Wait) {
+        if let Some(pair) = self.pairs.get_mut(qpn) {
+            pair.send.wait = wait;
+            self.waiting.push(&mut self.pairs, qpn);
+        }
+    }
+
+    /// Ends a queue pair's wait.
+    #[inline(always)]
+    pub(crate) fn unpark(&mut self, qpn: u32) {
+        if let Some(pair) = self.pairs.get_mut(qpn) {
+            if pair.send.wait != Wait::No {
+                pair.send.wait = Wait::No;
+                self.waiting.remove(&mut self.pairs, qpn);
+            }
+        }
+    }
+
     #[inline]
     fn is_idle(&self) -> bool {
         self.waiting.first().is_none()

@@ -4,17 +4,17 @@
 //! A datagram is done for its sender once it was handed over. What its target cannot take is dropped there and counted.
 
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
     nodes::Fabric,
-    path::{engine::Engine, recv::Fill, responder::Patience},
+    path::engine::Engine,
     state::{
         check::{Check, Refusal},
         copy::{scatter, Fault, Spans},
         grh::Grh,
-        request::{Landing, Outcome, Request},
+        request::{Landing, Outcome, Patience, Request},
+        rq::Fill,
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::QpType,

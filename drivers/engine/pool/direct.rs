@@ -5,10 +5,7 @@ use crate::{
     link::Link,
     nodes::Fabric,
     path::engine::Engine,
-    state::{
-        peer::{Borrowed, Peer},
-        request::Outcome,
-    },
+    state::{grant::Borrowed, peer::Peer, request::Outcome},
 };
 use nupa_pool::Grant;
 use nupa_proto::{

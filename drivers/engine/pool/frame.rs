@@ -8,15 +8,11 @@ use crate::{
     hal::{Clock, Memory, Platform},
     link::Arrival,
     nodes::Fabric,
-    path::{
-        engine::{spend, Engine, BUDGET},
-        responder::{Declined, Patience},
-        rnr::after,
-    },
+    path::engine::{spend, Engine, BUDGET},
     state::{
         check::{Check, Refusal},
-        qp::Remote,
-        request::Outcome,
+        qp::{after, Remote},
+        request::{Declined, Outcome, Patience},
     },
 };
 use nupa_pool::{Body, Outgoing};

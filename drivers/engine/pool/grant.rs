@@ -5,18 +5,18 @@
 //! [`Engine::take_back`], which looks at each grant anew.
 
 use crate::{
-    hal::Clock,
+    hal::{Clock, Storage},
     link::Link,
     node::Node,
     nodes::Fabric,
     path::engine::Engine,
     state::{
+        access::remote_region,
+        grant::{Lent, Piece, Writers},
         mr::{Backing, Kind},
         pages::PageMap,
         peer::Peer,
-        qp::Remote,
     },
-    storage::Storage,
 };
 use nupa_pool::Grant;
 use nupa_proto::{
@@ -27,87 +27,6 @@ use nupa_proto::{
 
 /// Microseconds from one look at who still writes to the next.
 const PAUSE_US: u64 = 2;
-
-/// A grant that a peer has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lent {
-    /// Queue pair that writes come to, and the one that they come from.
-    qpn: u32,
-    source: Remote,
-    key: u32,
-    serial: u64,
-    /// It holds no more, but the peer may be writing with it.
-    over: bool,
-}
-
-/// The grants that a peer has, and had and may be writing with.
-#[derive(Debug, Default)]
-pub(crate) struct Lending {
-    slots: [Option<Lent>; GRANT_SLOTS as usize],
-    /// The slot that is made free next.
-    next: u16,
-    /// Serial of the last one.
-    last: u64,
-}
-
-/// A region that can be granted.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    /// DMA address.
-    dma: u64,
-    addr: u64,
-    len: u64,
-}
-
-/// Whether somebody waits until nobody writes with what was taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writers {
-    /// Yes: a driver was promised that there are none.
-    Await,
-    /// No.
-    Ignore,
-}
-
-impl Lending {
-    /// Forgets all grants; serials go on.
-    pub(crate) fn clear(&mut self) {
-        self.slots.fill(None);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.slots.iter().all(Option::is_none)
-    }
-
-    fn get(&self, slot: u16) -> Option<Lent> {
-        *self.slots.get(usize::from(slot))?
-    }
-
-    fn set(&mut self, slot: u16, lent: Option<Lent>) {
-        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
-            *place = lent;
-        }
-    }
-
-    /// The slot of a grant.
-    fn find(&self, matches: impl Fn(&Option<Lent>) -> bool) -> Option<u16> {
-        let at = self.slots.iter().position(matches)?;
-        u16::try_from(at).ok()
-    }
-
-    /// A serial that was not there before; none if all of this epoch are used up.
-    fn serial(&mut self, epoch: u32) -> Option<u64> {
-        let first = (u64::from(epoch) << 32) | 1;
-        let next = match (self.last >> 32) as u32 == epoch {
-            true => self.last.checked_add(1)?,
-            false => first,
-        };
-        if next < first || (next >> 32) as u32 != epoch {
-            return None;
-        }
-        self.last = next;
-        Some(next)
-    }
-}
 
 impl<L: Link> Peer<L> {
     /// Grants a region to the sender of a request, or finds the grant that it has.
@@ -257,7 +176,7 @@ impl<S: Storage> Node<S> {
         if !self.is_up() || !pair.receives() {
             return None;
         }
-        let region = self.remote_region(qpn, pair, key, ACCESS_REMOTE_WRITE);
+        let region = remote_region::<S>(&self.regions, qpn, pair, key, ACCESS_REMOTE_WRITE);
         let region = region.ok().filter(|region| region.is_bound())?;
         match (region.kind, &region.backing) {
             (Kind::Memory, Backing::Own(PageMap::Direct(dma))) => Some(Piece {
@@ -274,26 +193,5 @@ impl<S: Storage> Node<S> {
         let pair = self.pairs.get(lent.qpn);
         pair.is_some_and(|pair| pair.remote == Some(lent.source))
             && self.lendable(lent.qpn, lent.key).is_some()
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-mod tests {
-    use super::Lending;
-
-    #[test]
-    fn serials_do_not_come_again() {
-        let mut lending = Lending::default();
-        assert_eq!(lending.serial(3), Some(0x3_0000_0001));
-        assert_eq!(lending.serial(3), Some(0x3_0000_0002));
-        lending.clear();
-        assert_eq!(lending.serial(3), Some(0x3_0000_0003));
-        assert_eq!(lending.serial(4), Some(0x4_0000_0001));
-        lending.last = 0x4_ffff_ffff;
-        assert_eq!(lending.serial(4), None);
-        assert_eq!(lending.serial(5), Some(0x5_0000_0001));
-        lending.last = u64::MAX;
-        assert_eq!(lending.serial(u32::MAX), None);
     }
 }

@@ -5,8 +5,8 @@ use super::{responder::answer_to, Incoming, FRAGMENT};
 use crate::{
     link::Arrival,
     nodes::Fabric,
-    path::{engine::Engine, responder::Declined},
-    state::peer::Serving,
+    path::engine::Engine,
+    state::{peer::Serving, request::Declined},
 };
 use nupa_pool::{Body, Outgoing};
 use nupa_proto::pool::Class;

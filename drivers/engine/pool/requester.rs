@@ -3,12 +3,14 @@
 
 use super::{FRAGMENT, GONE};
 use crate::{
+    hal::Storage,
+    node::Node,
     nodes::Fabric,
     path::engine::Engine,
     state::{
         check::Refusal,
         peer::{Peer, Sending},
-        request::Outcome,
+        request::{Outcome, Request},
     },
 };
 use nupa_pool::Outgoing;
@@ -206,5 +208,25 @@ impl Engine {
                 .for_each(|(to, from)| *to = *from);
         }
         body
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// All of the request at hand is on its way.
+    pub(crate) fn sent_off(&mut self, request: &Request) {
+        if let Some(pair) = self.pairs.get_mut(request.source.qpn) {
+            pair.send.index = request.behind;
+            pair.send.flight.sent = None;
+        }
+    }
+
+    /// The request at hand cannot be sent: if part of it was, that does not count. Returns whether there are others under
+    /// way, which come first.
+    pub(crate) fn not_sent(&mut self, request: &Request) -> bool {
+        let Some(pair) = self.pairs.get_mut(request.source.qpn) else {
+            return false;
+        };
+        pair.send.flight.take_back();
+        pair.send.flight.count != 0
     }
 }

@@ -4,22 +4,20 @@
 
 use super::Incoming;
 use crate::{
-    hal::Platform,
+    hal::{Platform, Storage},
     node::Node,
     nodes::Fabric,
     path::{
         atomic::Operand,
         engine::{spend, Engine, BUDGET},
-        responder::Declined,
     },
     state::{
         check::Refusal,
         copy::Fault,
         peer::{Receiving, Serving},
         qp::Remote,
-        request::Request,
+        request::{Declined, Request},
     },
-    storage::Storage,
 };
 use nupa_pool::{Body, Outgoing};
 use nupa_proto::{

@@ -3,16 +3,20 @@
 
 use super::Incoming;
 use crate::{
-    hal::Clock,
+    hal::{Clock, Platform, Storage},
+    node::Node,
     nodes::Fabric,
     path::engine::{spend, Engine, BUDGET},
     state::{
         check::{Check, Refusal},
         copy::{Fault, Span},
-        qp::Wait,
+        qp::{Remote, Wait},
+        request::Request,
+        wqe::{malformed, Descriptor},
     },
 };
 use nupa_pool::Body;
+use nupa_proto::eqe::EventType;
 use nupa_proto::{
     admin::QpStateCode,
     pool::{
@@ -248,5 +252,47 @@ impl Engine {
         let _ = node.refetch(platform, qpn, at, descriptor, request);
         node.unpark(qpn);
         node.finish_send(platform, &self.request, Err(refusal));
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Reads the descriptor at block `at`, of a request that is under way or was, once more. Fails if it is not what it was.
+    pub(crate) fn refetch(
+        &self,
+        platform: &impl Platform,
+        qpn: u32,
+        at: u32,
+        descriptor: &mut Descriptor,
+        request: &mut Request,
+    ) -> Result<(), Refusal> {
+        let missing = malformed(Check::Peer);
+        let pair = self.pairs.get(qpn).ok_or(missing)?;
+        request.source = Remote {
+            node: self.id(),
+            qpn,
+            epoch: self.epoch,
+            psn: pair.psn,
+        };
+        request.home = self.id();
+        let regions = &self.regions;
+        pair.compose::<S>(platform, regions, at, None, descriptor, request)?;
+        request.check(true, self.limits().max_frame)
+    }
+
+    /// What is left to do once requests of a queue pair were answered or taken back. Returns whether its send queue waited
+    /// for that and goes on.
+    pub(crate) fn landed(&mut self, platform: &impl Platform, qpn: u32) -> bool {
+        let Some(pair) = self.pairs.get(qpn) else {
+            return false;
+        };
+        if pair.state == QpStateCode::Sqd && pair.send.flight.count == 0 {
+            self.report(platform, EventType::SqDrained, 0, qpn);
+            return false;
+        }
+        let waited = pair.send.wait == Wait::Answers;
+        if waited {
+            self.unpark(qpn);
+        }
+        waited
     }
 }

@@ -2,14 +2,13 @@
 //! Key checks: from keys and addresses to spans.
 
 use crate::{
-    node::{Node, Regions},
+    hal::Storage,
     state::{
         check::{Check, Refusal},
         copy::Span,
-        mr::{Region, LOCAL_READ},
+        mr::{Region, Regions, LOCAL_READ},
         qp::QueuePair,
     },
-    storage::Storage,
 };
 use nupa_proto::{
     admin::{ACCESS_LOCAL_WRITE, QP_FLAG_PRIVILEGED},
@@ -80,54 +79,50 @@ pub(crate) fn local<S: Storage>(
         .ok_or(refused(Check::LocalRange))
 }
 
-impl<S: Storage> Node<S> {
-    /// Checks a remote access, made through this node's queue pair `pair` (number `qpn`), that needs the rights `right`
-    /// (`ACCESS_*`).
-    /// An access of no bytes needs no key.
-    #[inline(always)]
-    pub(crate) fn remote_span(
-        &self,
-        qpn: u32,
-        pair: &QueuePair<S::Pages>,
-        key: u32,
-        addr: u64,
-        len: u32,
-        right: u32,
-    ) -> Result<Span, Refusal> {
-        let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
-        if pair.access & right != right {
-            return Err(refused(Check::RemoteRight));
-        }
-        if len == 0 {
-            return Ok(Span::direct(0, 0));
-        }
-        self.remote_region(qpn, pair, key, right)?
-            .span(key_index(key), addr, len)
-            .ok_or(refused(Check::RemoteRange))
+/// Checks a remote access, made through queue pair `pair` (number `qpn`) of the node whose regions these are, that needs the rights `right`
+/// (`ACCESS_*`).
+/// An access of no bytes needs no key.
+#[inline(always)]
+pub(crate) fn remote_span<S: Storage>(
+    regions: &Regions<S>,
+    qpn: u32,
+    pair: &QueuePair<S::Pages>,
+    key: u32,
+    addr: u64,
+    len: u32,
+    right: u32,
+) -> Result<Span, Refusal> {
+    let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
+    if pair.access & right != right {
+        return Err(refused(Check::RemoteRight));
     }
+    if len == 0 {
+        return Ok(Span::direct(0, 0));
+    }
+    remote_region::<S>(regions, qpn, pair, key, right)?
+        .span(key_index(key), addr, len)
+        .ok_or(refused(Check::RemoteRange))
+}
 
-    /// As [`Node::remote_span`], for a key as a whole.
-    #[inline(always)]
-    pub(crate) fn remote_region(
-        &self,
-        qpn: u32,
-        pair: &QueuePair<S::Pages>,
-        key: u32,
-        right: u32,
-    ) -> Result<&Region<S::Pages>, Refusal> {
-        let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
-        if pair.access & right != right {
-            return Err(refused(Check::RemoteRight));
-        }
-        let region = match self.regions.get(key_index(key)) {
-            Some(region) if region.key == key && region.pd == pair.pd && region.serves(qpn) => {
-                region
-            }
-            _ => return Err(refused(Check::RemoteKey)),
-        };
-        if region.access & right != right {
-            return Err(refused(Check::RemoteRight));
-        }
-        Ok(region)
+/// As [`remote_span`], for a key as a whole.
+#[inline(always)]
+pub(crate) fn remote_region<'a, S: Storage>(
+    regions: &'a Regions<S>,
+    qpn: u32,
+    pair: &QueuePair<S::Pages>,
+    key: u32,
+    right: u32,
+) -> Result<&'a Region<S::Pages>, Refusal> {
+    let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
+    if pair.access & right != right {
+        return Err(refused(Check::RemoteRight));
     }
+    let region = match regions.get(key_index(key)) {
+        Some(region) if region.key == key && region.pd == pair.pd && region.serves(qpn) => region,
+        _ => return Err(refused(Check::RemoteKey)),
+    };
+    if region.access & right != right {
+        return Err(refused(Check::RemoteRight));
+    }
+    Ok(region)
 }

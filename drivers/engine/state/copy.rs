@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Checked pieces of memory, and the one copy from source to destination.
 
-use crate::{hal::Memory, node::Regions, storage::Storage};
+use crate::{
+    hal::{Memory, Storage},
+    state::mr::Regions,
+};
 
 /// Most pieces that a message is gathered from or scattered to.
 pub(crate) const MAX_SPANS: usize = 64;

@@ -3,8 +3,8 @@
 
 use crate::{
     hal::{AccessError, Memory, Platform, SlotWord},
-    path::events::Held,
     state::{
+        held::Held,
         list::{Linked, Links},
         ring::Ring,
     },

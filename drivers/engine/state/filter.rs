@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which frames a node takes, and which queue pair gets them.
 
-use crate::{
-    hal::Memory,
-    storage::{NoMemory, Storage, Table},
-};
+use crate::hal::{Memory, NoMemory, Storage, Table};
 use nupa_proto::{
     admin::{SetRss, SetRxFilter, RX_ALL_MULTICAST, RX_BROADCAST, RX_PROMISC},
     status::AdminStatus,

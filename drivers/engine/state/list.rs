@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Lists threaded through objects of one kind: queues that wait for time to pass or something to happen.
 
-use crate::{state::table::Objects, storage::Table};
+use crate::{hal::Table, state::table::Objects};
 
 /// An object's place in a [`List`].
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory keys: regions, and windows onto them.
 
-use crate::state::{copy::Span, pages::PageMap};
+use crate::{
+    hal::Storage,
+    state::{copy::Span, pages::PageMap, table::TableOf},
+};
 use nupa_proto::admin::ACCESS_ALL;
 
 /// Right of every key that is bound to memory of its own, besides the `ACCESS_*`: local reads. A window does not have it,
@@ -24,6 +27,9 @@ pub(crate) struct Region<P> {
     /// Windows that are bound to it.
     pub(crate) windows: u32,
 }
+
+/// Regions of a node.
+pub(crate) type Regions<S> = TableOf<S, Region<<S as Storage>::Pages>>;
 
 /// How a key came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

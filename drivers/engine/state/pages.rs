@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where a queue or a region lies in DMA address space.
 
-use crate::{
-    hal::Memory,
-    storage::{NoMemory, Storage},
-};
+use crate::hal::{Memory, NoMemory, Storage};
 use nupa_proto::{
     admin::{PageList, LIST_PAGE_ENTRIES},
     doorbell::PAGE_SIZE,

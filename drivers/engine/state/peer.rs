@@ -3,9 +3,9 @@
 
 use crate::{
     link::{Arrival, Link},
-    pool::grant::Lending,
+    state::grant::{Borrowed, Lending},
 };
-use nupa_pool::{Grant, Outgoing};
+use nupa_pool::Outgoing;
 use nupa_proto::pool::{
     message::{RequestBody, ResponseBody},
     Class, CLASSES, GRANT_SLOTS,
@@ -59,16 +59,6 @@ pub(crate) struct Serving {
     pub(crate) body: RequestBody,
     /// Bytes that are in the ring.
     pub(crate) done: u32,
-}
-
-/// Leave to write to a peer's memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Borrowed {
-    pub(crate) grant: Grant,
-    /// Where what is granted begins, in the DMA address space of this host's node.
-    pub(crate) dma: u64,
-    /// Queue pairs, here and there, that it is for.
-    pub(crate) qpns: (u32, u32),
 }
 
 /// A node of another host, and the way to it.

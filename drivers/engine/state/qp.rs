@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Queue pairs and their state machine.
 
-use crate::{
-    path::{events::Held, rnr::after},
-    state::{
-        access::KeyHolder,
-        inflight::Flight,
-        list::{Linked, Links},
-        ring::Ring,
-        rq::RecvQueue,
-    },
+use crate::state::{
+    access::KeyHolder,
+    held::Held,
+    inflight::Flight,
+    list::{Linked, Links},
+    ring::Ring,
+    rq::RecvQueue,
 };
 use nupa_proto::{
     admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
@@ -244,5 +242,13 @@ impl<P> QueuePair<P> {
         [self.send.slot, self.recv.slot()]
             .into_iter()
             .filter(|slot| *slot != SLOT_NONE)
+    }
+}
+
+/// When a wait for receive buffers that begins now is over.
+pub(crate) fn after(now: u64, rnr_timeout_us: u32) -> u64 {
+    match rnr_timeout_us {
+        RNR_FOREVER => u64::MAX,
+        timeout => now.saturating_add(u64::from(timeout)),
     }
 }

@@ -4,12 +4,21 @@
 use crate::{
     link::Arrival,
     state::{
-        check::Refusal,
+        check::{Check, Refusal},
         copy::{Span, Spans},
         qp::Remote,
+        wqe::Descriptor,
     },
 };
 use nupa_proto::{frame::FrameMeta, wqe::Opcode};
+use nupa_proto::{
+    frame::MIN_FRAME,
+    status::WcStatus,
+    wqe::{MAX_DATAGRAM, MAX_MESSAGE},
+};
+
+/// Bytes that an atomic operation is about.
+pub(crate) const ATOMIC_SIZE: u32 = 8;
 
 /// A request that the initiator has decoded and checked. One lives in the engine and is filled anew for each operation.
 #[derive(Debug)]
@@ -153,4 +162,81 @@ pub(crate) struct Received {
     pub(crate) wr_id: u64,
     /// How many.
     pub(crate) entries: u16,
+}
+
+impl Request {
+    /// Whether the length is one that the operation may have, and the node, whose frames have so many bytes at most, takes part in
+    /// the fabric.
+    #[inline(always)]
+    pub(crate) fn check(&self, up: bool, max_frame: u32) -> Result<(), Refusal> {
+        if self.is_local() {
+            return Ok(());
+        }
+        if !up && !self.datagram {
+            return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        }
+        let fits = match self.opcode {
+            Opcode::Frame => (MIN_FRAME..=max_frame).contains(&self.len),
+            Opcode::CompareSwap | Opcode::FetchAdd => self.len == ATOMIC_SIZE,
+            _ if self.datagram => self.len <= MAX_DATAGRAM,
+            _ => self.len <= MAX_MESSAGE,
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(Refusal::new(WcStatus::LocalLength, Check::Length))
+        }
+    }
+
+    /// Whether it concerns nobody but the initiator.
+    #[inline(always)]
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(
+            self.opcode,
+            Opcode::Nop | Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw
+        )
+    }
+
+    /// Fills in address and key of remote memory.
+    #[inline(always)]
+    pub(crate) fn reach(&mut self, descriptor: &Descriptor) -> Result<(), Refusal> {
+        let segment = descriptor.remote()?;
+        (self.remote_addr, self.remote_key) = (segment.addr.get(), segment.rkey.get());
+        Ok(())
+    }
+}
+
+/// Why a request does not land.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Declined {
+    /// No receive buffer. If a later one is wanted, the target's owner was asked to kick.
+    NoBuffer { qpn: u32 },
+    /// The queue pair is there, but not connected yet.
+    NotReady { qpn: u32 },
+    /// The receive filter does not want the frame.
+    Filtered,
+    /// It was refused.
+    Refused(Refusal),
+}
+
+impl Declined {
+    #[inline]
+    pub(crate) fn outcome(self, node: u16) -> Outcome {
+        match self {
+            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
+            Self::NotReady { qpn } => Outcome::NotReady { node, qpn },
+            Self::Refused(refusal) => Outcome::Refused(refusal),
+            // Nobody there wants it: it was delivered as far as the sender is concerned.
+            Self::Filtered => Outcome::Done,
+        }
+    }
+}
+
+/// What a request without a receive buffer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It waits.
+    Wait,
+    /// It does without.
+    None,
 }

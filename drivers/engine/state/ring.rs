@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Ring memory of a queue, as the device reaches it.
 
-use crate::{hal::Memory, state::pages::PageMap, storage::Storage};
+use crate::{
+    hal::{Memory, Storage},
+    state::pages::PageMap,
+};
 use nupa_proto::{admin::PageList, status::AdminStatus};
 
 /// A ring of `1 << log_entries` entries of `1 << log_size` bytes, each within one page.

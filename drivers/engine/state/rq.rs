@@ -2,16 +2,14 @@
 //! Queues of receive entries: a queue pair's own, or a shared one.
 
 use crate::{
-    hal::{Memory, Platform, SlotWord},
-    node::Regions,
-    path::recv::Fill,
+    hal::{Memory, Platform, SlotWord, Storage},
     state::{
         access::{local, KeyHolder, Purpose},
         check::{Check, Refusal},
         copy::Spans,
+        mr::Regions,
         ring::Ring,
     },
-    storage::Storage,
 };
 use nupa_proto::{
     status::WcStatus,
@@ -28,6 +26,17 @@ pub(crate) enum Unusable {
     Doorbell,
     /// The entry is bad; its owner is to blame.
     Entry { wr_id: u64, refusal: Refusal },
+}
+
+/// How many receive entries a message may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// Exactly one (messages).
+    One,
+    /// Exactly one, whose memory is not used, so its keys are not looked at (a WRITE with immediate data).
+    Unused,
+    /// As many as it needs (frames).
+    Many,
 }
 
 /// A queue of receive entries.

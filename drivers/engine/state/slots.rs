@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which queue each doorbell slot belongs to.
 
-use crate::{
-    hal::{Doorbells, SlotWord},
-    storage::{NoMemory, Storage, Table},
-};
+use crate::hal::{Doorbells, NoMemory, SlotWord, Storage, Table};
 use nupa_proto::{doorbell::SLOTS, status::AdminStatus};
 
 /// The queue that a doorbell slot belongs to.

@@ -2,27 +2,102 @@
 //! From a descriptor to a request: what is asked for, of whom, with which local memory.
 
 use crate::{
-    hal::Platform,
-    node::Regions,
-    path::{atomic::ATOMIC_SIZE, requester::malformed},
+    hal::{Memory, Platform, SlotWord, Storage},
     state::{
         access::{local, Purpose},
         check::{Check, Refusal},
+        inflight::{hands_back, Flight, WINDOW},
+        mr::Regions,
         qp::{QueuePair, Remote},
         request::Request,
-        wqe::{Descriptor, Header},
+        wqe::{malformed, Descriptor, Header},
     },
-    storage::Storage,
 };
+use nupa_proto::doorbell::event_quiet;
 use nupa_proto::{
     admin::{QpType, QP_FLAG_SIGNAL_ALL},
-    frame::MIN_FRAME,
     status::WcStatus,
-    wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED},
+    wqe::{Opcode, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED},
 };
 
 /// Bit of a queue key that descriptors cannot give.
 const CONTROLLED_QKEY: u32 = 1 << 31;
+
+impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
+    /// Whether there is a descriptor to take; `None` if the producer index is out of bounds.
+    #[inline(always)]
+    pub(crate) fn has_work(&mut self, platform: &impl Platform) -> Option<bool> {
+        if self.send.index == self.send.posted {
+            let entries = self.send.ring.as_ref().map_or(0, |ring| ring.entries());
+            let posted = platform.load(self.page, self.send.slot, SlotWord::Index);
+            if posted.wrapping_sub(self.send.index) > entries {
+                return None;
+            }
+            self.send.posted = posted;
+        }
+        Some(self.send.index != self.send.posted)
+    }
+
+    /// Publishes the index from which on kicks are wanted, and looks once more: true if there is work after all.
+    #[inline(always)]
+    pub(crate) fn publish(&self, platform: &impl Platform, polled: bool) -> bool {
+        let seen = self.send.posted;
+        let event = if polled { event_quiet(seen) } else { seen };
+        platform.store(self.page, self.send.slot, SlotWord::Event, event);
+        platform.fence();
+        platform.load(self.page, self.send.slot, SlotWord::Index) != seen
+    }
+
+    /// Copies block `n` of the descriptor that begins at block `first` out of the ring.
+    #[inline(always)]
+    fn read_block(
+        &self,
+        memory: &impl Memory,
+        descriptor: &mut Descriptor,
+        first: u32,
+        n: u8,
+    ) -> Result<(), Refusal> {
+        let failed = Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
+        let index = first.wrapping_add(u32::from(n));
+        let addr = self
+            .send
+            .ring
+            .as_ref()
+            .and_then(|ring| ring.addr(index))
+            .ok_or(failed)?;
+        let block = descriptor.block_mut(n).ok_or(failed)?;
+        memory.read(addr, block).map_err(|_| failed)
+    }
+
+    /// Copies the whole descriptor at block `first` out and checks its control segment. The first block may come from the
+    /// push slot.
+    #[inline(always)]
+    pub(crate) fn read_descriptor(
+        &self,
+        platform: &impl Platform,
+        first: u32,
+        descriptor: &mut Descriptor,
+        pushed: Option<u32>,
+    ) -> Result<Header, Refusal> {
+        let memory = platform.memory();
+        let next = first.wrapping_add(1);
+        let in_slot = pushed == Some(next)
+            && descriptor
+                .block_mut(0)
+                .is_some_and(|block| platform.push_block(self.page, self.send.slot, block));
+        if !in_slot {
+            self.read_block(memory, descriptor, first, 0)?;
+        }
+        let header = descriptor.header(self.kind)?;
+        if u32::from(header.blocks) > self.send.posted.wrapping_sub(first) {
+            return Err(malformed(Check::Blocks));
+        }
+        for n in 1..header.blocks {
+            self.read_block(memory, descriptor, first, n)?;
+        }
+        Ok(header)
+    }
+}
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     /// Turns the descriptor at block `at` into a request.
@@ -166,44 +241,47 @@ const fn unconnected(node: u16, qpn: u32) -> Remote {
     }
 }
 
-impl Request {
-    /// Whether the length is one that the operation may have, and the node, whose frames have so many bytes at most, takes part in
-    /// the fabric.
-    #[inline(always)]
-    pub(crate) fn check(&self, up: bool, max_frame: u32) -> Result<(), Refusal> {
-        if self.is_local() {
-            return Ok(());
+impl<P> QueuePair<P> {
+    /// Forgets what is under way: it is in the send queue again. Answers to it do not count any more.
+    pub(crate) fn ground(&mut self) {
+        self.send.direct = 0;
+        let flight = &mut self.send.flight;
+        if flight.count != 0 {
+            self.send.index = flight.head;
         }
-        if !up && !self.datagram {
-            return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
-        }
-        let fits = match self.opcode {
-            Opcode::Frame => (MIN_FRAME..=max_frame).contains(&self.len),
-            Opcode::CompareSwap | Opcode::FetchAdd => self.len == ATOMIC_SIZE,
-            _ if self.datagram => self.len <= MAX_DATAGRAM,
-            _ => self.len <= MAX_MESSAGE,
+        *flight = Flight {
+            sequence: flight.sequence,
+            ..Flight::default()
         };
-        if fits {
-            Ok(())
-        } else {
-            Err(Refusal::new(WcStatus::LocalLength, Check::Length))
+    }
+
+    /// The oldest request, which is at hand, was answered.
+    pub(crate) fn answered(&mut self, request: &Request) {
+        let flight = &mut self.send.flight;
+        flight.count = flight.count.saturating_sub(1);
+        let reads = u8::from(hands_back(request.opcode));
+        flight.reads = flight.reads.saturating_sub(reads);
+        flight.head = request.behind;
+        // What is refused need not be sent to its end: it is over as it is, and not again at the head of the queue.
+        if flight.count == 0 && flight.sent.take().is_some() {
+            self.send.index = request.behind;
         }
     }
 
-    /// Whether it concerns nobody but the initiator.
-    #[inline(always)]
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(
-            self.opcode,
-            Opcode::Nop | Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw
-        )
-    }
-
-    /// Fills in address and key of remote memory.
-    #[inline(always)]
-    fn reach(&mut self, descriptor: &Descriptor) -> Result<(), Refusal> {
-        let segment = descriptor.remote()?;
-        (self.remote_addr, self.remote_key) = (segment.addr.get(), segment.rkey.get());
-        Ok(())
+    /// Whether the request at hand has to wait until requests before it were answered.
+    #[cold]
+    pub(crate) fn comes_later(&self, request: &Request, checked: Result<(), Refusal>) -> bool {
+        let flight = &self.send.flight;
+        if flight.sent.is_some() {
+            return false;
+        }
+        let here = request.target.node == request.source.node;
+        let most = hands_back(request.opcode) && flight.reads >= self.max_rd_atomic;
+        checked.is_err()
+            || request.is_local()
+            || request.fenced
+            || here
+            || most
+            || flight.count >= WINDOW
     }
 }

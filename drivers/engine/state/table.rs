@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Numbered objects of one kind.
 
-use crate::storage::Table;
+use crate::hal::{Storage, Table};
 
 /// Numbered objects of one kind: a [`Table`] with a first number and a limit.
 #[derive(Debug)]
@@ -16,6 +16,9 @@ pub(crate) struct Objects<T, L, M> {
     full: FullGroups<M>,
     _object: core::marker::PhantomData<T>,
 }
+
+/// Objects of one kind in the containers that a node's host lends.
+pub(crate) type TableOf<S, T> = Objects<T, <S as Storage>::Table<T>, <S as Storage>::Table<u64>>;
 
 /// Why an object was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +254,7 @@ mod tests {
     extern crate std;
 
     use super::{FullGroups, Objects, TURN};
-    use crate::storage::{NoMemory, Table};
+    use crate::hal::{NoMemory, Table};
     use std::vec::Vec;
 
     #[derive(Default)]

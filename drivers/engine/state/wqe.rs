@@ -77,7 +77,7 @@ const fn data_offset(kind: QpType, opcode: Opcode) -> usize {
     }
 }
 
-const fn malformed(check: Check) -> Refusal {
+pub(crate) const fn malformed(check: Check) -> Refusal {
     Refusal::new(WcStatus::LocalQpOperation, check)
 }
 

@@ -14,12 +14,14 @@
 
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use nupa_engine::{
-    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    hal::{
+        AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, NoMemory, Platform, SlotWord,
+        Storage, Table,
+    },
     rings::{
         CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, RecvRing, SendRequest,
         SendRing,
     },
-    storage::{NoMemory, Storage, Table},
     Engine, Fabric, Node, NodeConfig,
 };
 use nupa_proto::{

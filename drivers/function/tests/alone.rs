@@ -10,8 +10,10 @@
 use std::cell::{Cell, RefCell};
 
 use nupa_engine::{
-    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
-    storage::{NoMemory, Storage, Table},
+    hal::{
+        AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, NoMemory, Platform, SlotWord,
+        Storage, Table,
+    },
     Fabric, Node, NodeConfig,
 };
 use nupa_function::{

@@ -9,8 +9,8 @@ use guestmem::{full_fence, GuestMemory, MapRequest, MmapRegion, Rights};
 use nupa_engine::hal::{
     AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord,
 };
+use nupa_engine::hal::{NoMemory, Storage, Table};
 use nupa_engine::rings::{Doorbell, QueueMemory};
-use nupa_engine::storage::{NoMemory, Storage, Table};
 use nupa_proto::doorbell::{push_offset, slot_offset, PAIR_SIZE, PUSH_SLOTS};
 use nupa_proto::wqe::BLOCK_SIZE;
 

@@ -2,8 +2,7 @@
 
 //! All controllers of the fabric, as the engine and their model borrow them.
 
-use nupa_engine::node::Node;
-use nupa_engine::NoLink;
+use nupa_engine::{node::Node, NoLink};
 use nupa_function::{Function, Functions};
 
 use crate::platform::NodePlatform;

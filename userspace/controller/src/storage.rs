@@ -2,7 +2,7 @@
 
 //! The engine's containers, made of vectors.
 
-use nupa_engine::storage::{NoMemory, Storage, Table};
+use nupa_engine::hal::{NoMemory, Storage, Table};
 
 /// Containers in the process's heap.
 #[derive(Debug)]

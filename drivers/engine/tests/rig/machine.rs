@@ -3,9 +3,11 @@
 
 use super::shared::Shared;
 use nupa_engine::{
-    hal::{AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord},
+    hal::{
+        AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, NoMemory, Platform, SlotWord,
+        Storage, Table,
+    },
     rings::{Doorbell, QueueMemory},
-    storage::{NoMemory, Storage, Table},
 };
 use nupa_proto::{doorbell::SLOTS, wqe::BLOCK_SIZE};
 use std::{

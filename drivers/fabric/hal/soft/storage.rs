@@ -3,7 +3,7 @@
 
 use crate::table::Slots;
 use kernel::prelude::*;
-use nupa_engine::storage::{NoMemory, Storage};
+use nupa_engine::hal::{NoMemory, Storage};
 
 /// Containers in memory of the kernel, contiguous for the CPU.
 pub(super) struct KernelStorage;

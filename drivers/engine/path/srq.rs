@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Entries of shared receive queues: who takes them, and who waits for them.
+
+use crate::{
+    hal::{Platform, Storage},
+    node::Node,
+    nodes::Fabric,
+    path::engine::Engine,
+};
+use nupa_proto::eqe::EventType;
+
+impl Engine {
+    /// New entries were posted to a shared receive queue: whoever waits for them goes on.
+    pub(crate) fn replenished_shared<F: Fabric>(&mut self, fabric: &mut F, id: u16, srqn: u32) {
+        let Some((node, _)) = fabric.node_mut(id) else {
+            return;
+        };
+        let Some(srq) = node.shared.get_mut(srqn) else {
+            return;
+        };
+        if core::mem::take(&mut srq.queue.wanted) {
+            self.wake_shared(fabric, id, srqn);
+            self.take_turns(fabric);
+        }
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// Raises the limit event of a shared receive queue if it is due.
+    pub(crate) fn check_limit(&mut self, platform: &impl Platform, srqn: u32) {
+        let Some(srq) = self.shared.get_mut(srqn).filter(|srq| srq.limit != 0) else {
+            return;
+        };
+        if srq.queue.left(platform) < srq.limit {
+            srq.limit = 0;
+            self.report(platform, EventType::SrqLimit, 0, srqn);
+        }
+    }
+
+    /// Takes the entry that part of a message was put into out of a shared receive queue, so that others do not get it. It is
+    /// completed with the rest of the message.
+    pub(crate) fn keep_entry(&mut self, qpn: u32) {
+        let Some(pair) = self.pairs.get_mut(qpn) else {
+            return;
+        };
+        let srq = pair.recv.srqn.and_then(|srqn| self.shared.get_mut(srqn));
+        let Some(srq) = srq.filter(|_| pair.recv.kept.is_none()) else {
+            return;
+        };
+        pair.recv.kept = Some(srq.queue.index);
+        srq.queue.index = srq.queue.index.wrapping_add(1);
+        srq.kept = srq.kept.saturating_add(1);
+    }
+
+    /// Takes the entry that is kept for a queue pair away from it: its index.
+    pub(crate) fn release_entry(&mut self, qpn: u32) -> Option<u32> {
+        let pair = self.pairs.get_mut(qpn)?;
+        let kept = pair.recv.kept.take()?;
+        if let Some(srq) = pair.recv.srqn.and_then(|srqn| self.shared.get_mut(srqn)) {
+            srq.kept = srq.kept.saturating_sub(1);
+        }
+        Some(kept)
+    }
+
+    /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
+    /// use every entry again.
+    pub(crate) fn take_shared(&mut self, qpn: u32, entries: u16) -> u32 {
+        let kept = self.release_entry(qpn).is_some();
+        let srqn = self.pairs.get(qpn).and_then(|pair| pair.recv.srqn);
+        let Some(srq) = srqn.and_then(|srqn| self.shared.get_mut(srqn)) else {
+            return 0;
+        };
+        let queue = &mut srq.queue;
+        if !kept {
+            queue.index = queue.index.wrapping_add(u32::from(entries));
+        }
+        let index = queue.index;
+        if srq.kept == 0 {
+            return index;
+        }
+        let pairs = self.pairs.iter().map(|(_, pair)| &pair.recv);
+        let kept = pairs
+            .filter(|recv| recv.srqn == srqn)
+            .filter_map(|recv| recv.kept);
+        let before = kept.map(|kept| index.wrapping_sub(kept)).max();
+        index.wrapping_sub(before.unwrap_or(0))
+    }
+
+    /// Gives a shared receive queue up.
+    #[cold]
+    pub(crate) fn fail_shared(&mut self, platform: &impl Platform, srqn: u32) {
+        let Some(srq) = self.shared.get_mut(srqn) else {
+            return;
+        };
+        if !core::mem::replace(&mut srq.dead, true) {
+            self.report(platform, EventType::SrqFatal, 0, srqn);
+        }
+    }
+}

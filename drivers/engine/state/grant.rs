@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Grants to write directly to the memory of a node of another host: those that were given, and those that were received.
+
+use crate::state::qp::Remote;
+use nupa_pool::Grant;
+use nupa_proto::pool::GRANT_SLOTS;
+
+/// A grant that a peer has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lent {
+    /// Queue pair that writes come to, and the one that they come from.
+    pub(crate) qpn: u32,
+    pub(crate) source: Remote,
+    pub(crate) key: u32,
+    pub(crate) serial: u64,
+    /// It holds no more, but the peer may be writing with it.
+    pub(crate) over: bool,
+}
+
+/// The grants that a peer has, and had and may be writing with.
+#[derive(Debug, Default)]
+pub(crate) struct Lending {
+    pub(crate) slots: [Option<Lent>; GRANT_SLOTS as usize],
+    /// The slot that is made free next.
+    pub(crate) next: u16,
+    /// Serial of the last one.
+    last: u64,
+}
+
+/// A region that can be granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// DMA address.
+    pub(crate) dma: u64,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+}
+
+/// Whether somebody waits until nobody writes with what was taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// Yes: a driver was promised that there are none.
+    Await,
+    /// No.
+    Ignore,
+}
+
+impl Lending {
+    /// Forgets all grants; serials go on.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill(None);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.iter().all(Option::is_none)
+    }
+
+    pub(crate) fn get(&self, slot: u16) -> Option<Lent> {
+        *self.slots.get(usize::from(slot))?
+    }
+
+    pub(crate) fn set(&mut self, slot: u16, lent: Option<Lent>) {
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            *place = lent;
+        }
+    }
+
+    /// The slot of a grant.
+    pub(crate) fn find(&self, matches: impl Fn(&Option<Lent>) -> bool) -> Option<u16> {
+        let at = self.slots.iter().position(matches)?;
+        u16::try_from(at).ok()
+    }
+
+    /// A serial that was not there before; none if all of this epoch are used up.
+    pub(crate) fn serial(&mut self, epoch: u32) -> Option<u64> {
+        let first = (u64::from(epoch) << 32) | 1;
+        let next = match (self.last >> 32) as u32 == epoch {
+            true => self.last.checked_add(1)?,
+            false => first,
+        };
+        if next < first || (next >> 32) as u32 != epoch {
+            return None;
+        }
+        self.last = next;
+        Some(next)
+    }
+}
+
+/// Leave to write to a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Borrowed {
+    pub(crate) grant: Grant,
+    /// Where what is granted begins, in the DMA address space of this host's node.
+    pub(crate) dma: u64,
+    /// Queue pairs, here and there, that it is for.
+    pub(crate) qpns: (u32, u32),
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::Lending;
+
+    #[test]
+    fn serials_do_not_come_again() {
+        let mut lending = Lending::default();
+        assert_eq!(lending.serial(3), Some(0x3_0000_0001));
+        assert_eq!(lending.serial(3), Some(0x3_0000_0002));
+        lending.clear();
+        assert_eq!(lending.serial(3), Some(0x3_0000_0003));
+        assert_eq!(lending.serial(4), Some(0x4_0000_0001));
+        lending.last = 0x4_ffff_ffff;
+        assert_eq!(lending.serial(4), None);
+        assert_eq!(lending.serial(5), Some(0x5_0000_0001));
+        lending.last = u64::MAX;
+        assert_eq!(lending.serial(u32::MAX), None);
+    }
+}
