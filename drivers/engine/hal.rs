@@ -52,7 +52,13 @@ pub trait Memory {
     }
 
     /// Copies `len` bytes at `from` to `to` in `target`, which may be the same memory.
-    fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError>;
+    fn copy_to(
+        &self,
+        from: u64,
+        destination: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError>;
 }
 
 /// The three words of a doorbell slot, see [`nupa_proto::doorbell::Slot`].

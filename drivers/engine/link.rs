@@ -2,7 +2,7 @@
 //! The way to a node of another host: rings in memory that both hosts share.
 //!
 //! Each host has its own engine. The one where a request is posted fetches it and puts it with its payload into a ring;
-//! the engine of the target's host carries it out with all its checks, and answers in another ring.
+//! the engine of the responder's host carries it out with all its checks, and answers in another ring.
 
 use nupa_pool::{Body, Grant, Outgoing};
 use nupa_proto::pool::Class;

@@ -7,15 +7,15 @@ use crate::{
         counters::{Counters, Volume},
         cq::CompletionQueue,
         eq::EventQueue,
-        filter::{RxFilter, Spread},
+        filter::{Rss, RxFilter},
         gid::GidTable,
         limits::Limits,
         list::List,
-        mr::Regions,
-        pd::Domain,
+        mr::Mrs,
+        pd::Pd,
         qp::QueuePair,
-        slots::Slots,
-        srq::SharedQueue,
+        slots::DoorbellSlots,
+        srq::Srq,
         table::{Objects, TableOf},
     },
 };
@@ -50,29 +50,29 @@ pub struct Node<S: Storage> {
     pub(crate) fault: u32,
     /// The host looks at doorbells by itself, no kicks are wanted.
     pub(crate) polled: bool,
-    pub(crate) events: TableOf<S, EventQueue<S::Pages>>,
-    pub(crate) completions: TableOf<S, CompletionQueue<S::Pages>>,
-    pub(crate) pairs: TableOf<S, QueuePair<S::Pages>>,
-    pub(crate) shared: TableOf<S, SharedQueue<S::Pages>>,
-    pub(crate) regions: Regions<S>,
+    pub(crate) eqs: TableOf<S, EventQueue<S::Pages>>,
+    pub(crate) cqs: TableOf<S, CompletionQueue<S::Pages>>,
+    pub(crate) qps: TableOf<S, QueuePair<S::Pages>>,
+    pub(crate) srqs: TableOf<S, Srq<S::Pages>>,
+    pub(crate) mrs: Mrs<S>,
     /// Page addresses that regions store.
     pub(crate) stored_pages: u64,
-    pub(crate) domains: TableOf<S, Domain>,
-    pub(crate) slots: Slots<S>,
+    pub(crate) pds: TableOf<S, Pd>,
+    pub(crate) slots: DoorbellSlots<S>,
     pub(crate) filter: RxFilter<S>,
     pub(crate) gids: GidTable<S>,
-    pub(crate) spread: Spread<S>,
+    pub(crate) rss: Rss<S>,
     pub(crate) counters: Counters,
     /// Queue pairs whose send queue stands still, see [`Wait`].
     pub(crate) waiting: List,
     /// Completion queues that hold an event back.
     pub(crate) moderated: List,
-    /// When events that found no room are tried again, see [`crate::held`].
+    /// When events that found no room are tried again, see [`crate::path::events`].
     pub(crate) retry_at: Option<u64>,
     /// Some of those were about the function itself.
     pub(crate) events_lost: bool,
-    /// Grants to write directly may be such that would not be given any more, see [`crate::lending`].
-    pub(crate) lends_anew: bool,
+    /// Grants to write directly may be such that would not be given any more, see [`crate::pool::grant`].
+    pub(crate) grants_stale: bool,
 }
 
 impl<S: Storage> Node<S> {
@@ -85,23 +85,23 @@ impl<S: Storage> Node<S> {
             link: true,
             fault: FAULT_NONE,
             polled: false,
-            events: Objects::new(ASYNC_EQN, limits.max_eq),
-            completions: Objects::new(0, limits.max_cq),
-            pairs: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).spread(),
-            shared: Objects::new(0, limits.max_srq),
-            regions: Objects::new(0, limits.max_mr),
+            eqs: Objects::new(ASYNC_EQN, limits.max_eq),
+            cqs: Objects::new(0, limits.max_cq),
+            qps: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).rss(),
+            srqs: Objects::new(0, limits.max_srq),
+            mrs: Objects::new(0, limits.max_mr),
             stored_pages: 0,
-            domains: Objects::new(0, limits.max_pd),
-            slots: Slots::default(),
+            pds: Objects::new(0, limits.max_pd),
+            slots: DoorbellSlots::default(),
             filter: RxFilter::default(),
             gids: GidTable::default(),
-            spread: Spread::default(),
+            rss: Rss::default(),
             counters: Counters::default(),
             waiting: List::default(),
             moderated: List::default(),
             retry_at: None,
             events_lost: false,
-            lends_anew: false,
+            grants_stale: false,
             config,
         }
     }
@@ -159,18 +159,18 @@ impl<S: Storage> Node<S> {
     /// domains.
     pub fn object_counts(&self) -> [usize; 6] {
         [
-            self.events.iter().count(),
-            self.completions.iter().count(),
-            self.pairs.iter().count(),
-            self.shared.iter().count(),
-            self.regions.iter().count(),
-            self.domains.iter().count(),
+            self.eqs.iter().count(),
+            self.cqs.iter().count(),
+            self.qps.iter().count(),
+            self.srqs.iter().count(),
+            self.mrs.iter().count(),
+            self.pds.iter().count(),
         ]
     }
 
     /// Slots in the table of queue pairs: what it takes to look at all of them.
-    pub fn pair_slots(&self) -> u32 {
-        self.pairs.end().saturating_sub(GSI_QPN)
+    pub fn qp_slots(&self) -> u32 {
+        self.qps.end().saturating_sub(GSI_QPN)
     }
 
     /// Forgets every object; the epoch goes up. Link and configuration stay.

@@ -12,7 +12,7 @@ use crate::{
 ///
 /// The host owns nodes and platforms; the engine borrows them for as long as it needs one step of an operation.
 /// Everything runs in one thread, or under one lock.
-pub trait Fabric {
+pub trait NodeTable {
     /// Containers of the nodes.
     type Storage: Storage;
     /// Hardware of the nodes.
@@ -26,10 +26,10 @@ pub trait Fabric {
     /// A node of this host that is there, whether or not it is up.
     fn node(&self, id: u16) -> Option<(&Node<Self::Storage>, &Self::Platform)>;
 
-    /// As [`Fabric::node`], to change it.
+    /// As [`NodeTable::node`], to change it.
     fn node_mut(&mut self, id: u16) -> Option<(&mut Node<Self::Storage>, &Self::Platform)>;
 
-    /// A node of another host that there may be a link to, whether or not it is up. [`Fabric::node`] has none of this id.
+    /// A node of another host that there may be a link to, whether or not it is up. [`NodeTable::node`] has none of this id.
     #[inline(always)]
     fn peer_mut(&mut self, id: u16) -> Option<&mut Peer<Self::Link>> {
         let _ = id;

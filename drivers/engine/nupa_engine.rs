@@ -30,11 +30,11 @@ mod state;
 pub use self::{
     link::{DirectLink, Link, NoLink},
     node::{Node, NodeConfig},
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     pool::link::{PoolLink, Shown},
     state::{
-        check::{Check, Refusal},
+        check::{Check, WcError},
         counters::Volume,
         limits::Limits,
         peer::Peer,

@@ -15,11 +15,11 @@ mod ud;
 
 use crate::{
     link::{Arrival, Link},
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
-        check::{Check, Refusal},
-        copy::{Fault, Span},
+        check::{Check, WcError},
+        copy::{CopyError, Span},
         peer::Peer,
     },
 };
@@ -29,7 +29,7 @@ use nupa_proto::{pool::Class, status::WcStatus};
 const FRAGMENT: u32 = 65536;
 
 /// The node is not there.
-const GONE: Refusal = Refusal::new(WcStatus::RetryExceeded, Check::Node);
+const GONE: WcError = WcError::new(WcStatus::RetryExceeded, Check::Node);
 
 /// The oldest entry of a ring, and who it is from and for.
 struct Incoming {
@@ -42,21 +42,21 @@ struct Incoming {
 
 impl Engine {
     /// A node of another host has come, with this epoch; of one that was there before, everything is over.
-    pub fn peer_up<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
-        self.peer_down(fabric, id);
-        if let Some(peer) = fabric.peer_mut(id) {
+    pub fn peer_up<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
+        self.peer_down(nodes, id);
+        if let Some(peer) = nodes.peer_mut(id) {
             peer.set_up(epoch);
-            self.tell_joined(fabric, id, epoch);
+            self.tell_joined(nodes, id, epoch);
         }
     }
 
     /// A node of another host has gone, or was found dead: connections to it fail.
-    pub fn peer_down<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
-        let Some(peer) = fabric.peer_mut(id) else {
+    pub fn peer_down<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        let Some(peer) = nodes.peer_mut(id) else {
             return;
         };
         if let Some(epoch) = peer.set_down() {
-            self.left(fabric, id, epoch);
+            self.left(nodes, id, epoch);
         }
     }
 
@@ -65,39 +65,36 @@ impl Engine {
     ///
     /// An entry that cannot be dealt with yet stays where it is, so this is to be called also after other calls that may have changed
     /// that, and when [`Engine::run`] says.
-    pub fn receive<F: Fabric>(&mut self, fabric: &mut F) -> bool {
+    pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        for id in 0..fabric.max_nodes() {
-            if fabric
-                .peer_mut(id)
-                .is_none_or(|peer| peer.epoch().is_none())
-            {
+        for id in 0..nodes.max_nodes() {
+            if nodes.peer_mut(id).is_none_or(|peer| peer.epoch().is_none()) {
                 continue;
             }
-            found |= self.clear_way(fabric, id);
-            found |= self.take_answers(fabric, id);
-            found |= self.take_requests(fabric, id);
-            found |= self.take_frames(fabric, id);
+            found |= self.clear_way(nodes, id);
+            found |= self.take_responses(nodes, id);
+            found |= self.take_requests(nodes, id);
+            found |= self.take_frames(nodes, id);
         }
         found
     }
 
     /// Ends what the ring to a peer was held up by: lets those go on that waited for room, gives up a message whose sender does not
     /// go on, and tells the peer's queue pairs what they were not told for want of room.
-    fn clear_way<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
-        self.abandon_message(fabric, id);
-        self.catch_up(fabric, id);
-        let again = fabric.peer_mut(id).is_some_and(Peer::has_room_again);
+    fn clear_way<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
+        self.abandon_message(nodes, id);
+        self.send_owed_notify(nodes, id);
+        let again = nodes.peer_mut(id).is_some_and(Peer::has_room_again);
         if again {
-            self.note_news(fabric, id);
-            self.wake_room(fabric, id);
+            self.note_progress(nodes, id);
+            self.wake_ring(nodes, id);
         }
         again
     }
 
     /// The oldest entry of a ring.
-    fn next<F: Fabric>(&self, fabric: &mut F, id: u16, class: Class) -> Option<Incoming> {
-        let peer = fabric.peer_mut(id)?;
+    fn next<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) -> Option<Incoming> {
+        let peer = nodes.peer_mut(id)?;
         Some(Incoming {
             epoch: peer.epoch()?,
             home: peer.home(),
@@ -106,36 +103,36 @@ impl Engine {
     }
 
     /// Takes the entry at the head of a ring out.
-    fn release<F: Fabric>(&self, fabric: &mut F, id: u16, class: Class) {
-        if let Some(peer) = fabric.peer_mut(id) {
+    fn release<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) {
+        if let Some(peer) = nodes.peer_mut(id) {
             peer.release(class);
         }
     }
 
     /// A transfer from the payload of an entry failed. If the payload cannot be read, its peer is refused.
     #[cold]
-    fn unreadable<F: Fabric>(&self, fabric: &mut F, id: u16, arrival: &Arrival) {
-        if let Some(peer) = fabric.peer_mut(id) {
+    fn unreadable<N: NodeTable>(&self, nodes: &mut N, id: u16, arrival: &Arrival) {
+        if let Some(peer) = nodes.peer_mut(id) {
             peer.link_mut().unreadable(arrival.payload, arrival.len);
         }
     }
 
     /// Refuses a peer that has put into a ring what does not belong there.
     #[cold]
-    fn refuse<F: Fabric>(&self, fabric: &mut F, id: u16) {
-        if let Some(peer) = fabric.peer_mut(id) {
+    fn refuse<N: NodeTable>(&self, nodes: &mut N, id: u16) {
+        if let Some(peer) = nodes.peer_mut(id) {
             peer.refuse();
         }
     }
 
-    /// Copies the first `len` bytes of the request at hand to where they are handed over to another host.
-    fn fill<F: Fabric>(&mut self, fabric: &F, place: u64, len: u32) -> Result<(), Refusal> {
-        self.landing.set(Span::direct(place, len));
-        let moved = self.move_data(fabric, self.request.home, len);
+    /// Copies the first `len` bytes of the current request to where they are handed over to another host.
+    fn fill<N: NodeTable>(&mut self, nodes: &N, place: u64, len: u32) -> Result<(), WcError> {
+        self.accepted.set(Span::direct(place, len));
+        let moved = self.move_data(nodes, self.request.home, len);
         moved.map_err(|fault| match fault {
-            Fault::Source => Refusal::new(WcStatus::LocalProtection, Check::LocalMemory),
+            CopyError::Source => WcError::new(WcStatus::LocalProtection, Check::LocalMemory),
             // The pool is gone, and with it everyone there.
-            Fault::Target => GONE,
+            CopyError::Destination => GONE,
         })
     }
 }

@@ -7,7 +7,7 @@ use core::fmt::Arguments;
 
 use nupa_engine::{
     hal::{AccessError, Memory, Platform},
-    Fabric,
+    NodeTable,
 };
 use nupa_proto::admin::Completion;
 
@@ -78,7 +78,7 @@ pub struct Membership {
 }
 
 /// The nodes of a fabric, and the functions among them that this host runs.
-pub trait Functions: Fabric<Platform: Host> {
+pub trait Functions: NodeTable<Platform: Host> {
     /// The function of a node, if it runs here.
     fn function(&self, id: u16) -> Option<&Function<Self::Storage, Self::Platform>>;
 

@@ -6,7 +6,7 @@ use crate::{
     node::Node,
     state::{
         cq::{CompletionQueue, Moderation},
-        held::Held,
+        deferred::DeferredEvents,
         list::Links,
         ring::Ring,
         slots::Owner,
@@ -34,7 +34,7 @@ impl<S: Storage> Node<S> {
         if body.reserved != 0 || body.reserved1.get() != 0 {
             return Err(AdminStatus::InvalidField);
         }
-        self.events.get(eqn).ok_or(AdminStatus::NoSuchObject)?;
+        self.eqs.get(eqn).ok_or(AdminStatus::NoSuchObject)?;
         self.slots.check(platform, page, slot)?;
         let log_size = CQE_SIZE.trailing_zeros() as u8;
         let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
@@ -50,15 +50,15 @@ impl<S: Storage> Node<S> {
             dead: false,
             moderation: Moderation::default(),
             links: Links::default(),
-            held: Held::default(),
+            deferred: DeferredEvents::default(),
         };
         self.slots.claim(platform, page, slot, Owner::Consumer)?;
-        let added = self.completions.insert(|_| queue);
+        let added = self.cqs.insert(|_| queue);
         let cqn = added.map_err(|_| {
             self.slots.release(page, slot);
             AdminStatus::NoResources
         })?;
-        if let Some(queue) = self.events.get_mut(eqn) {
+        if let Some(queue) = self.eqs.get_mut(eqn) {
             queue.users = queue.users.saturating_add(1);
         }
         Ok(cqn)
@@ -71,14 +71,11 @@ impl<S: Storage> Node<S> {
         body: &ModifyCq,
     ) -> Result<(), AdminStatus> {
         let cqn = body.cqn.get();
-        let queue = self
-            .completions
-            .get_mut(cqn)
-            .ok_or(AdminStatus::NoSuchObject)?;
+        let queue = self.cqs.get_mut(cqn).ok_or(AdminStatus::NoSuchObject)?;
         let (usecs, max_count) = (body.usecs.get(), body.max_count.get());
-        let held = queue.moderation.deadline.is_some();
+        let deferred = queue.moderation.deadline.is_some();
         (queue.moderation.usecs, queue.moderation.max_count) = (usecs, max_count);
-        if held {
+        if deferred {
             self.fire(platform, cqn);
         }
         Ok(())
@@ -86,15 +83,15 @@ impl<S: Storage> Node<S> {
 
     /// Destroys a completion queue that no queue pair uses.
     pub fn destroy_cq(&mut self, cqn: u32) -> Result<(), AdminStatus> {
-        match self.completions.get(cqn) {
+        match self.cqs.get(cqn) {
             None => return Err(AdminStatus::NoSuchObject),
             Some(queue) if queue.users != 0 => return Err(AdminStatus::Busy),
             Some(_) => {}
         }
-        self.moderated.remove(&mut self.completions, cqn);
-        if let Some(queue) = self.completions.remove(cqn) {
+        self.moderated.remove(&mut self.cqs, cqn);
+        if let Some(queue) = self.cqs.remove(cqn) {
             self.slots.release(queue.page, queue.slot);
-            if let Some(events) = self.events.get_mut(queue.eqn) {
+            if let Some(events) = self.eqs.get_mut(queue.eqn) {
                 events.users = events.users.saturating_sub(1);
             }
         }
@@ -109,7 +106,7 @@ impl<S: Storage> Node<S> {
         body: &ResizeCq,
     ) -> Result<(), AdminStatus> {
         let cqn = body.cqn.get();
-        let queue = self.completions.get(cqn);
+        let queue = self.cqs.get(cqn);
         let queue = queue.ok_or(AdminStatus::NoSuchObject)?;
         if body.reserved != [0; 3] {
             return Err(AdminStatus::InvalidField);
@@ -119,7 +116,7 @@ impl<S: Storage> Node<S> {
         }
         let log_size = CQE_SIZE.trailing_zeros() as u8;
         let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
-        let queue = self.completions.get_mut(cqn);
+        let queue = self.cqs.get_mut(cqn);
         queue.ok_or(AdminStatus::Internal)?.move_to(platform, ring)
     }
 }

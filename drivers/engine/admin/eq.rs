@@ -38,7 +38,7 @@ impl<S: Storage> Node<S> {
             fired: 0,
         };
         self.slots.claim(platform, page, slot, Owner::Consumer)?;
-        let added = self.events.insert(|_| queue);
+        let added = self.eqs.insert(|_| queue);
         added.map_err(|_| {
             self.slots.release(page, slot);
             AdminStatus::NoResources
@@ -47,12 +47,12 @@ impl<S: Storage> Node<S> {
 
     /// Destroys an event queue that no completion queue reports to.
     pub fn destroy_eq(&mut self, eqn: u32) -> Result<(), AdminStatus> {
-        match self.events.get(eqn) {
+        match self.eqs.get(eqn) {
             None => return Err(AdminStatus::NoSuchObject),
             Some(queue) if queue.users != 0 => return Err(AdminStatus::Busy),
             Some(_) => {}
         }
-        if let Some(queue) = self.events.remove(eqn) {
+        if let Some(queue) = self.eqs.remove(eqn) {
             self.slots.release(queue.page, queue.slot);
         }
         Ok(())

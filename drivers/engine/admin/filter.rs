@@ -22,12 +22,11 @@ impl<S: Storage> Node<S> {
 
     /// Sets the table that spreads frames over raw queue pairs.
     pub fn set_rss(&mut self, platform: &impl Platform, body: &SetRss) -> Result<(), AdminStatus> {
-        let Self { spread, pairs, .. } = self;
+        let Self { rss, qps, .. } = self;
         let raw = |qpn| {
-            pairs
-                .get(qpn)
+            qps.get(qpn)
                 .is_some_and(|p| p.kind == QpType::Raw && p.has_recv())
         };
-        spread.set(platform.memory(), body, raw)
+        rss.set(platform.memory(), body, raw)
     }
 }

@@ -4,7 +4,7 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
         grant::Writers,
@@ -36,29 +36,29 @@ const MASK: u32 = QP_MASK_STATE
 impl Engine {
     /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
     /// ready to send, and is flushed if it is the error state.
-    pub fn modify_qp<F: Fabric>(
+    pub fn modify_qp<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         body: &ModifyQp,
     ) -> Result<(), AdminStatus> {
         let qpn = body.qpn.get();
-        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.change_qp(platform, body)?;
-        self.take_back(fabric, id, Writers::Await);
-        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        match node.pairs.get(qpn).map(|pair| pair.state) {
+        self.revoke_grants(nodes, id, Writers::Await);
+        let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
+        match node.qps.get(qpn).map(|qp| qp.state) {
             Some(QpStateCode::Rts) => {
-                self.wake(fabric, id, qpn);
-                self.serve(fabric, id, qpn, None);
+                self.wake(nodes, id, qpn);
+                self.serve(nodes, id, qpn, None);
             }
-            Some(QpStateCode::Rtr) => self.wake(fabric, id, qpn),
-            Some(QpStateCode::Sqd) => self.serve(fabric, id, qpn, None),
+            Some(QpStateCode::Rtr) => self.wake(nodes, id, qpn),
+            Some(QpStateCode::Sqd) => self.serve(nodes, id, qpn, None),
             Some(QpStateCode::Err) => {
-                node.flush(platform, qpn, &mut self.descriptor);
-                self.wake(fabric, id, qpn);
+                node.flush(platform, qpn, &mut self.wqe);
+                self.wake(nodes, id, qpn);
             }
-            Some(QpStateCode::Reset) => self.wake(fabric, id, qpn),
+            Some(QpStateCode::Reset) => self.wake(nodes, id, qpn),
             _ => {}
         }
         Ok(())
@@ -68,11 +68,11 @@ impl Engine {
 impl<S: Storage> Node<S> {
     /// Reads state and indices of a queue pair.
     pub fn query_qp(&self, qpn: u32) -> Result<QpState, AdminStatus> {
-        let pair = self.pairs.get(qpn).ok_or(AdminStatus::NoSuchObject)?;
+        let qp = self.qps.get(qpn).ok_or(AdminStatus::NoSuchObject)?;
         Ok(QpState {
-            state: pair.state.to_wire(),
-            sq_index: U32::new(pair.send.index),
-            rq_index: U32::new(pair.recv.queue.as_ref().map_or(0, |queue| queue.index)),
+            state: qp.state.to_wire(),
+            sq_index: U32::new(qp.send.index),
+            rq_index: U32::new(qp.recv.queue.as_ref().map_or(0, |queue| queue.index)),
             ..QpState::default()
         })
     }
@@ -86,10 +86,10 @@ impl<S: Storage> Node<S> {
         let (qpn, mask) = (body.qpn.get(), body.mask.get());
         let most = self.limits().max_rd_atomic;
         let state = requested_state(body, most)?;
-        let pair = self.pairs.get_mut(qpn).ok_or(AdminStatus::NoSuchObject)?;
-        pair.check_change(mask, state)?;
+        let qp = self.qps.get_mut(qpn).ok_or(AdminStatus::NoSuchObject)?;
+        qp.check_change(mask, state)?;
         if mask & QP_MASK_REMOTE != 0 {
-            pair.remote = Some(Remote {
+            qp.remote = Some(Remote {
                 node: body.remote_node.get(),
                 qpn: body.remote_qpn.get(),
                 epoch: body.remote_epoch.get(),
@@ -97,24 +97,24 @@ impl<S: Storage> Node<S> {
             });
         }
         if mask & QP_MASK_SQ_PSN != 0 {
-            pair.psn = body.sq_psn.get();
+            qp.psn = body.sq_psn.get();
         }
         if mask & QP_MASK_ACCESS != 0 {
-            pair.access = body.access.get();
+            qp.access = body.access.get();
         }
         if mask & QP_MASK_RNR != 0 {
-            pair.rnr_timeout_us = body.rnr_timeout_us.get();
+            qp.rnr_timeout_us = body.rnr_timeout_us.get();
         }
         if mask & QP_MASK_RNR_RETRY != 0 {
-            pair.rnr_retry = Some(body.rnr_retry);
-            pair.min_rnr_timer = body.min_rnr_timer;
+            qp.rnr_retry = Some(body.rnr_retry);
+            qp.min_rnr_timer = body.min_rnr_timer;
         }
         if mask & QP_MASK_QKEY != 0 {
-            pair.qkey = body.qkey.get();
+            qp.qkey = body.qkey.get();
         }
         if mask & QP_MASK_RD_ATOMIC != 0 {
-            pair.max_rd_atomic = body.max_rd_atomic;
-            pair.max_dest_rd_atomic = body.max_dest_rd_atomic;
+            qp.max_rd_atomic = body.max_rd_atomic;
+            qp.max_dest_rd_atomic = body.max_dest_rd_atomic;
         }
         if let Some(state) = state {
             self.enter(platform, qpn, state);
@@ -127,24 +127,24 @@ impl<S: Storage> Node<S> {
         if state == QpStateCode::Reset {
             self.release_entry(qpn);
         }
-        let Some(pair) = self.pairs.get_mut(qpn) else {
+        let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
-        let before = core::mem::replace(&mut pair.state, state);
+        let before = core::mem::replace(&mut qp.state, state);
         // What its owner changes meanwhile is to be sent.
-        pair.send.direct = 0;
+        qp.send.direct = 0;
         match state {
             QpStateCode::Reset => {
-                pair.clear();
-                for slot in pair.slots() {
-                    clear(platform, pair.page, slot);
+                qp.clear();
+                for slot in qp.slots() {
+                    clear(platform, qp.page, slot);
                 }
             }
             // Every request is done when it has been fetched, unless another host has it.
-            QpStateCode::Sqd if before == QpStateCode::Rts && pair.send.flight.count == 0 => {
+            QpStateCode::Sqd if before == QpStateCode::Rts && qp.send.inflight.count == 0 => {
                 self.report(platform, EventType::SqDrained, 0, qpn);
             }
-            QpStateCode::Err if before != QpStateCode::Err => self.left_shared(platform, qpn),
+            QpStateCode::Err if before != QpStateCode::Err => self.report_last_wqe(platform, qpn),
             _ => {}
         }
     }

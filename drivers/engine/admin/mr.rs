@@ -6,11 +6,11 @@
 use crate::{
     hal::{NoMemory, Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
         grant::Writers,
-        mr::{Backing, Kind, Region, LOCAL_READ},
+        mr::{Backing, Kind, Mr, LOCAL_READ},
         pages::PageMap,
     },
 };
@@ -31,29 +31,29 @@ const MASK: u32 = MR_MASK_PAGES | MR_MASK_PD | MR_MASK_ACCESS;
 impl Engine {
     /// Replaces pages, domain or rights of a region that no window is bound to. With other pages its key gets another
     /// variant, so that nobody uses the old one by mistake. Returns its key.
-    pub fn modify_mr<F: Fabric>(
+    pub fn modify_mr<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         body: &ModifyMr,
     ) -> Result<u32, AdminStatus> {
-        let (node, platform) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         let key = node.change_mr(platform, body)?;
-        self.take_back(fabric, id, Writers::Await);
+        self.revoke_grants(nodes, id, Writers::Await);
         Ok(key)
     }
 
     /// Deregisters memory, or frees a key, whatever variant of it is bound. A region that windows are bound to stays. Nobody uses
     /// the memory any more then.
-    pub fn destroy_mr<F: Fabric>(
+    pub fn destroy_mr<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         key: u32,
     ) -> Result<(), AdminStatus> {
-        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let (node, _) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.remove_mr(key)?;
-        self.take_back(fabric, id, Writers::Await);
+        self.revoke_grants(nodes, id, Writers::Await);
         Ok(())
     }
 }
@@ -69,9 +69,9 @@ impl<S: Storage> Node<S> {
         if access & !ACCESS_ALL != 0 {
             return Err(AdminStatus::InvalidField);
         }
-        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
-        let map = self.map_region(platform, body)?;
-        let region = Region {
+        self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        let map = self.map_mr(platform, body)?;
+        let mr = Mr {
             backing: Backing::Own(map),
             iova: body.iova.get(),
             len: body.len.get(),
@@ -81,11 +81,11 @@ impl<S: Storage> Node<S> {
             kind: Kind::Memory,
             windows: 0,
         };
-        self.add_region(platform, region)
+        self.add_mr(platform, mr)
     }
 
     /// Takes over where a region lies.
-    fn map_region(
+    fn map_mr(
         &self,
         platform: &impl Platform,
         body: &CreateMr,
@@ -120,7 +120,7 @@ impl<S: Storage> Node<S> {
         if !valid || body.reserved != [0; 7] {
             return Err(AdminStatus::InvalidField);
         }
-        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
         self.check_pages(pages)?;
         let (kind, backing) = match kind {
             KeyKind::Window => (Kind::Window, Backing::None),
@@ -130,7 +130,7 @@ impl<S: Storage> Node<S> {
                 (Kind::FastReg, Backing::Own(PageMap::unused(pages)))
             }
         };
-        let region = Region {
+        let mr = Mr {
             backing,
             iova: 0,
             len: 0,
@@ -140,27 +140,23 @@ impl<S: Storage> Node<S> {
             kind,
             windows: 0,
         };
-        self.add_region(platform, region)
+        self.add_mr(platform, mr)
     }
 
     /// Adds a region, and gives it its key.
-    fn add_region(
-        &mut self,
-        platform: &impl Platform,
-        region: Region<S::Pages>,
-    ) -> Result<u32, AdminStatus> {
+    fn add_mr(&mut self, platform: &impl Platform, mr: Mr<S::Pages>) -> Result<u32, AdminStatus> {
         // No tag is all ones or all zeroes, so no key is ever DMA_LKEY or a bare index.
         let random = platform.random();
         let tag = (random >> TAG_SHIFT).clamp(1, (u32::MAX >> TAG_SHIFT) - 1);
         let random = (tag << TAG_SHIFT) | (random & KEY_VARIANT_MASK);
-        let (pd, pages, mut key) = (region.pd, region.stored_pages(), 0);
+        let (pd, pages, mut key) = (mr.pd, mr.stored_pages(), 0);
         let make = |index| {
             key = make_key(index, random);
-            Region { key, ..region }
+            Mr { key, ..mr }
         };
-        let added = self.regions.insert(make);
+        let added = self.mrs.insert(make);
         added.map_err(|_| AdminStatus::NoResources)?;
-        self.use_domain(pd);
+        self.use_pd(pd);
         self.stored_pages = self.stored_pages.saturating_add(pages as u64);
         Ok(key)
     }
@@ -173,38 +169,38 @@ impl<S: Storage> Node<S> {
     ) -> Result<u32, AdminStatus> {
         let (key, to) = (body.key.get(), &body.region);
         let set = check_mask(body)?;
-        let region = self.region_of(key).ok_or(AdminStatus::NoSuchObject)?;
-        if region.kind != Kind::Memory {
+        let mr = self.mr_of(key).ok_or(AdminStatus::NoSuchObject)?;
+        if mr.kind != Kind::Memory {
             return Err(AdminStatus::InvalidField);
         }
-        if region.windows != 0 {
+        if mr.windows != 0 {
             return Err(AdminStatus::Busy);
         }
         if set(MR_MASK_PD) {
-            let domain = self.domains.get(to.pd.get());
-            domain.ok_or(AdminStatus::NoSuchObject)?;
+            let pd = self.pds.get(to.pd.get());
+            pd.ok_or(AdminStatus::NoSuchObject)?;
         }
         let map = match set(MR_MASK_PAGES) {
-            true => Some(self.map_region(platform, to)?),
+            true => Some(self.map_mr(platform, to)?),
             false => None,
         };
-        let region = self.regions.get_mut(key_index(key));
-        let region = region.ok_or(AdminStatus::Internal)?;
-        let (old_pd, old_pages) = (region.pd, region.stored_pages() as u64);
+        let mr = self.mrs.get_mut(key_index(key));
+        let mr = mr.ok_or(AdminStatus::Internal)?;
+        let (old_pd, old_pages) = (mr.pd, mr.stored_pages() as u64);
         if let Some(map) = map {
-            region.key = next_variant(key);
-            region.backing = Backing::Own(map);
-            (region.iova, region.len) = (to.iova.get(), to.len.get());
+            mr.key = next_variant(key);
+            mr.backing = Backing::Own(map);
+            (mr.iova, mr.len) = (to.iova.get(), to.len.get());
         }
         if set(MR_MASK_PD) {
-            region.pd = to.pd.get();
+            mr.pd = to.pd.get();
         }
         if set(MR_MASK_ACCESS) {
-            region.access = to.access.get() | LOCAL_READ;
+            mr.access = to.access.get() | LOCAL_READ;
         }
-        let (key, pd, pages) = (region.key, region.pd, region.stored_pages() as u64);
-        self.use_domain(pd);
-        self.release_domain(old_pd);
+        let (key, pd, pages) = (mr.key, mr.pd, mr.stored_pages() as u64);
+        self.use_pd(pd);
+        self.release_pd(old_pd);
         self.stored_pages = self.stored_pages.saturating_add(pages);
         self.stored_pages = self.stored_pages.saturating_sub(old_pages);
         Ok(key)
@@ -212,26 +208,27 @@ impl<S: Storage> Node<S> {
 
     /// As [`Engine::destroy_mr`](crate::Engine::destroy_mr), as far as it concerns this node only.
     pub(crate) fn remove_mr(&mut self, key: u32) -> Result<(), AdminStatus> {
-        let region = self.regions.get(key_index(key)).filter(|region| {
-            region.key == key || (region.kind != Kind::Memory && same_key_slot(region.key, key))
-        });
-        let region = region.ok_or(AdminStatus::NoSuchObject)?;
-        if region.windows != 0 {
+        let mr = self
+            .mrs
+            .get(key_index(key))
+            .filter(|mr| mr.key == key || (mr.kind != Kind::Memory && same_key_slot(mr.key, key)));
+        let mr = mr.ok_or(AdminStatus::NoSuchObject)?;
+        if mr.windows != 0 {
             return Err(AdminStatus::Busy);
         }
         let index = key_index(key);
         self.unbind(index);
-        let region = self.regions.remove(index).ok_or(AdminStatus::Internal)?;
-        self.release_domain(region.pd);
-        let pages = region.stored_pages() as u64;
+        let mr = self.mrs.remove(index).ok_or(AdminStatus::Internal)?;
+        self.release_pd(mr.pd);
+        let pages = mr.stored_pages() as u64;
         self.stored_pages = self.stored_pages.saturating_sub(pages);
         Ok(())
     }
 
     /// The region that has this key.
-    pub(crate) fn region_of(&self, key: u32) -> Option<&Region<S::Pages>> {
-        let region = self.regions.get(key_index(key))?;
-        (region.key == key).then_some(region)
+    pub(crate) fn mr_of(&self, key: u32) -> Option<&Mr<S::Pages>> {
+        let mr = self.mrs.get(key_index(key))?;
+        (mr.key == key).then_some(mr)
     }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Nodes that come and go, and changes to queue pairs that others notice.
+//! NodeTable that come and go, and changes to queue pairs that others notice.
 
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{grant::Writers, qp::QueuePair},
 };
@@ -12,32 +12,32 @@ use nupa_proto::{eqe::EventType, regs::FAULT_NONE};
 
 impl Engine {
     /// The node's driver has enabled it: it joins, and the others are told. Nothing happens to one that has failed.
-    pub fn enable<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
-        let Some((node, _)) = fabric.node_mut(id) else {
+    pub fn enable<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        let Some((node, _)) = nodes.node_mut(id) else {
             return;
         };
         let was_up = node.is_up();
         node.enabled = node.fault == FAULT_NONE;
-        self.joined(fabric, id, was_up);
+        self.joined(nodes, id, was_up);
     }
 
     /// The node is reset, or its host is gone: every object of it is gone, its epoch goes up, the others are told.
-    pub fn reset<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
-        let Some((node, _)) = fabric.node_mut(id) else {
+    pub fn reset<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        let Some((node, _)) = nodes.node_mut(id) else {
             return;
         };
         let (was_up, epoch) = (node.is_up(), node.epoch());
         node.reset();
-        self.take_back(fabric, id, Writers::Await);
+        self.revoke_grants(nodes, id, Writers::Await);
         if was_up {
-            self.left(fabric, id, epoch);
+            self.left(nodes, id, epoch);
         }
     }
 
     /// The node's controller stops for a fault (`FAULT_*` of [`nupa_proto::regs`]): its driver and the others are told.
     /// Only a reset brings it back; until then the host passes it no kicks.
-    pub fn fail<F: Fabric>(&mut self, fabric: &mut F, id: u16, fault: u32) {
-        let Some((node, platform)) = fabric.node_mut(id) else {
+    pub fn fail<N: NodeTable>(&mut self, nodes: &mut N, id: u16, fault: u32) {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return;
         };
         let (was_up, epoch) = (node.is_up(), node.epoch());
@@ -45,15 +45,15 @@ impl Engine {
         node.report(platform, EventType::Fatal, id, fault);
         // Not what the attempt to report it made of it.
         node.fault = fault;
-        self.take_back(fabric, id, Writers::Ignore);
+        self.revoke_grants(nodes, id, Writers::Ignore);
         if was_up {
-            self.left(fabric, id, epoch);
+            self.left(nodes, id, epoch);
         }
     }
 
     /// The node's link to the switch goes up or down.
-    pub fn set_link<F: Fabric>(&mut self, fabric: &mut F, id: u16, up: bool) {
-        let Some((node, platform)) = fabric.node_mut(id) else {
+    pub fn set_link<N: NodeTable>(&mut self, nodes: &mut N, id: u16, up: bool) {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return;
         };
         if node.link == up {
@@ -68,49 +68,49 @@ impl Engine {
         };
         node.report(platform, event, id, node.epoch());
         if up {
-            return self.joined(fabric, id, was_up);
+            return self.joined(nodes, id, was_up);
         }
         let epoch = node.epoch();
         node.disconnect(platform, |remote| remote != id);
-        self.take_back(fabric, id, Writers::Ignore);
+        self.revoke_grants(nodes, id, Writers::Ignore);
         if was_up {
-            self.left(fabric, id, epoch);
+            self.left(nodes, id, epoch);
         }
     }
 
-    fn joined<F: Fabric>(&mut self, fabric: &mut F, id: u16, was_up: bool) {
-        let Some((node, _)) = fabric.node(id) else {
+    fn joined<N: NodeTable>(&mut self, nodes: &mut N, id: u16, was_up: bool) {
+        let Some((node, _)) = nodes.node(id) else {
             return;
         };
         let epoch = node.epoch();
         if !was_up && node.is_up() {
-            self.tell_joined(fabric, id, epoch);
+            self.tell_joined(nodes, id, epoch);
         }
     }
 
-    pub(crate) fn tell_joined<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
-        for_others(fabric, id, |node, platform| {
+    pub(crate) fn tell_joined<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
+        for_others(nodes, id, |node, platform| {
             node.report(platform, EventType::NodeUp, id, epoch);
         });
     }
 
-    pub(crate) fn left<F: Fabric>(&mut self, fabric: &mut F, id: u16, epoch: u32) {
-        for_others(fabric, id, |node, platform| {
+    pub(crate) fn left<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
+        for_others(nodes, id, |node, platform| {
             node.disconnect(platform, |remote| remote == id);
             node.report(platform, EventType::NodeDown, id, epoch);
         });
-        self.wake_node(fabric, id);
+        self.wake_node(nodes, id);
     }
 }
 
 /// Calls `tell` for every node but `id` that is enabled.
-fn for_others<F: Fabric>(
-    fabric: &mut F,
+fn for_others<N: NodeTable>(
+    nodes: &mut N,
     id: u16,
-    tell: impl Fn(&mut Node<F::Storage>, &F::Platform),
+    tell: impl Fn(&mut Node<N::Storage>, &N::Platform),
 ) {
-    for other in (0..fabric.max_nodes()).filter(|other| *other != id) {
-        if let Some((node, platform)) = fabric.node_mut(other) {
+    for other in (0..nodes.max_nodes()).filter(|other| *other != id) {
+        if let Some((node, platform)) = nodes.node_mut(other) {
             if node.enabled {
                 tell(node, platform);
             }
@@ -121,9 +121,9 @@ fn for_others<F: Fabric>(
 impl<S: Storage> Node<S> {
     /// Puts all queue pairs that are connected to such nodes into the error state; they are flushed at their next turn.
     fn disconnect(&mut self, platform: &impl Platform, gone: impl Fn(u16) -> bool) {
-        for qpn in 0..self.pairs.end() {
-            let lost = |pair: &QueuePair<_>| pair.remote.is_some_and(|remote| gone(remote.node));
-            if self.pairs.get(qpn).is_some_and(lost) {
+        for qpn in 0..self.qps.end() {
+            let lost = |qp: &QueuePair<_>| qp.remote.is_some_and(|remote| gone(remote.node));
+            if self.qps.get(qpn).is_some_and(lost) {
                 self.fail(platform, qpn);
             }
         }

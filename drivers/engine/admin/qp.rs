@@ -4,12 +4,12 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
+        deferred::DeferredEvents,
         grant::Writers,
-        held::Held,
-        inflight::Flight,
+        inflight::Inflight,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
         rq::RecvQueue,
@@ -32,19 +32,19 @@ const FLAGS: u8 = QP_FLAG_PRIVILEGED | QP_FLAG_SIGNAL_ALL | QP_FLAG_GSI | QP_FLA
 
 impl Engine {
     /// Destroys a queue pair; what is in its queues completes no more.
-    pub fn destroy_qp<F: Fabric>(
+    pub fn destroy_qp<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         qpn: u32,
     ) -> Result<(), AdminStatus> {
-        let (node, _) = fabric.node_mut(id).ok_or(AdminStatus::Internal)?;
-        let refused = node.pairs.get(qpn).and_then(|pair| pair.recv.refused);
+        let (node, _) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let refused = node.qps.get(qpn).and_then(|qp| qp.recv.refused);
         node.remove_qp(qpn)?;
-        self.take_back(fabric, id, Writers::Await);
-        self.wake(fabric, id, qpn);
+        self.revoke_grants(nodes, id, Writers::Await);
+        self.wake(nodes, id, qpn);
         if let Some(peer) = refused {
-            self.send_notice(fabric, peer, qpn);
+            self.send_notify(nodes, peer, qpn);
         }
         Ok(())
     }
@@ -60,10 +60,10 @@ impl<S: Storage> Node<S> {
         let kind = QpType::try_from(body.qp_type).map_err(|_| AdminStatus::InvalidField)?;
         check_flags(kind, body)?;
         let (pd, page) = (body.pd.get(), body.doorbell_page.get());
-        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
         let gsi = body.flags & QP_FLAG_GSI != 0;
         let rd_atomic = self.limits().max_rd_atomic;
-        let pair = QueuePair {
+        let qp = QueuePair {
             kind,
             state: QpStateCode::Reset,
             flags: body.flags,
@@ -83,12 +83,12 @@ impl<S: Storage> Node<S> {
             max_dest_rd_atomic: rd_atomic,
             windows: 0,
             links: Links::default(),
-            held: Held::default(),
+            deferred: DeferredEvents::default(),
         };
-        if body.sq_slot == body.rq_slot && !(pair.send.ring.is_none() && pair.has_recv()) {
+        if body.sq_slot == body.rq_slot && !(qp.send.ring.is_none() && qp.has_recv()) {
             return Err(AdminStatus::InvalidField);
         }
-        self.add_pair(platform, pair)
+        self.add_qp(platform, qp)
     }
 
     fn send_side(
@@ -101,7 +101,7 @@ impl<S: Storage> Node<S> {
         let ring = match slot {
             SLOT_NONE => None,
             _ => {
-                self.completions.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
+                self.cqs.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
                 self.slots.check(platform, body.doorbell_page.get(), slot)?;
                 Some(self.make_ring(platform, &body.sq, body.log_sq, log_size)?)
             }
@@ -113,7 +113,7 @@ impl<S: Storage> Node<S> {
             index: 0,
             posted: 0,
             wait: Wait::No,
-            flight: Flight::new(platform.random()),
+            inflight: Inflight::new(platform.random()),
             direct: 0,
             rnr_deadline: None,
             peer_deadline: None,
@@ -129,7 +129,7 @@ impl<S: Storage> Node<S> {
         let srqn = (body.flags & QP_FLAG_SRQ != 0).then_some(body.srqn.get());
         let queue = match (srqn, slot) {
             (Some(srqn), _) => {
-                self.shared.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
+                self.srqs.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
                 None
             }
             (None, SLOT_NONE) => None,
@@ -141,7 +141,7 @@ impl<S: Storage> Node<S> {
             }
         };
         if queue.is_some() || srqn.is_some() {
-            self.completions.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
+            self.cqs.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
         }
         Ok(RecvSide {
             queue,
@@ -154,22 +154,22 @@ impl<S: Storage> Node<S> {
         })
     }
 
-    fn add_pair(
+    fn add_qp(
         &mut self,
         platform: &impl Platform,
-        pair: QueuePair<S::Pages>,
+        qp: QueuePair<S::Pages>,
     ) -> Result<u32, AdminStatus> {
-        let (page, pd, gsi) = (pair.page, pair.pd, pair.flags & QP_FLAG_GSI != 0);
-        let (send, recv) = (pair.send.slot, pair.recv.slot());
-        let (cqns, srqn) = (pair.cqns(), pair.recv.srqn);
+        let (page, pd, gsi) = (qp.page, qp.pd, qp.flags & QP_FLAG_GSI != 0);
+        let (send, recv) = (qp.send.slot, qp.recv.slot());
+        let (cqns, srqn) = (qp.cqns(), qp.recv.srqn);
         let qpn = if gsi {
-            if self.pairs.get(GSI_QPN).is_some() {
+            if self.qps.get(GSI_QPN).is_some() {
                 return Err(AdminStatus::Busy);
             }
-            let added = self.pairs.insert_reserved(GSI_QPN, pair);
+            let added = self.qps.insert_reserved(GSI_QPN, qp);
             added.map(|()| GSI_QPN)
         } else {
-            self.pairs.insert(|_| pair)
+            self.qps.insert(|_| qp)
         };
         let qpn = qpn.map_err(|_| AdminStatus::NoResources)?;
         let claimed = [(send, Owner::Send(qpn)), (recv, Owner::Recv(qpn))]
@@ -179,51 +179,51 @@ impl<S: Storage> Node<S> {
         if let Err(status) = claimed {
             self.slots.release(page, send);
             self.slots.release(page, recv);
-            self.pairs.remove(qpn);
+            self.qps.remove(qpn);
             return Err(status);
         }
         for cqn in cqns.into_iter().flatten() {
             self.count_user(cqn, 1);
         }
-        self.count_shared_user(srqn, 1);
-        self.use_domain(pd);
+        self.count_srq_user(srqn, 1);
+        self.use_pd(pd);
         Ok(qpn)
     }
 
     fn count_user(&mut self, cqn: u32, change: i32) {
-        if let Some(queue) = self.completions.get_mut(cqn) {
+        if let Some(queue) = self.cqs.get_mut(cqn) {
             queue.users = queue.users.saturating_add_signed(change);
         }
     }
 
-    fn count_shared_user(&mut self, srqn: Option<u32>, change: i32) {
-        if let Some(srq) = srqn.and_then(|srqn| self.shared.get_mut(srqn)) {
+    fn count_srq_user(&mut self, srqn: Option<u32>, change: i32) {
+        if let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
             srq.users = srq.users.saturating_add_signed(change);
         }
     }
 
     /// Destroys a queue pair; what is in its queues completes no more.
     pub(crate) fn remove_qp(&mut self, qpn: u32) -> Result<(), AdminStatus> {
-        if self.pairs.get(qpn).is_none() {
+        if self.qps.get(qpn).is_none() {
             return Err(AdminStatus::NoSuchObject);
         }
-        if self.spread.contains(qpn) {
+        if self.rss.contains(qpn) {
             return Err(AdminStatus::Busy);
         }
         self.unpark(qpn);
         self.release_entry(qpn);
         self.unbind_windows(qpn);
-        let Some(pair) = self.pairs.remove(qpn) else {
+        let Some(qp) = self.qps.remove(qpn) else {
             return Ok(());
         };
-        for slot in pair.slots() {
-            self.slots.release(pair.page, slot);
+        for slot in qp.slots() {
+            self.slots.release(qp.page, slot);
         }
-        for cqn in pair.cqns().into_iter().flatten() {
+        for cqn in qp.cqns().into_iter().flatten() {
             self.count_user(cqn, -1);
         }
-        self.count_shared_user(pair.recv.srqn, -1);
-        self.release_domain(pair.pd);
+        self.count_srq_user(qp.recv.srqn, -1);
+        self.release_pd(qp.pd);
         Ok(())
     }
 }

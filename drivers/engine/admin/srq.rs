@@ -4,7 +4,7 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    state::{access::KeyHolder, held::Held, rq::RecvQueue, slots::Owner, srq::SharedQueue},
+    state::{access::KeyHolder, deferred::DeferredEvents, rq::RecvQueue, slots::Owner, srq::Srq},
 };
 use nupa_proto::{
     admin::{CreateSrq, ModifySrq, SrqState, QP_FLAG_PRIVILEGED},
@@ -23,29 +23,29 @@ impl<S: Storage> Node<S> {
         if flags & !QP_FLAG_PRIVILEGED != 0 || body.reserved != [0; 3] {
             return Err(AdminStatus::InvalidField);
         }
-        self.domains.get(pd).ok_or(AdminStatus::NoSuchObject)?;
+        self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
         let (page, slot) = (body.doorbell_page.get(), body.doorbell_slot.get());
         self.slots.check(platform, page, slot)?;
         let ring = self.recv_ring(platform, &body.ring, body.log_entries, body.log_stride)?;
-        let srq = SharedQueue {
+        let srq = Srq {
             queue: RecvQueue::new(ring, page, slot),
             holder: KeyHolder::new(pd, flags),
             users: 0,
             limit: 0,
             kept: 0,
             dead: false,
-            held: Held::default(),
+            deferred: DeferredEvents::default(),
         };
         let srqn = self
-            .shared
+            .srqs
             .insert(|_| srq)
             .map_err(|_| AdminStatus::NoResources)?;
         let claimed = self.slots.claim(platform, page, slot, Owner::Shared(srqn));
         if let Err(status) = claimed {
-            self.shared.remove(srqn);
+            self.srqs.remove(srqn);
             return Err(status);
         }
-        self.use_domain(pd);
+        self.use_pd(pd);
         Ok(srqn)
     }
 
@@ -56,7 +56,7 @@ impl<S: Storage> Node<S> {
         body: &ModifySrq,
     ) -> Result<(), AdminStatus> {
         let (srqn, limit) = (body.srqn.get(), body.limit.get());
-        let srq = self.shared.get_mut(srqn).ok_or(AdminStatus::NoSuchObject)?;
+        let srq = self.srqs.get_mut(srqn).ok_or(AdminStatus::NoSuchObject)?;
         if limit > srq.queue.entries() {
             return Err(AdminStatus::InvalidField);
         }
@@ -67,7 +67,7 @@ impl<S: Storage> Node<S> {
 
     /// Reads the state of a shared receive queue.
     pub fn query_srq(&self, srqn: u32) -> Result<SrqState, AdminStatus> {
-        let srq = self.shared.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
+        let srq = self.srqs.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
         Ok(SrqState {
             limit: U32::new(srq.limit),
             index: U32::new(srq.queue.index),
@@ -76,14 +76,14 @@ impl<S: Storage> Node<S> {
 
     /// Destroys a shared receive queue that no queue pair uses.
     pub fn destroy_srq(&mut self, srqn: u32) -> Result<(), AdminStatus> {
-        match self.shared.get(srqn) {
+        match self.srqs.get(srqn) {
             None => return Err(AdminStatus::NoSuchObject),
             Some(srq) if srq.users != 0 => return Err(AdminStatus::Busy),
             Some(_) => {}
         }
-        if let Some(srq) = self.shared.remove(srqn) {
+        if let Some(srq) = self.srqs.remove(srqn) {
             self.slots.release(srq.queue.page, srq.queue.slot);
-            self.release_domain(srq.holder.pd);
+            self.release_pd(srq.holder.pd);
         }
         Ok(())
     }

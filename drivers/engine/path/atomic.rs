@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations, atomic writes and flushes of connected queue pairs, both halves.
 //!
-//! Each is carried out at the target while it is fetched, so it comes after everything that was posted before it.
+//! Each is carried out at the responder while it is fetched, so it comes after everything that was posted before it.
 
 use crate::{
     hal::{Atomic, Memory, Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
-        access::{remote_region, remote_span},
-        check::{Check, Refusal},
+        access::{remote_mr, remote_span},
+        check::{Check, WcError},
         copy::scatter,
-        mr::{Backing, Region},
-        request::{Declined, Outcome, Request, ATOMIC_SIZE},
+        mr::{Backing, Mr},
+        nak::Nak,
+        request::{Outcome, Request, ATOMIC_SIZE},
         wqe::{check_flush, malformed},
     },
 };
@@ -44,7 +45,7 @@ impl Operand {
     }
 
     /// Checks the segment that says so.
-    pub(crate) fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, WcError> {
         let short = malformed(Check::Blocks);
         if opcode == Opcode::Flush {
             let (segment, _) = FlushSegment::read_from_prefix(bytes).map_err(|_| short)?;
@@ -66,37 +67,37 @@ impl Operand {
 }
 
 impl Engine {
-    /// Carries out the request at hand: an atomic operation, an atomic write or a flush.
+    /// Carries out the current request: an atomic operation, an atomic write or a flush.
     #[inline(never)]
-    pub(crate) fn execute_atomic<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
-        let target = self.request.target.node;
-        let Some((node, platform)) = fabric.node_mut(target) else {
-            return self.send_request(fabric, target);
+    pub(crate) fn execute_atomic<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
+        let destination = self.request.destination.node;
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return self.send_request(nodes, destination);
         };
         let request = &self.request;
-        let operand = Operand::read(request.opcode, self.descriptor.operand(request.opcode));
+        let operand = Operand::read(request.opcode, self.wqe.operand(request.opcode));
         let operand = match operand {
             Ok(operand) => operand,
-            Err(refusal) => return Outcome::Refused(refusal),
+            Err(error) => return Outcome::Failed(error),
         };
         let served = node.serve_atomic(platform, request, &operand);
         self.request.written_back = operand.written_back();
         match served {
-            Ok(Some(old)) => match self.put_word(fabric, old) {
+            Ok(Some(old)) => match self.put_word(nodes, old) {
                 Ok(()) => Outcome::Done,
-                Err(refusal) => Outcome::Refused(refusal),
+                Err(error) => Outcome::Failed(error),
             },
             Ok(None) => Outcome::Done,
-            Err(declined) => declined.outcome(target),
+            Err(nak) => nak.outcome(destination),
         }
     }
 
-    /// Puts what an atomic operation found into the initiator's memory.
-    pub(crate) fn put_word<F: Fabric>(&self, fabric: &F, old: u64) -> Result<(), Refusal> {
-        let here = self.sender(fabric);
+    /// Puts what an atomic operation found into the requester's memory.
+    pub(crate) fn put_word<N: NodeTable>(&self, nodes: &N, old: u64) -> Result<(), WcError> {
+        let here = self.sender(nodes);
         match here.map(|here| scatter(&old.to_le_bytes(), &here)) {
             Some(Ok(())) => Ok(()),
-            _ => Err(Refusal::new(WcStatus::LocalProtection, Check::LocalMemory)),
+            _ => Err(WcError::new(WcStatus::LocalProtection, Check::LocalMemory)),
         }
     }
 }
@@ -108,9 +109,9 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         operand: &Operand,
-    ) -> Result<Option<u64>, Declined> {
+    ) -> Result<Option<u64>, Nak> {
         self.check_peer(platform, request)?;
-        let qpn = request.target.qpn;
+        let qpn = request.destination.qpn;
         let served = match operand {
             Operand::Flush(segment) => self
                 .flush_memory(platform.memory(), request, segment)
@@ -126,14 +127,14 @@ impl<S: Storage> Node<S> {
                 self.counters.rx_atomics.add(atomic);
                 Ok(found)
             }
-            Err(refusal) => Err(self.deny(platform, qpn, refusal)),
+            Err(error) => Err(self.deny(platform, qpn, error)),
         }
     }
 
     /// Whether the owner of this queue pair lets the other side have requests of this kind outstanding at all.
-    pub(crate) fn check_rd_atomic(&self, qpn: u32) -> Result<(), Refusal> {
-        match self.pairs.get(qpn).map(|pair| pair.max_dest_rd_atomic) {
-            Some(0) | None => Err(Refusal::new(
+    pub(crate) fn check_rd_atomic(&self, qpn: u32) -> Result<(), WcError> {
+        match self.qps.get(qpn).map(|qp| qp.max_dest_rd_atomic) {
+            Some(0) | None => Err(WcError::new(
                 WcStatus::RemoteInvalidRequest,
                 Check::ReadLimit,
             )),
@@ -146,10 +147,10 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         operation: Atomic,
-    ) -> Result<Option<u64>, Refusal> {
-        let qpn = request.target.qpn;
+    ) -> Result<Option<u64>, WcError> {
+        let qpn = request.destination.qpn;
         self.check_rd_atomic(qpn)?;
-        let misaligned = Refusal::new(WcStatus::RemoteInvalidRequest, Check::Alignment);
+        let misaligned = WcError::new(WcStatus::RemoteInvalidRequest, Check::Alignment);
         if !is_aligned(request.remote_addr) {
             return Err(misaligned);
         }
@@ -157,12 +158,12 @@ impl<S: Storage> Node<S> {
             Opcode::AtomicWrite => ACCESS_REMOTE_WRITE,
             _ => ACCESS_REMOTE_ATOMIC,
         };
-        let missing = Refusal::new(WcStatus::RetryExceeded, Check::Peer);
-        let pair = self.pairs.get(qpn).ok_or(missing)?;
+        let missing = WcError::new(WcStatus::RetryExceeded, Check::Peer);
+        let qp = self.qps.get(qpn).ok_or(missing)?;
         let (key, addr) = (request.remote_key, request.remote_addr);
-        let span = remote_span::<S>(&self.regions, qpn, pair, key, addr, ATOMIC_SIZE, right)?;
-        let unreachable = Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory);
-        let addr = span.locate::<S>(&self.regions).ok_or(unreachable)?;
+        let span = remote_span::<S>(&self.mrs, qpn, qp, key, addr, ATOMIC_SIZE, right)?;
+        let unreachable = WcError::new(WcStatus::RemoteOperation, Check::RemoteMemory);
+        let addr = span.locate::<S>(&self.mrs).ok_or(unreachable)?;
         if !is_aligned(addr) {
             return Err(misaligned);
         }
@@ -178,20 +179,20 @@ impl<S: Storage> Node<S> {
         memory: &impl Memory,
         request: &Request,
         segment: &FlushSegment,
-    ) -> Result<(), Refusal> {
-        let qpn = request.target.qpn;
+    ) -> Result<(), WcError> {
+        let qpn = request.destination.qpn;
         self.check_rd_atomic(qpn)?;
-        let missing = Refusal::new(WcStatus::RetryExceeded, Check::Peer);
-        let pair = self.pairs.get(qpn).ok_or(missing)?;
+        let missing = WcError::new(WcStatus::RetryExceeded, Check::Peer);
+        let qp = self.qps.get(qpn).ok_or(missing)?;
         let (key, right) = (request.remote_key, flush_rights(segment));
-        let unreachable = Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory);
+        let unreachable = WcError::new(WcStatus::RemoteOperation, Check::RemoteMemory);
         let (piece, len) = if segment.level == FLUSH_REGION {
-            let region = remote_region::<S>(&self.regions, qpn, pair, key, right)?;
-            (self.start_of(region), region.len)
+            let mr = remote_mr::<S>(&self.mrs, qpn, qp, key, right)?;
+            (self.start_of(mr), mr.len)
         } else {
             let (addr, len) = (request.remote_addr, segment.len.get());
-            let span = remote_span::<S>(&self.regions, qpn, pair, key, addr, len, right)?;
-            (span.contiguous::<S>(&self.regions), u64::from(len))
+            let span = remote_span::<S>(&self.mrs, qpn, qp, key, addr, len, right)?;
+            (span.contiguous::<S>(&self.mrs), u64::from(len))
         };
         let (addr, contiguous) = piece.ok_or(unreachable)?;
         if contiguous < len {
@@ -202,10 +203,10 @@ impl<S: Storage> Node<S> {
     }
 
     /// DMA address of a region's or window's first byte, and how many bytes are contiguous from there.
-    fn start_of(&self, region: &Region<S::Pages>) -> Option<(u64, u64)> {
-        match &region.backing {
-            Backing::Region { number, offset, .. } => self.regions.get(*number)?.locate(*offset),
-            Backing::Own(_) | Backing::None => region.locate(0),
+    fn start_of(&self, mr: &Mr<S::Pages>) -> Option<(u64, u64)> {
+        match &mr.backing {
+            Backing::Mr { number, offset, .. } => self.mrs.get(*number)?.locate(*offset),
+            Backing::Own(_) | Backing::None => mr.locate(0),
         }
     }
 }

@@ -7,14 +7,14 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
-        check::{Check, Refusal},
-        mr::{Backing, Kind, Region, LOCAL_READ},
+        check::{Check, WcError},
+        mr::{Backing, Kind, Mr, LOCAL_READ},
         pages::{BadList, Paging},
         request::{Outcome, Request},
-        wqe::Descriptor,
+        wqe::Wqe,
     },
 };
 use nupa_proto::{
@@ -35,19 +35,19 @@ const CHANGES: u32 = ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
 /// All rights that a window can have.
 const WINDOW_ACCESS: u32 = CHANGES | FLUSHES | ACCESS_REMOTE_READ;
 
-const fn refused(check: Check) -> Refusal {
-    Refusal::new(WcStatus::MwBind, check)
+const fn refused(check: Check) -> WcError {
+    WcError::new(WcStatus::MwBind, check)
 }
 
 impl Engine {
-    /// Carries out the request at hand, which concerns nobody but the initiator.
-    pub(crate) fn execute_local<F: Fabric>(&self, fabric: &mut F) -> Outcome {
-        let Some((node, platform)) = fabric.node_mut(self.request.source.node) else {
-            return Outcome::Refused(refused(Check::LocalKey));
+    /// Carries out the current request, which concerns nobody but the requester.
+    pub(crate) fn execute_local<N: NodeTable>(&self, nodes: &mut N) -> Outcome {
+        let Some((node, platform)) = nodes.node_mut(self.request.source.node) else {
+            return Outcome::Failed(refused(Check::LocalKey));
         };
-        match node.change_key(platform, &self.request, &self.descriptor) {
+        match node.change_key(platform, &self.request, &self.wqe) {
             Ok(()) => Outcome::Done,
-            Err(refusal) => Outcome::Refused(refusal),
+            Err(error) => Outcome::Failed(error),
         }
     }
 }
@@ -57,12 +57,12 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
-        descriptor: &Descriptor,
-    ) -> Result<(), Refusal> {
+        wqe: &Wqe,
+    ) -> Result<(), WcError> {
         let (qpn, key) = (request.source.qpn, request.imm);
         match request.opcode {
-            Opcode::FastReg => self.fast_register(platform, qpn, key, descriptor.fast_reg()?),
-            Opcode::BindMw => self.bind_window(qpn, key, descriptor.bind()?),
+            Opcode::FastReg => self.fast_register(platform, qpn, key, wqe.fast_reg()?),
+            Opcode::BindMw => self.bind_window(qpn, key, wqe.bind()?),
             _ => {
                 self.check_invalidate(qpn, key).map_err(refused)?;
                 self.unbind(key_index(key));
@@ -72,9 +72,9 @@ impl<S: Storage> Node<S> {
     }
 
     /// Protection domain of a queue pair.
-    fn domain_of(&self, qpn: u32) -> Result<u32, Refusal> {
-        let pair = self.pairs.get(qpn).ok_or(refused(Check::LocalKey))?;
-        Ok(pair.pd)
+    fn pd_of(&self, qpn: u32) -> Result<u32, WcError> {
+        let qp = self.qps.get(qpn).ok_or(refused(Check::LocalKey))?;
+        Ok(qp.pd)
     }
 
     /// Binds pages to a key. Their addresses are DMA addresses, so only a privileged queue pair may do that.
@@ -84,17 +84,17 @@ impl<S: Storage> Node<S> {
         qpn: u32,
         key: u32,
         segment: &FastRegSegment,
-    ) -> Result<(), Refusal> {
-        let pair = self.pairs.get(qpn).ok_or(refused(Check::LocalKey))?;
-        if pair.flags & QP_FLAG_PRIVILEGED == 0 {
-            return Err(Refusal::new(WcStatus::LocalQpOperation, Check::Opcode));
+    ) -> Result<(), WcError> {
+        let qp = self.qps.get(qpn).ok_or(refused(Check::LocalKey))?;
+        if qp.flags & QP_FLAG_PRIVILEGED == 0 {
+            return Err(WcError::new(WcStatus::LocalQpOperation, Check::Opcode));
         }
-        let (pd, most) = (pair.pd, self.limits().max_mr_size);
-        let region = self.regions.get_mut(key_index(key));
-        let region = region
-            .filter(|region| region.may_become(key, Kind::FastReg, pd))
+        let (pd, most) = (qp.pd, self.limits().max_mr_size);
+        let mr = self.mrs.get_mut(key_index(key));
+        let mr = mr
+            .filter(|mr| mr.may_become(key, Kind::FastReg, pd))
             .ok_or(refused(Check::LocalKey))?;
-        if region.is_bound() {
+        if mr.is_bound() {
             return Err(refused(Check::KeyState));
         }
         let (iova, len) = (segment.iova.get(), segment.len.get());
@@ -107,7 +107,7 @@ impl<S: Storage> Node<S> {
         }
         let paging = Paging::new(segment.page_shift, iova, len, count);
         let paging = paging.ok_or(refused(Check::PageList))?;
-        let Backing::Own(map) = &mut region.backing else {
+        let Backing::Own(map) = &mut mr.backing else {
             return Err(refused(Check::LocalKey));
         };
         let filled = map.refill(
@@ -117,15 +117,15 @@ impl<S: Storage> Node<S> {
             count as usize,
         );
         filled.map_err(|bad| refused(bad.into()))?;
-        (region.iova, region.len, region.key) = (iova, len, key);
-        region.access = access | LOCAL_READ;
+        (mr.iova, mr.len, mr.key) = (iova, len, key);
+        mr.access = access | LOCAL_READ;
         Ok(())
     }
 
     /// Binds a window to a range of a region, or takes it away if the range is empty.
-    fn bind_window(&mut self, qpn: u32, key: u32, segment: &BindSegment) -> Result<(), Refusal> {
-        let (pd, number) = (self.domain_of(qpn)?, key_index(key));
-        let window = self.regions.get(number);
+    fn bind_window(&mut self, qpn: u32, key: u32, segment: &BindSegment) -> Result<(), WcError> {
+        let (pd, number) = (self.pd_of(qpn)?, key_index(key));
+        let window = self.mrs.get(number);
         let window = window
             .filter(|window| window.may_become(key, Kind::Window, pd))
             .ok_or(refused(Check::LocalKey))?;
@@ -139,7 +139,7 @@ impl<S: Storage> Node<S> {
         } else {
             self.attach_window(qpn, number, segment)?;
         }
-        if let Some(window) = self.regions.get_mut(number) {
+        if let Some(window) = self.mrs.get_mut(number) {
             window.key = key;
         }
         Ok(())
@@ -151,30 +151,30 @@ impl<S: Storage> Node<S> {
         qpn: u32,
         number: u32,
         segment: &BindSegment,
-    ) -> Result<(), Refusal> {
-        let (pd, key) = (self.domain_of(qpn)?, segment.region_key.get());
+    ) -> Result<(), WcError> {
+        let (pd, key) = (self.pd_of(qpn)?, segment.region_key.get());
         let (addr, len) = (segment.addr.get(), segment.len.get());
-        let region = self.region_of(key).ok_or(refused(Check::LocalKey))?;
-        if region.pd != pd || region.kind == Kind::Window || !region.is_bound() {
+        let mr = self.mr_of(key).ok_or(refused(Check::LocalKey))?;
+        if mr.pd != pd || mr.kind == Kind::Window || !mr.is_bound() {
             return Err(refused(Check::LocalKey));
         }
         let access = segment.access.get() & !ACCESS_ZERO_BASED;
-        if !region.allows_window(access) {
+        if !mr.allows_window(access) {
             return Err(refused(Check::LocalRight));
         }
-        let offset = region.offset(addr, len);
-        let backing = Backing::Region {
+        let offset = mr.offset(addr, len);
+        let backing = Backing::Mr {
             number: key_index(key),
             offset: offset.ok_or(refused(Check::LocalRange))?,
             qpn,
         };
-        if let Some(region) = self.regions.get_mut(key_index(key)) {
-            region.windows = region.windows.saturating_add(1);
+        if let Some(mr) = self.mrs.get_mut(key_index(key)) {
+            mr.windows = mr.windows.saturating_add(1);
         }
-        if let Some(pair) = self.pairs.get_mut(qpn) {
-            pair.windows = pair.windows.saturating_add(1);
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.windows = qp.windows.saturating_add(1);
         }
-        if let Some(window) = self.regions.get_mut(number) {
+        if let Some(window) = self.mrs.get_mut(number) {
             let zero_based = segment.access.get() & ACCESS_ZERO_BASED != 0;
             window.iova = if zero_based { 0 } else { addr };
             (window.len, window.access, window.backing) = (len, access, backing);
@@ -184,13 +184,13 @@ impl<S: Storage> Node<S> {
 
     /// Whether a request that arrives at, or is posted to, a queue pair may invalidate a key.
     pub(crate) fn check_invalidate(&self, qpn: u32, key: u32) -> Result<(), Check> {
-        let pair = self.pairs.get(qpn).ok_or(Check::LocalKey)?;
-        let region = self.region_of(key).ok_or(Check::LocalKey)?;
-        let may = region.pd == pair.pd && region.kind != Kind::Memory;
-        if !may || (region.is_bound() && !region.serves(qpn)) {
+        let qp = self.qps.get(qpn).ok_or(Check::LocalKey)?;
+        let mr = self.mr_of(key).ok_or(Check::LocalKey)?;
+        let may = mr.pd == qp.pd && mr.kind != Kind::Memory;
+        if !may || (mr.is_bound() && !mr.serves(qpn)) {
             return Err(Check::LocalKey);
         }
-        match region.windows {
+        match mr.windows {
             0 => Ok(()),
             _ => Err(Check::KeyState),
         }
@@ -198,27 +198,27 @@ impl<S: Storage> Node<S> {
 
     /// Takes the memory away from a key, if it has some.
     pub(crate) fn unbind(&mut self, number: u32) {
-        let region = self.regions.get_mut(number);
-        let Some((number, qpn)) = region.and_then(Region::release) else {
+        let mr = self.mrs.get_mut(number);
+        let Some((number, qpn)) = mr.and_then(Mr::release) else {
             return;
         };
-        if let Some(region) = self.regions.get_mut(number) {
-            region.windows = region.windows.saturating_sub(1);
+        if let Some(mr) = self.mrs.get_mut(number) {
+            mr.windows = mr.windows.saturating_sub(1);
         }
-        if let Some(pair) = self.pairs.get_mut(qpn) {
-            pair.windows = pair.windows.saturating_sub(1);
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.windows = qp.windows.saturating_sub(1);
         }
     }
 
     /// Unbinds all windows that are bound to a queue pair.
     pub(crate) fn unbind_windows(&mut self, qpn: u32) {
-        for number in 0..self.regions.end() {
-            if self.pairs.get(qpn).is_none_or(|pair| pair.windows == 0) {
+        for number in 0..self.mrs.end() {
+            if self.qps.get(qpn).is_none_or(|qp| qp.windows == 0) {
                 return;
             }
-            let window = self.regions.get(number);
+            let window = self.mrs.get(number);
             if window.is_some_and(
-                |key| matches!(key.backing, Backing::Region { qpn: own, .. } if own == qpn),
+                |key| matches!(key.backing, Backing::Mr { qpn: own, .. } if own == qpn),
             ) {
                 self.unbind(number);
             }
@@ -226,7 +226,7 @@ impl<S: Storage> Node<S> {
     }
 }
 
-impl<P> Region<P> {
+impl<P> Mr<P> {
     /// Whether it may be bound as `key` by a queue pair of domain `pd`, as a key of this kind.
     fn may_become(&self, key: u32, kind: Kind, pd: u32) -> bool {
         same_key_slot(self.key, key) && self.kind == kind && self.pd == pd
@@ -245,7 +245,7 @@ impl<P> Region<P> {
     fn release(&mut self) -> Option<(u32, u32)> {
         (self.iova, self.len, self.access) = (0, 0, 0);
         match self.backing {
-            Backing::Region { number, qpn, .. } => {
+            Backing::Mr { number, qpn, .. } => {
                 self.backing = Backing::None;
                 Some((number, qpn))
             }

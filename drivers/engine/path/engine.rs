@@ -3,15 +3,16 @@
 
 use crate::{
     hal::Platform,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::requester::Fetched,
     state::{
-        check::{Check, Refusal},
-        copy::{peek, scatter, transfer, Fault, Side, Spans},
+        check::{Check, WcError},
+        copy::{copy, peek, scatter, CopyError, Side, Spans},
+        nak::RnrPolicy,
         qp::Wait,
-        request::{Landing, Outcome, Patience, Request},
+        request::{Accepted, Outcome, Request},
         slots::Owner,
-        wqe::Descriptor,
+        wqe::Wqe,
     },
 };
 use nupa_proto::{admin::QpStateCode, ident::NODE_FLOOD, status::WcStatus, wqe::Opcode};
@@ -27,13 +28,13 @@ pub(crate) const fn spend(budget: u32, len: u32) -> u32 {
 
 /// Scratch space of the data path; one per thread that runs it.
 ///
-/// Each call works on a [`Fabric`], runs to its end and never blocks. Calls may leave work behind that others must have
+/// Each call works on a [`NodeTable`], runs to its end and never blocks. Calls may leave work behind that others must have
 /// a turn before, or that waits for time to pass: [`Engine::run`] is to be called after each batch of other calls, and
 /// when the time has come that it returned.
 pub struct Engine {
     pub(crate) request: Request,
-    pub(crate) landing: Spans,
-    pub(crate) descriptor: Descriptor,
+    pub(crate) accepted: Spans,
+    pub(crate) wqe: Wqe,
 }
 
 impl Default for Engine {
@@ -47,37 +48,37 @@ impl Engine {
     pub const fn new() -> Self {
         Self {
             request: Request::new(),
-            landing: Spans::new(),
-            descriptor: Descriptor::new(),
+            accepted: Spans::new(),
+            wqe: Wqe::new(),
         }
     }
 
     /// A store to the trapped page of doorbell page pair `page`, at `slot`.
-    pub fn kick<F: Fabric>(&mut self, fabric: &mut F, node: u16, page: u32, slot: u16) {
-        self.kicked(fabric, node, page, slot, None);
+    pub fn kick<N: NodeTable>(&mut self, nodes: &mut N, node: u16, page: u32, slot: u16) {
+        self.kicked(nodes, node, page, slot, None);
     }
 
     /// As [`Engine::kick`], with the descriptor before `index` in the push slot.
-    pub fn push_kick<F: Fabric>(
+    pub fn push_kick<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         node: u16,
         page: u32,
         slot: u16,
         index: u32,
     ) {
-        self.kicked(fabric, node, page, slot, Some(index));
+        self.kicked(nodes, node, page, slot, Some(index));
     }
 
-    fn kicked<F: Fabric>(
+    fn kicked<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         page: u32,
         slot: u16,
         pushed: Option<u32>,
     ) {
-        let Some((node, _)) = fabric.node_mut(id) else {
+        let Some((node, _)) = nodes.node_mut(id) else {
             return;
         };
         node.counters.kicks.add(1);
@@ -87,64 +88,60 @@ impl Engine {
         match node.slots.owner(page, slot) {
             Some(Owner::Send(qpn)) => {
                 // If it waits for its turn, that comes; if for buffers, more requests behind change nothing.
-                let wait = node.pairs.get(qpn).map(|pair| pair.send.wait);
+                let wait = node.qps.get(qpn).map(|qp| qp.send.wait);
                 if wait == Some(Wait::No) {
-                    self.serve(fabric, id, qpn, pushed);
+                    self.serve(nodes, id, qpn, pushed);
                 }
             }
-            Some(Owner::Recv(qpn)) => self.replenished(fabric, id, qpn),
-            Some(Owner::Shared(srqn)) => self.replenished_shared(fabric, id, srqn),
+            Some(Owner::Recv(qpn)) => self.rq_posted(nodes, id, qpn),
+            Some(Owner::Shared(srqn)) => self.srq_posted(nodes, id, srqn),
             Some(Owner::Consumer) | None => {}
         }
     }
 
     /// New receive entries were posted: whoever waits for them goes on.
-    fn replenished<F: Fabric>(&mut self, fabric: &mut F, id: u16, qpn: u32) {
-        let Some((node, platform)) = fabric.node_mut(id) else {
+    fn rq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return;
         };
-        let Some(pair) = node.pairs.get_mut(qpn) else {
+        let Some(qp) = node.qps.get_mut(qpn) else {
             return;
         };
-        pair.recv.stalled = false;
-        if pair.state == QpStateCode::Err {
-            node.flush(platform, qpn, &mut self.descriptor);
+        qp.recv.stalled = false;
+        if qp.state == QpStateCode::Err {
+            node.flush(platform, qpn, &mut self.wqe);
             return;
         }
-        let queue = pair.recv.queue.as_mut();
+        let queue = qp.recv.queue.as_mut();
         if queue.is_some_and(|queue| core::mem::take(&mut queue.wanted)) {
-            self.wake(fabric, id, qpn);
-            self.take_turns(fabric);
+            self.wake(nodes, id, qpn);
+            self.take_turns(nodes);
         }
     }
 
     /// Serves a send queue until it is empty, has to wait, or has used up its budget.
-    pub(crate) fn serve<F: Fabric>(
+    pub(crate) fn serve<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         qpn: u32,
         pushed: Option<u32>,
     ) {
         let mut budget = BUDGET;
         while budget > 0 {
-            let Some((node, platform)) = fabric.node_mut(id) else {
+            let Some((node, platform)) = nodes.node_mut(id) else {
                 return;
             };
-            let Self {
-                request,
-                descriptor,
-                ..
-            } = self;
-            let fetched = node.fetch(platform, qpn, pushed, descriptor, request);
+            let Self { request, wqe, .. } = self;
+            let fetched = node.fetch(platform, qpn, pushed, wqe, request);
             let outcome = match fetched {
-                Fetched::Request => self.execute(fabric),
-                Fetched::Refused(refusal) => Outcome::Refused(refusal),
+                Fetched::Request => self.execute(nodes),
+                Fetched::Failed(error) => Outcome::Failed(error),
                 Fetched::Idle => return,
                 Fetched::Later => Outcome::Later,
                 Fetched::Flush => {
-                    node.flush(platform, qpn, &mut self.descriptor);
-                    return self.wake(fabric, id, qpn);
+                    node.flush(platform, qpn, &mut self.wqe);
+                    return self.wake(nodes, id, qpn);
                 }
                 Fetched::Doorbell => {
                     node.counters.bad_descriptors.add(1);
@@ -152,8 +149,8 @@ impl Engine {
                 }
                 Fetched::Nothing => {
                     let polled = node.polled;
-                    let pair = node.pairs.get(qpn);
-                    if pair.is_some_and(|pair| pair.publish(platform, polled)) {
+                    let qp = node.qps.get(qpn);
+                    if qp.is_some_and(|qp| qp.publish(platform, polled)) {
                         budget = budget.saturating_sub(1);
                         continue;
                     }
@@ -161,135 +158,135 @@ impl Engine {
                 }
             };
             let written_back = core::mem::take(&mut self.request.written_back);
-            if !self.settle(fabric, outcome) {
+            if !self.settle(nodes, outcome) {
                 return;
             }
             budget = spend(budget, self.request.len.saturating_add(written_back));
         }
-        if let Some((node, _)) = fabric.node_mut(id) {
+        if let Some((node, _)) = nodes.node_mut(id) {
             node.schedule(qpn);
         }
     }
 
-    /// Completes the request at hand, or lets it wait. Returns whether its send queue can be served further now.
+    /// Completes the current request, or lets it wait. Returns whether its send queue can be served further now.
     #[inline(always)]
-    fn settle<F: Fabric>(&mut self, fabric: &mut F, outcome: Outcome) -> bool {
+    fn settle<N: NodeTable>(&mut self, nodes: &mut N, outcome: Outcome) -> bool {
         let result = match outcome {
             Outcome::Done => Ok(()),
-            Outcome::Refused(refusal) => Err(refusal),
-            Outcome::NoBuffer { node, qpn } => {
-                if self.waits_for_buffers(fabric, node, qpn) {
+            Outcome::Failed(error) => Err(error),
+            Outcome::Rnr { node, qpn } => {
+                if self.rnr_wait(nodes, node, qpn) {
                     return false;
                 }
-                Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
+                Err(WcError::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
             Outcome::NotReady { node, qpn } => {
                 let again = u64::MAX;
-                if self.waits_for_peer(fabric, Wait::Peer { node, qpn, again }) {
+                if self.peer_wait(nodes, Wait::Peer { node, qpn, again }) {
                     return false;
                 }
-                Err(Refusal::new(WcStatus::RetryExceeded, Check::PeerState))
+                Err(WcError::new(WcStatus::RetryExceeded, Check::PeerState))
             }
-            Outcome::Full { node } => {
-                if self.waits_for_room(fabric, node) {
+            Outcome::RingFull { node } => {
+                if self.ring_wait(nodes, node) {
                     return false;
                 }
                 match self.request.datagram {
                     // It is lost on the way.
                     true => Ok(()),
-                    false => Err(Refusal::new(WcStatus::RnrRetryExceeded, Check::NoBuffer)),
+                    false => Err(WcError::new(WcStatus::RnrRetryExceeded, Check::NoBuffer)),
                 }
             }
-            Outcome::Sent => return self.sent_off(fabric),
+            Outcome::Sent => return self.sent_off(nodes),
             Outcome::Later => {
-                self.comes_later(fabric);
+                self.waits_for_responses(nodes);
                 return false;
             }
             Outcome::Turn => {
                 let source = self.request.source;
-                if let Some((node, _)) = fabric.node_mut(source.node) {
+                if let Some((node, _)) = nodes.node_mut(source.node) {
                     node.schedule(source.qpn);
                 }
                 return false;
             }
         };
         let request = &self.request;
-        let Some((node, platform)) = fabric.node_mut(request.source.node) else {
+        let Some((node, platform)) = nodes.node_mut(request.source.node) else {
             return false;
         };
         node.finish_send(platform, request, result)
     }
 
-    /// Carries the request at hand out.
+    /// Carries the current request out.
     #[inline]
-    fn execute<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
+    fn execute<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
         match self.request.opcode {
-            Opcode::Write | Opcode::WriteImm | Opcode::Read => self.execute_message(fabric),
+            Opcode::Write | Opcode::WriteImm | Opcode::Read => self.execute_message(nodes),
             Opcode::Nop => Outcome::Done,
-            Opcode::Frame => self.execute_frame(fabric),
+            Opcode::Frame => self.execute_frame(nodes),
             Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush => {
-                self.execute_atomic(fabric)
+                self.execute_atomic(nodes)
             }
-            Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw => self.execute_local(fabric),
-            _ if self.request.datagram => self.execute_datagram(fabric),
-            _ => self.execute_message(fabric),
+            Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw => self.execute_local(nodes),
+            _ if self.request.datagram => self.execute_datagram(nodes),
+            _ => self.execute_message(nodes),
         }
     }
 
     #[inline(always)]
-    fn execute_message<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
-        let target = self.request.target.node;
-        let Some((node, platform)) = fabric.node_mut(target) else {
-            return self.send_request(fabric, target);
+    fn execute_message<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
+        let destination = self.request.destination.node;
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return self.send_request(nodes, destination);
         };
-        match node.accept(platform, &self.request, &mut self.landing) {
-            Ok(landing) => self.land(fabric, target, &landing),
-            Err(declined) => declined.outcome(target),
+        match node.accept(platform, &self.request, &mut self.accepted) {
+            Ok(accepted) => self.deliver(nodes, destination, &accepted),
+            Err(nak) => nak.outcome(destination),
         }
     }
 
     #[inline]
-    fn execute_frame<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
-        let address = match self.frame_address(fabric) {
+    fn execute_frame<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
+        let address = match self.frame_address(nodes) {
             Ok(address) => address,
-            Err(refusal) => return Outcome::Refused(refusal),
+            Err(error) => return Outcome::Failed(error),
         };
-        match self.request.target.node {
-            NODE_FLOOD => self.flood(fabric, &address),
-            node => self.deliver(fabric, node, &address, Patience::Wait),
+        match self.request.destination.node {
+            NODE_FLOOD => self.flood(nodes, &address),
+            node => self.deliver_frame(nodes, node, &address, RnrPolicy::Wait),
         }
     }
 
-    /// Destination address of the frame at hand.
+    /// Destination address of the current frame.
     #[inline]
-    fn frame_address<F: Fabric>(&self, fabric: &F) -> Result<[u8; 6], Refusal> {
-        let down = Refusal::new(WcStatus::RetryExceeded, Check::Node);
-        let side = self.sender(fabric).ok_or(down)?;
+    fn frame_address<N: NodeTable>(&self, nodes: &N) -> Result<[u8; 6], WcError> {
+        let down = WcError::new(WcStatus::RetryExceeded, Check::Node);
+        let side = self.sender(nodes).ok_or(down)?;
         let mut address = [0; 6];
         if self.request.inline {
             let inline = self.inline_data();
             address = inline.first_chunk().copied().unwrap_or_default();
         } else {
-            let fault = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+            let fault = WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
             peek(&side, &mut address).map_err(|_| fault)?;
         }
         Ok(address)
     }
 
     /// Offers a frame to every node but the sender. A node that cannot take it now misses it.
-    fn flood<F: Fabric>(&mut self, fabric: &mut F, address: &[u8; 6]) -> Outcome {
-        for node in 0..fabric.max_nodes() {
+    fn flood<N: NodeTable>(&mut self, nodes: &mut N, address: &[u8; 6]) -> Outcome {
+        for node in 0..nodes.max_nodes() {
             if node == self.request.source.node {
                 continue;
             }
-            let outcome = self.deliver(fabric, node, address, Patience::None);
+            let outcome = self.deliver_frame(nodes, node, address, RnrPolicy::Drop);
             match outcome {
-                Outcome::NoBuffer { .. } => {
-                    if let Some((node, _)) = fabric.node_mut(node) {
+                Outcome::Rnr { .. } => {
+                    if let Some((node, _)) = nodes.node_mut(node) {
                         node.counters.rx_no_buffer.add(1);
                     }
                 }
-                Outcome::Refused(refusal) if refusal.status == WcStatus::LocalProtection => {
+                Outcome::Failed(error) if error.status == WcStatus::LocalProtection => {
                     return outcome;
                 }
                 _ => {}
@@ -300,105 +297,99 @@ impl Engine {
 
     /// Delivers a frame to one node.
     #[inline]
-    fn deliver<F: Fabric>(
+    fn deliver_frame<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
-        target: u16,
+        nodes: &mut N,
+        destination: u16,
         address: &[u8; 6],
-        patience: Patience,
+        policy: RnrPolicy,
     ) -> Outcome {
-        let Some((node, platform)) = fabric.node_mut(target) else {
-            return self.send_frame(fabric, target, patience);
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return self.send_frame(nodes, destination, policy);
         };
         let Self {
-            request, landing, ..
+            request, accepted, ..
         } = self;
-        match node.accept_frame(platform, request, address, patience, landing) {
-            Ok(landing) => self.land(fabric, target, &landing),
-            Err(declined) => declined.outcome(target),
+        match node.accept_frame(platform, request, address, policy, accepted) {
+            Ok(accepted) => self.deliver(nodes, destination, &accepted),
+            Err(nak) => nak.outcome(destination),
         }
     }
 
-    /// The initiator's side of the request at hand.
+    /// The requester's side of the current request.
     #[inline(always)]
-    pub(crate) fn sender<'a, F: Fabric>(
+    pub(crate) fn sender<'a, N: NodeTable>(
         &'a self,
-        fabric: &'a F,
-    ) -> Option<Side<'a, F::Storage, <F::Platform as Platform>::Memory>> {
-        let (node, platform) = fabric.node(self.request.home)?;
-        let (regions, spans) = (&node.regions, &self.request.local);
+        nodes: &'a N,
+    ) -> Option<Side<'a, N::Storage, <N::Platform as Platform>::Memory>> {
+        let (node, platform) = nodes.node(self.request.home)?;
+        let (mrs, spans) = (&node.mrs, &self.request.local);
         let memory = platform.memory();
-        Some(Side {
-            regions,
-            memory,
-            spans,
-        })
+        Some(Side { mrs, memory, spans })
     }
 
-    /// Moves the data of an accepted request and reports it at the target.
+    /// Moves the data of an accepted request and reports it at the responder.
     #[inline(always)]
-    pub(crate) fn land<F: Fabric>(
+    pub(crate) fn deliver<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
-        target: u16,
-        landing: &Landing,
+        nodes: &mut N,
+        destination: u16,
+        accepted: &Accepted,
     ) -> Outcome {
-        let moved = self.move_data(fabric, target, self.request.len);
-        let Some((node, platform)) = fabric.node_mut(target) else {
-            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+        let moved = self.move_data(nodes, destination, self.request.len);
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Node));
         };
         match moved {
             Ok(()) => {
-                node.arrived(platform, &self.request, landing);
+                node.arrived(platform, &self.request, accepted);
                 Outcome::Done
             }
             Err(fault) => {
-                let refusal = node.transfer_failed(platform, &self.request, landing, fault);
-                Outcome::Refused(refusal)
+                let error = node.transfer_failed(platform, &self.request, accepted, fault);
+                Outcome::Failed(error)
             }
         }
     }
 
-    /// The target's side of the request at hand.
+    /// The responder's side of the current request.
     #[inline(always)]
-    pub(crate) fn receiver<'a, F: Fabric>(
+    pub(crate) fn receiver<'a, N: NodeTable>(
         &'a self,
-        fabric: &'a F,
-        target: u16,
-    ) -> Option<Side<'a, F::Storage, <F::Platform as Platform>::Memory>> {
-        let (node, platform) = fabric.node(target)?;
-        let (regions, spans) = (&node.regions, &self.landing);
+        nodes: &'a N,
+        destination: u16,
+    ) -> Option<Side<'a, N::Storage, <N::Platform as Platform>::Memory>> {
+        let (node, platform) = nodes.node(destination)?;
+        let (mrs, spans) = (&node.mrs, &self.accepted);
         let memory = platform.memory();
-        Some(Side {
-            regions,
-            memory,
-            spans,
-        })
+        Some(Side { mrs, memory, spans })
     }
 
-    /// Inline data of the request at hand.
+    /// Inline data of the current request.
     #[inline]
     pub(crate) fn inline_data(&self) -> &[u8] {
         let Request {
             data_offset, len, ..
         } = self.request;
-        self.descriptor.inline(data_offset, len)
+        self.wqe.inline(data_offset, len)
     }
 
     /// The one copy.
     #[inline(always)]
-    pub(crate) fn move_data<F: Fabric>(
+    pub(crate) fn move_data<N: NodeTable>(
         &self,
-        fabric: &F,
-        target: u16,
+        nodes: &N,
+        destination: u16,
         len: u32,
-    ) -> Result<(), Fault> {
-        let here = self.sender(fabric).ok_or(Fault::Source)?;
-        let there = self.receiver(fabric, target).ok_or(Fault::Target)?;
+    ) -> Result<(), CopyError> {
+        let here = self.sender(nodes).ok_or(CopyError::Source)?;
+        let there = self
+            .receiver(nodes, destination)
+            .ok_or(CopyError::Destination)?;
         match self.request.opcode {
-            Opcode::Read => transfer(&there, &here, len),
+            Opcode::Read => copy(&there, &here, len),
             _ if self.request.inline => scatter(self.inline_data(), &there),
-            _ => transfer(&here, &there, len),
+            _ => copy(&here, &there, len),
         }
     }
 }

@@ -8,7 +8,7 @@
 use crate::{
     hal::{Clock, Platform, Storage},
     node::{Node, ASYNC_EQN},
-    state::{cq::Notice, eq::NotWritten, held::Held, qp::QueuePair},
+    state::{cq::Notice, deferred::DeferredEvents, eq::NotWritten, qp::QueuePair},
 };
 use nupa_proto::eqe::EventType;
 use nupa_proto::{cqe::Cqe, eqe::Eqe, regs::FAULT_EVENT_QUEUE};
@@ -43,7 +43,7 @@ impl<S: Storage> Node<S> {
         node: u16,
         object: u32,
     ) {
-        let Some(queue) = self.events.get_mut(eqn) else {
+        let Some(queue) = self.eqs.get_mut(eqn) else {
             return;
         };
         let entry = Eqe {
@@ -54,7 +54,7 @@ impl<S: Storage> Node<S> {
         };
         match queue.post(platform, &entry) {
             Ok(raised) => self.counters.interrupts.add(u32::from(raised)),
-            Err(NotWritten::Full) => self.hold(platform, event, object),
+            Err(NotWritten::Full) => self.defer_event(platform, event, object),
             // An event that is lost would leave the driver waiting for ever.
             Err(NotWritten::Unreachable) => self.fault = FAULT_EVENT_QUEUE,
         }
@@ -70,7 +70,7 @@ impl<S: Storage> Node<S> {
         entry: &Cqe,
         urgent: bool,
     ) {
-        let Some(queue) = self.completions.get_mut(cqn) else {
+        let Some(queue) = self.cqs.get_mut(cqn) else {
             return;
         };
         match queue.post(platform, entry, urgent) {
@@ -86,21 +86,21 @@ impl<S: Storage> Node<S> {
 
     /// Holds the event of a completion queue back for so many microseconds.
     fn fire_later(&mut self, clock: &impl Clock, cqn: u32, wait: u64) {
-        if let Some(queue) = self.completions.get_mut(cqn) {
+        if let Some(queue) = self.cqs.get_mut(cqn) {
             queue.moderation.deadline = Some(clock.now_us().saturating_add(wait));
-            self.moderated.push(&mut self.completions, cqn);
+            self.moderated.push(&mut self.cqs, cqn);
         }
     }
 
     /// Raises the event of a completion queue if it is armed and not empty; while its event queue has no room, the queue
     /// stays armed.
     pub(crate) fn fire(&mut self, platform: &impl Platform, cqn: u32) {
-        self.moderated.remove(&mut self.completions, cqn);
-        let Some(queue) = self.completions.get_mut(cqn) else {
+        self.moderated.remove(&mut self.cqs, cqn);
+        let Some(queue) = self.cqs.get_mut(cqn) else {
             return;
         };
         let eqn = queue.eqn;
-        let events = self.events.get_mut(eqn);
+        let events = self.eqs.get_mut(eqn);
         if events.is_some_and(|events| !events.has_room(platform)) {
             self.fire_later(platform, cqn, RETRY_US);
         } else if queue.take_event(platform) {
@@ -110,7 +110,7 @@ impl<S: Storage> Node<S> {
 
     #[cold]
     fn overflow(&mut self, platform: &impl Platform, cqn: u32) {
-        let eqn = match self.completions.get_mut(cqn) {
+        let eqn = match self.cqs.get_mut(cqn) {
             Some(queue) if !queue.dead => {
                 queue.dead = true;
                 queue.eqn
@@ -119,9 +119,9 @@ impl<S: Storage> Node<S> {
         };
         self.counters.cq_overflows.add(1);
         self.raise(platform, eqn, EventType::CqError, 0, cqn);
-        for qpn in 0..self.pairs.end() {
-            let uses = |pair: &QueuePair<_>| pair.send.cqn == cqn || pair.recv.cqn == cqn;
-            if self.pairs.get(qpn).is_some_and(uses) {
+        for qpn in 0..self.qps.end() {
+            let uses = |qp: &QueuePair<_>| qp.send.cqn == cqn || qp.recv.cqn == cqn;
+            if self.qps.get(qpn).is_some_and(uses) {
                 self.fail(platform, qpn);
             }
         }
@@ -129,19 +129,18 @@ impl<S: Storage> Node<S> {
 
     /// Keeps an event for later: with its object, or if it has none, as news that were lost.
     #[cold]
-    pub(crate) fn hold(&mut self, platform: &impl Platform, event: EventType, object: u32) {
-        let held = match event {
-            EventType::Completion | EventType::CqError => self
-                .completions
-                .get_mut(object)
-                .map(|queue| &mut queue.held),
+    pub(crate) fn defer_event(&mut self, platform: &impl Platform, event: EventType, object: u32) {
+        let deferred = match event {
+            EventType::Completion | EventType::CqError => {
+                self.cqs.get_mut(object).map(|queue| &mut queue.deferred)
+            }
             EventType::QpFatal
             | EventType::QpAccess
             | EventType::LastWqe
             | EventType::SqDrained
-            | EventType::CommEstablished => self.pairs.get_mut(object).map(|pair| &mut pair.held),
+            | EventType::CommEstablished => self.qps.get_mut(object).map(|qp| &mut qp.deferred),
             EventType::SrqLimit | EventType::SrqFatal => {
-                self.shared.get_mut(object).map(|queue| &mut queue.held)
+                self.srqs.get_mut(object).map(|queue| &mut queue.deferred)
             }
             EventType::Admin
             | EventType::LinkUp
@@ -154,15 +153,15 @@ impl<S: Storage> Node<S> {
                 None
             }
         };
-        if let Some(held) = held {
-            held.add(event);
+        if let Some(deferred) = deferred {
+            deferred.add(event);
         }
         let retry = platform.now_us().saturating_add(RETRY_US);
         self.retry_at.get_or_insert(retry);
     }
 
     /// Tries again to tell what was kept, if the time has come. What still finds no room is kept on.
-    pub(crate) fn raise_held_events(&mut self, platform: &impl Platform) {
+    pub(crate) fn raise_deferred_events(&mut self, platform: &impl Platform) {
         let now = platform.now_us();
         if self.retry_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -171,35 +170,36 @@ impl<S: Storage> Node<S> {
             self.report(platform, EventType::EventsLost, 0, 0);
         }
         // These are for other event queues, which may have room when number 0 has none.
-        for cqn in 0..self.completions.end() {
-            let queue = self.completions.get_mut(cqn);
-            let held = queue.map(|queue| (queue.eqn, queue.held.take()));
-            if let Some((eqn, events)) = held {
+        for cqn in 0..self.cqs.end() {
+            let queue = self.cqs.get_mut(cqn);
+            let deferred = queue.map(|queue| (queue.eqn, queue.deferred.take()));
+            if let Some((eqn, events)) = deferred {
                 for event in events {
                     self.raise(platform, eqn, event, 0, cqn);
                 }
             }
         }
-        self.raise_held_by(platform, self.pairs.end(), |node, qpn| {
-            Some(&mut node.pairs.get_mut(qpn)?.held)
+        self.raise_deferred_of(platform, self.qps.end(), |node, qpn| {
+            Some(&mut node.qps.get_mut(qpn)?.deferred)
         });
-        self.raise_held_by(platform, self.shared.end(), |node, srqn| {
-            Some(&mut node.shared.get_mut(srqn)?.held)
+        self.raise_deferred_of(platform, self.srqs.end(), |node, srqn| {
+            Some(&mut node.srqs.get_mut(srqn)?.deferred)
         });
     }
 
     /// As [`Node::raise_held_events`], for objects below `end` of one kind, as far as there is room.
-    fn raise_held_by(
+    fn raise_deferred_of(
         &mut self,
         platform: &impl Platform,
         end: u32,
-        held: impl Fn(&mut Self, u32) -> Option<&mut Held>,
+        deferred: impl Fn(&mut Self, u32) -> Option<&mut DeferredEvents>,
     ) {
         for number in 0..end {
-            let Some(held) = held(self, number).filter(|held| !held.is_empty()) else {
+            let Some(deferred) = deferred(self, number).filter(|deferred| !deferred.is_empty())
+            else {
                 continue;
             };
-            for event in held.take() {
+            for event in deferred.take() {
                 self.report(platform, event, 0, number);
             }
             if self.retry_at.is_some() {

@@ -4,7 +4,7 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    state::{check::Check, qp::QueuePair, rq::RecvQueue, wqe::Descriptor},
+    state::{check::Check, qp::QueuePair, rq::RecvQueue, wqe::Wqe},
 };
 use nupa_proto::eqe::EventType;
 use nupa_proto::{
@@ -23,33 +23,33 @@ impl<S: Storage> Node<S> {
     /// As [`Node::fail`], with another event.
     #[cold]
     pub(crate) fn fail_with(&mut self, platform: &impl Platform, qpn: u32, event: EventType) {
-        let Some(pair) = self.pairs.get_mut(qpn) else {
+        let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
-        if matches!(pair.state, QpStateCode::Err | QpStateCode::Reset) {
+        if matches!(qp.state, QpStateCode::Err | QpStateCode::Reset) {
             return;
         }
-        pair.state = QpStateCode::Err;
-        self.lends_anew = true;
+        qp.state = QpStateCode::Err;
+        self.grants_stale = true;
         self.schedule(qpn);
         self.report(platform, event, 0, qpn);
-        self.left_shared(platform, qpn);
+        self.report_last_wqe(platform, qpn);
     }
 
     /// A UD queue pair got a request wrong: it sends no more, but receives (InfiniBand volume 1, 10.3.1).
     #[cold]
     pub(crate) fn stop_sending(&mut self, qpn: u32) {
-        let pair = self.pairs.get_mut(qpn);
-        if let Some(pair) = pair.filter(|pair| pair.state == QpStateCode::Rts) {
-            pair.state = QpStateCode::Sqe;
+        let qp = self.qps.get_mut(qpn);
+        if let Some(qp) = qp.filter(|qp| qp.state == QpStateCode::Rts) {
+            qp.state = QpStateCode::Sqe;
             self.schedule(qpn);
         }
     }
 
     /// A queue pair has gone to the error state: if its entries come from a shared receive queue, it takes no more.
-    pub(crate) fn left_shared(&mut self, platform: &impl Platform, qpn: u32) {
-        let shares = |pair: &QueuePair<_>| pair.recv.srqn.is_some();
-        if self.pairs.get(qpn).is_some_and(shares) {
+    pub(crate) fn report_last_wqe(&mut self, platform: &impl Platform, qpn: u32) {
+        let shares = |qp: &QueuePair<_>| qp.recv.srqn.is_some();
+        if self.qps.get(qpn).is_some_and(shares) {
             self.report(platform, EventType::LastWqe, 0, qpn);
         }
     }
@@ -57,13 +57,8 @@ impl<S: Storage> Node<S> {
     /// Completes everything in both queues of a queue pair in the error state, or in the send queue of one that has
     /// stopped sending, and asks for kicks.
     #[cold]
-    pub(crate) fn flush(
-        &mut self,
-        platform: &impl Platform,
-        qpn: u32,
-        descriptor: &mut Descriptor,
-    ) {
-        while let Some(entry) = self.flush_send(platform, qpn, descriptor) {
+    pub(crate) fn flush(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) {
+        while let Some(entry) = self.flush_send(platform, qpn, wqe) {
             self.complete_flushed(platform, qpn, entry);
         }
         while let Some(entry) = self.flush_receive(platform, qpn) {
@@ -75,59 +70,50 @@ impl<S: Storage> Node<S> {
     }
 
     fn complete_flushed(&mut self, platform: &impl Platform, qpn: u32, entry: Cqe) {
-        let Some(pair) = self.pairs.get(qpn) else {
+        let Some(qp) = self.qps.get(qpn) else {
             return;
         };
         self.counters.flushed.add(1);
         let receive = entry.opcode == CqeOpcode::Recv.to_wire();
-        let cqn = if receive {
-            pair.recv.cqn
-        } else {
-            pair.send.cqn
-        };
+        let cqn = if receive { qp.recv.cqn } else { qp.send.cqn };
         self.complete(platform, cqn, &entry, true);
     }
 
     /// Takes one send request off a queue pair in the error state.
-    fn flush_send(
-        &mut self,
-        platform: &impl Platform,
-        qpn: u32,
-        descriptor: &mut Descriptor,
-    ) -> Option<Cqe> {
-        let pair = self.pairs.get_mut(qpn)?;
-        let fails = matches!(pair.state, QpStateCode::Err | QpStateCode::Sqe);
-        if !fails || pair.send.ring.is_none() {
+    fn flush_send(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) -> Option<Cqe> {
+        let qp = self.qps.get_mut(qpn)?;
+        let fails = matches!(qp.state, QpStateCode::Err | QpStateCode::Sqe);
+        if !fails || qp.send.ring.is_none() {
             return None;
         }
-        pair.ground();
+        qp.rewind();
         // An index that is out of bounds says nothing about what is posted.
-        let more = pair.has_work(platform)?
-            || (pair.publish(platform, false) && pair.has_work(platform)?);
+        let more =
+            qp.has_work(platform)? || (qp.publish(platform, false) && qp.has_work(platform)?);
         if !more {
             return None;
         }
-        let header = pair.read_descriptor(platform, pair.send.index, descriptor, None);
+        let header = qp.read_wqe(platform, qp.send.index, wqe, None);
         let blocks = header.map(|header| u32::from(header.blocks));
-        pair.send.index = match blocks {
-            Ok(blocks) => pair.send.index.wrapping_add(blocks),
-            Err(_) => pair.send.posted,
+        qp.send.index = match blocks {
+            Ok(blocks) => qp.send.index.wrapping_add(blocks),
+            Err(_) => qp.send.posted,
         };
         Some(flushed(
             qpn,
             CqeOpcode::Send,
-            U64::new(descriptor.wr_id()),
-            pair.send.index,
+            U64::new(wqe.wr_id()),
+            qp.send.index,
         ))
     }
 
     /// Takes one receive entry off a queue pair in the error state.
     fn flush_receive(&mut self, platform: &impl Platform, qpn: u32) -> Option<Cqe> {
-        let pair = self.pairs.get_mut(qpn)?;
-        if pair.state != QpStateCode::Err {
+        let qp = self.qps.get_mut(qpn)?;
+        if qp.state != QpStateCode::Err {
             return None;
         }
-        let queue = pair.recv.queue.as_mut()?;
+        let queue = qp.recv.queue.as_mut()?;
         let posted = |queue: &mut RecvQueue<_>| queue.is_posted(platform, queue.index).ok();
         let more = posted(queue)? || (queue.want_entries(platform) && posted(queue)?);
         if !more {
@@ -144,11 +130,11 @@ impl<S: Storage> Node<S> {
 impl<S: Storage> Node<S> {
     /// Takes the entry of a shared receive queue that is kept for a queue pair in the error state.
     fn flush_kept(&mut self, platform: &impl Platform, qpn: u32) -> Option<Cqe> {
-        let pair = self.pairs.get(qpn)?;
-        let kept = pair.recv.kept.filter(|_| pair.state == QpStateCode::Err)?;
-        let srq = self.shared.get(pair.recv.srqn?)?;
+        let qp = self.qps.get(qpn)?;
+        let kept = qp.recv.kept.filter(|_| qp.state == QpStateCode::Err)?;
+        let srq = self.srqs.get(qp.recv.srqn?)?;
         let wr_id = srq.queue.wr_id(platform.memory(), kept);
-        let behind = self.take_shared(qpn, 1);
+        let behind = self.take_srq_entries(qpn, 1);
         let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, behind);
         entry.buffers = U16::new(1);
         Some(entry)

@@ -5,10 +5,10 @@ use crate::{
     hal::{Platform, Storage},
     node::Node,
     state::{
-        check::Refusal,
+        check::WcError,
         copy::Spans,
         request::Received,
-        rq::{Fill, RecvQueue, Unusable},
+        rq::{Fill, RecvQueue, RqError},
     },
 };
 use nupa_proto::cqe::{Cqe, CqeOpcode};
@@ -18,10 +18,10 @@ impl<S: Storage> Node<S> {
     /// Where the receive entries of a queue pair come from.
     #[inline]
     pub(crate) fn recv_queue(&mut self, qpn: u32) -> Option<&mut RecvQueue<S::Pages>> {
-        let recv = &mut self.pairs.get_mut(qpn)?.recv;
+        let recv = &mut self.qps.get_mut(qpn)?.recv;
         match recv.srqn {
             None => recv.queue.as_mut(),
-            Some(srqn) => self.shared.get_mut(srqn).map(|srq| &mut srq.queue),
+            Some(srqn) => self.srqs.get_mut(srqn).map(|srq| &mut srq.queue),
         }
     }
 
@@ -34,27 +34,22 @@ impl<S: Storage> Node<S> {
         len: u32,
         fill: Fill,
         spans: &mut Spans,
-    ) -> Result<Received, Unusable> {
-        let Self {
-            pairs,
-            shared,
-            regions,
-            ..
-        } = self;
-        let pair = pairs.get_mut(qpn).ok_or(Unusable::Empty)?;
-        let own = pair.holder();
-        let (queue, holder) = match (&mut pair.recv.queue, pair.recv.srqn) {
+    ) -> Result<Received, RqError> {
+        let Self { qps, srqs, mrs, .. } = self;
+        let qp = qps.get_mut(qpn).ok_or(RqError::Empty)?;
+        let own = qp.holder();
+        let (queue, holder) = match (&mut qp.recv.queue, qp.recv.srqn) {
             (Some(queue), _) => (queue, own),
             (None, Some(srqn)) => {
-                let srq = shared.get_mut(srqn).filter(|srq| !srq.dead);
-                let srq = srq.ok_or(Unusable::Doorbell)?;
+                let srq = srqs.get_mut(srqn).filter(|srq| !srq.dead);
+                let srq = srq.ok_or(RqError::Doorbell)?;
                 (&mut srq.queue, srq.holder)
             }
-            (None, None) => return Err(Unusable::Empty),
+            (None, None) => return Err(RqError::Empty),
         };
         let memory = platform.memory();
-        if let Some(kept) = pair.recv.kept {
-            let wr_id = queue.read_entry::<S>(memory, regions, holder, kept, fill, spans)?;
+        if let Some(kept) = qp.recv.kept {
+            let wr_id = queue.read_entry::<S>(memory, mrs, holder, kept, fill, spans)?;
             return Ok(Received { wr_id, entries: 1 });
         }
         let first = queue.index;
@@ -62,9 +57,9 @@ impl<S: Storage> Node<S> {
         while entries == 0 || (fill == Fill::Many && spans.total() < len) {
             let index = first.wrapping_add(u32::from(entries));
             if !queue.is_posted(platform, index)? {
-                return Err(Unusable::Empty);
+                return Err(RqError::Empty);
             }
-            let id = queue.read_entry::<S>(memory, regions, holder, index, fill, spans)?;
+            let id = queue.read_entry::<S>(memory, mrs, holder, index, fill, spans)?;
             if entries == 0 {
                 wr_id = id;
             }
@@ -83,17 +78,17 @@ impl<S: Storage> Node<S> {
         entry: Cqe,
         urgent: bool,
     ) {
-        let Some(pair) = self.pairs.get_mut(qpn) else {
+        let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
-        pair.recv.stalled = false;
-        let (cqn, srqn) = (pair.recv.cqn, pair.recv.srqn);
-        let behind = match &mut pair.recv.queue {
+        qp.recv.stalled = false;
+        let (cqn, srqn) = (qp.recv.cqn, qp.recv.srqn);
+        let behind = match &mut qp.recv.queue {
             Some(queue) => {
                 queue.index = queue.index.wrapping_add(u32::from(received.entries));
                 queue.index
             }
-            None => self.take_shared(qpn, received.entries),
+            None => self.take_srq_entries(qpn, received.entries),
         };
         let entry = Cqe {
             wr_id: U64::new(received.wr_id),
@@ -115,13 +110,13 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         qpn: u32,
         wr_id: u64,
-        refusal: Refusal,
+        error: WcError,
     ) {
         self.counters.bad_descriptors.add(1);
         let entry = Cqe {
             opcode: CqeOpcode::Recv.to_wire(),
-            status: refusal.status.to_wire(),
-            vendor_error: refusal.check as u8,
+            status: error.status.to_wire(),
+            vendor_error: error.check as u8,
             ..Cqe::default()
         };
         self.received(platform, qpn, Received { wr_id, entries: 1 }, entry, true);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The initiator's half: takes descriptors off send queues, and completes them.
+//! The requester's half: takes descriptors off send queues, and completes them.
 
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    state::{check::Refusal, qp::Remote, request::Request, wqe::Descriptor},
+    state::{check::WcError, qp::Remote, request::Request, wqe::Wqe},
 };
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -24,7 +24,7 @@ pub(crate) enum Fetched {
     /// A request.
     Request,
     /// A request that fails here already.
-    Refused(Refusal),
+    Failed(WcError),
     /// The owner's producer index is out of bounds: there is nothing to complete.
     Doorbell,
     /// The queue pair is in the error state.
@@ -62,24 +62,24 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         qpn: u32,
         pushed: Option<u32>,
-        descriptor: &mut Descriptor,
+        wqe: &mut Wqe,
         request: &mut Request,
     ) -> Fetched {
         let (node, epoch) = (self.id(), self.epoch);
         let (up, max_frame) = (self.is_up(), self.limits().max_frame);
-        let Self { pairs, regions, .. } = self;
-        let Some(pair) = pairs.get_mut(qpn) else {
+        let Self { qps, mrs, .. } = self;
+        let Some(qp) = qps.get_mut(qpn) else {
             return Fetched::Idle;
         };
-        match pair.state {
-            _ if pair.send.ring.is_none() => return Fetched::Idle,
+        match qp.state {
+            _ if qp.send.ring.is_none() => return Fetched::Idle,
             QpStateCode::Rts => {}
             // What has begun is brought to its end.
-            QpStateCode::Sqd if pair.send.flight.sent.is_some() => {}
+            QpStateCode::Sqd if qp.send.inflight.sent.is_some() => {}
             QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
             _ => return Fetched::Idle,
         }
-        match pair.has_work(platform) {
+        match qp.has_work(platform) {
             Some(true) => {}
             Some(false) => return Fetched::Nothing,
             None => return Fetched::Doorbell,
@@ -88,18 +88,18 @@ impl<S: Storage> Node<S> {
             node,
             qpn,
             epoch,
-            psn: pair.psn,
+            psn: qp.psn,
         };
         request.home = node;
-        let at = pair.send.index;
-        let composed = pair.compose::<S>(platform, regions, at, pushed, descriptor, request);
+        let at = qp.send.index;
+        let composed = qp.decode::<S>(platform, mrs, at, pushed, wqe, request);
         let checked = composed.and_then(|()| request.check(up, max_frame));
-        if pair.send.flight.count != 0 && pair.comes_later(request, checked) {
+        if qp.send.inflight.count != 0 && qp.waits_for_responses(request, checked) {
             return Fetched::Later;
         }
         match checked {
             Ok(()) => Fetched::Request,
-            Err(refusal) => Fetched::Refused(refusal),
+            Err(error) => Fetched::Failed(error),
         }
     }
 
@@ -110,18 +110,18 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
-        result: Result<(), Refusal>,
+        result: Result<(), WcError>,
     ) -> bool {
         let qpn = request.source.qpn;
-        let Some(pair) = self.pairs.get_mut(qpn) else {
+        let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
         };
-        match pair.send.flight.count {
-            0 => pair.send.index = request.behind,
-            _ => pair.answered(request),
+        match qp.send.inflight.count {
+            0 => qp.send.index = request.behind,
+            _ => qp.answered(request),
         }
-        (pair.send.rnr_deadline, pair.send.peer_deadline) = (None, None);
-        let (cqn, kind) = (pair.send.cqn, pair.kind);
+        (qp.send.rnr_deadline, qp.send.peer_deadline) = (None, None);
+        let (cqn, kind) = (qp.send.cqn, qp.kind);
         self.count_send(request, result);
         if result.is_err() || request.signaled {
             let entry = request.completion(result);
@@ -129,7 +129,7 @@ impl<S: Storage> Node<S> {
         }
         match result {
             Ok(()) => true,
-            Err(refusal) if kind == QpType::Raw && is_peers(refusal.status) => true,
+            Err(error) if kind == QpType::Raw && is_peers(error.status) => true,
             Err(_) if kind == QpType::Ud => {
                 self.stop_sending(qpn);
                 false
@@ -142,7 +142,7 @@ impl<S: Storage> Node<S> {
     }
 
     #[inline(always)]
-    fn count_send(&mut self, request: &Request, result: Result<(), Refusal>) {
+    fn count_send(&mut self, request: &Request, result: Result<(), WcError>) {
         let counters = &mut self.counters;
         match (result, request.opcode) {
             (Ok(()), _) if request.is_local() => {}
@@ -157,14 +157,14 @@ impl<S: Storage> Node<S> {
                     counters.tx_read_bytes.add(request.len);
                 }
             }
-            (Err(refusal), _) => {
+            (Err(error), _) => {
                 counters.tx_errors.add(1);
                 counters
                     .tx_retry_exceeded
-                    .add(u32::from(refusal.status == WcStatus::RetryExceeded));
+                    .add(u32::from(error.status == WcStatus::RetryExceeded));
                 counters
                     .bad_descriptors
-                    .add(u32::from(refusal.status == WcStatus::LocalQpOperation));
+                    .add(u32::from(error.status == WcStatus::LocalQpOperation));
             }
         }
     }
@@ -172,10 +172,10 @@ impl<S: Storage> Node<S> {
 
 impl Request {
     #[inline(always)]
-    fn completion(&self, result: Result<(), Refusal>) -> Cqe {
+    fn completion(&self, result: Result<(), WcError>) -> Cqe {
         let (status, vendor_error) = match result {
             Ok(()) => (WcStatus::Success, 0),
-            Err(refusal) => (refusal.status, refusal.check as u8),
+            Err(error) => (error.status, error.check as u8),
         };
         Cqe {
             wr_id: U64::new(self.wr_id),

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The target's half: the engine that owns the memory checks each access, and reports what arrived.
+//! The responder's half: the engine that owns the memory checks each access, and reports what arrived.
 
 use crate::{
     hal::{Platform, Storage},
     node::Node,
     state::{
         access::remote_span,
-        check::{Check, Refusal},
-        copy::{Fault, Spans, MAX_SPANS},
+        check::{Check, WcError},
+        copy::{CopyError, Spans, MAX_SPANS},
+        nak::{Nak, RnrPolicy},
         qp::QueuePair,
-        request::{Declined, Landing, Patience, Received, Request},
-        rq::{Fill, Unusable},
+        request::{Accepted, Received, Request},
+        rq::{Fill, RqError},
     },
 };
 use nupa_proto::{
@@ -24,12 +25,12 @@ use nupa_proto::{
 };
 use zerocopy::little_endian::{U16, U32};
 
-const fn gone(check: Check) -> Declined {
-    Declined::Refused(Refusal::new(WcStatus::RetryExceeded, check))
+const fn gone(check: Check) -> Nak {
+    Nak::Failed(WcError::new(WcStatus::RetryExceeded, check))
 }
 
 /// The receive queue's owner did something wrong.
-const BLAMED: Declined = Declined::Refused(Refusal::new(
+const BLAMED: Nak = Nak::Failed(WcError::new(
     WcStatus::RemoteOperation,
     Check::BufferDescriptor,
 ));
@@ -42,19 +43,24 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         spans: &mut Spans,
-    ) -> Result<Landing, Declined> {
+    ) -> Result<Accepted, Nak> {
         self.check_peer(platform, request)?;
-        let qpn = request.target.qpn;
+        let qpn = request.destination.qpn;
         spans.clear();
         let received = match request.opcode {
             Opcode::Write | Opcode::Read => None,
             Opcode::WriteImm => {
-                let wait = Patience::Wait;
+                let wait = RnrPolicy::Wait;
                 Some(self.receive(platform, qpn, 0, Fill::Unused, wait, spans)?)
             }
-            _ => {
-                Some(self.receive(platform, qpn, request.len, Fill::One, Patience::Wait, spans)?)
-            }
+            _ => Some(self.receive(
+                platform,
+                qpn,
+                request.len,
+                Fill::One,
+                RnrPolicy::Wait,
+                spans,
+            )?),
         };
         if request.opcode == Opcode::SendInv {
             self.check_remote_invalidate(platform, request)?;
@@ -65,19 +71,19 @@ impl<S: Storage> Node<S> {
             }
             Opcode::Read => {
                 let allowed = self.check_rd_atomic(qpn);
-                allowed.map_err(|refusal| self.deny(platform, qpn, refusal))?;
+                allowed.map_err(|error| self.deny(platform, qpn, error))?;
                 self.expose(platform, request, ACCESS_REMOTE_READ, spans)?;
             }
             _ if spans.total() < request.len => {
-                let refusal = Refusal::new(WcStatus::LocalLength, Check::BufferLength);
+                let error = WcError::new(WcStatus::LocalLength, Check::BufferLength);
                 let wr_id = received.map_or(0, |received| received.wr_id);
-                self.fail_receive(platform, qpn, wr_id, refusal);
-                let refusal = Refusal::new(WcStatus::RemoteInvalidRequest, Check::BufferLength);
-                return Err(Declined::Refused(refusal));
+                self.fail_receive(platform, qpn, wr_id, error);
+                let error = WcError::new(WcStatus::RemoteInvalidRequest, Check::BufferLength);
+                return Err(Nak::Failed(error));
             }
             _ => {}
         }
-        Ok(Landing { qpn, received })
+        Ok(Accepted { qpn, received })
     }
 
     /// Whether a request comes from the queue pair that the one it is for is connected to, and that one receives.
@@ -86,17 +92,17 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
-    ) -> Result<(), Declined> {
-        let qpn = request.target.qpn;
-        if !self.is_up() || self.epoch != request.target.epoch {
+    ) -> Result<(), Nak> {
+        let qpn = request.destination.qpn;
+        if !self.is_up() || self.epoch != request.destination.epoch {
             return Err(gone(Check::Node));
         }
-        match self.pairs.get(qpn).ok_or(gone(Check::Peer))? {
-            pair if pair.kind != QpType::Rc => Err(gone(Check::Peer)),
-            pair if pair.is_to_come() => Err(Declined::NotReady { qpn }),
-            pair if pair.remote != Some(request.source) => Err(gone(Check::Peer)),
-            pair if pair.state == QpStateCode::Rts => Ok(()),
-            pair if !pair.receives() => Err(gone(Check::PeerState)),
+        match self.qps.get(qpn).ok_or(gone(Check::Peer))? {
+            qp if qp.kind != QpType::Rc => Err(gone(Check::Peer)),
+            qp if qp.is_to_come() => Err(Nak::NotReady { qpn }),
+            qp if qp.remote != Some(request.source) => Err(gone(Check::Peer)),
+            qp if qp.state == QpStateCode::Rts => Ok(()),
+            qp if !qp.receives() => Err(gone(Check::PeerState)),
             _ => {
                 self.establish(platform, qpn);
                 Ok(())
@@ -108,11 +114,11 @@ impl<S: Storage> Node<S> {
     /// its peer is ready knows now (InfiniBand volume 1, 11.6.3.2).
     #[cold]
     fn establish(&mut self, platform: &impl Platform, qpn: u32) {
-        let pair = self.pairs.get_mut(qpn);
-        let Some(pair) = pair.filter(|pair| pair.state == QpStateCode::Rtr) else {
+        let qp = self.qps.get_mut(qpn);
+        let Some(qp) = qp.filter(|qp| qp.state == QpStateCode::Rtr) else {
             return;
         };
-        if !core::mem::replace(&mut pair.established, true) {
+        if !core::mem::replace(&mut qp.established, true) {
             self.report(platform, EventType::CommEstablished, 0, qpn);
         }
     }
@@ -124,23 +130,23 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         address: &[u8; 6],
-        patience: Patience,
+        policy: RnrPolicy,
         spans: &mut Spans,
-    ) -> Result<Landing, Declined> {
+    ) -> Result<Accepted, Nak> {
         if !self.is_up() {
             return Err(gone(Check::Node));
         }
-        let picked = self.spread.pick(request.meta.hash.get());
+        let picked = self.rss.pick(request.meta.hash.get());
         let Some(qpn) = picked.filter(|_| self.filter.takes(address)) else {
             self.counters.rx_filtered.add(1);
-            return Err(Declined::Filtered);
+            return Err(Nak::Filtered);
         };
-        if !self.pairs.get(qpn).is_some_and(QueuePair::receives) {
+        if !self.qps.get(qpn).is_some_and(QueuePair::receives) {
             return Err(gone(Check::PeerState));
         }
         spans.clear();
-        let entry = self.receive(platform, qpn, request.len, Fill::Many, patience, spans)?;
-        Ok(Landing {
+        let entry = self.receive(platform, qpn, request.len, Fill::Many, policy, spans)?;
+        Ok(Accepted {
             qpn,
             received: Some(entry),
         })
@@ -154,28 +160,28 @@ impl<S: Storage> Node<S> {
         qpn: u32,
         len: u32,
         fill: Fill,
-        patience: Patience,
+        policy: RnrPolicy,
         spans: &mut Spans,
-    ) -> Result<Received, Declined> {
+    ) -> Result<Received, Nak> {
         // An honest owner has posted one more entry each time.
         for _ in 0..=MAX_SPANS {
             match self.prepare_receive(platform, qpn, len, fill, spans) {
                 Ok(received) => return Ok(received),
-                Err(Unusable::Empty) => {}
-                Err(Unusable::Doorbell) => break,
-                Err(Unusable::Entry { wr_id, refusal }) => {
-                    self.fail_receive(platform, qpn, wr_id, refusal);
+                Err(RqError::Empty) => {}
+                Err(RqError::Doorbell) => break,
+                Err(RqError::Entry { wr_id, error }) => {
+                    self.fail_receive(platform, qpn, wr_id, error);
                     return Err(BLAMED);
                 }
             }
             spans.clear();
             let queue = self.recv_queue(qpn).ok_or(gone(Check::PeerState))?;
-            if patience == Patience::None || !queue.want_entries(platform) {
-                return Err(Declined::NoBuffer { qpn });
+            if policy == RnrPolicy::Drop || !queue.want_entries(platform) {
+                return Err(Nak::Rnr { qpn });
             }
         }
-        if let Some(srqn) = self.pairs.get(qpn).and_then(|pair| pair.recv.srqn) {
-            self.fail_shared(platform, srqn);
+        if let Some(srqn) = self.qps.get(qpn).and_then(|qp| qp.recv.srqn) {
+            self.fail_srq(platform, srqn);
         }
         self.fail(platform, qpn);
         Err(BLAMED)
@@ -189,13 +195,13 @@ impl<S: Storage> Node<S> {
         request: &Request,
         right: u32,
         spans: &mut Spans,
-    ) -> Result<(), Declined> {
-        let qpn = request.target.qpn;
-        let pair = self.pairs.get(qpn).ok_or(gone(Check::Peer))?;
+    ) -> Result<(), Nak> {
+        let qpn = request.destination.qpn;
+        let qp = self.qps.get(qpn).ok_or(gone(Check::Peer))?;
         let (key, addr) = (request.remote_key, request.remote_addr);
-        match remote_span::<S>(&self.regions, qpn, pair, key, addr, request.len, right) {
+        match remote_span::<S>(&self.mrs, qpn, qp, key, addr, request.len, right) {
             Ok(span) => spans.push(span).map_err(|_| gone(Check::Length)),
-            Err(refusal) => Err(self.deny(platform, qpn, refusal)),
+            Err(error) => Err(self.deny(platform, qpn, error)),
         }
     }
 
@@ -204,28 +210,23 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
-    ) -> Result<(), Declined> {
-        let qpn = request.target.qpn;
+    ) -> Result<(), Nak> {
+        let qpn = request.destination.qpn;
         match self.check_invalidate(qpn, request.imm) {
             Ok(()) => Ok(()),
             Err(_) => {
-                let refusal = Refusal::new(WcStatus::RemoteAccess, Check::RemoteKey);
-                Err(self.deny(platform, qpn, refusal))
+                let error = WcError::new(WcStatus::RemoteAccess, Check::RemoteKey);
+                Err(self.deny(platform, qpn, error))
             }
         }
     }
 
     /// Refuses a remote access: the queue pair that it came to goes to the error state.
     #[cold]
-    pub(crate) fn deny(
-        &mut self,
-        platform: &impl Platform,
-        qpn: u32,
-        refusal: Refusal,
-    ) -> Declined {
+    pub(crate) fn deny(&mut self, platform: &impl Platform, qpn: u32, error: WcError) -> Nak {
         self.counters.remote_access_errors.add(1);
         self.fail_with(platform, qpn, EventType::QpAccess);
-        Declined::Refused(refusal)
+        Nak::Failed(error)
     }
 
     /// Reports a request whose data is in place.
@@ -234,7 +235,7 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
-        landing: &Landing,
+        accepted: &Accepted,
     ) {
         let counters = &mut self.counters;
         if request.opcode == Opcode::Frame {
@@ -251,37 +252,37 @@ impl<S: Storage> Node<S> {
         if request.opcode == Opcode::SendInv {
             self.unbind(key_index(request.imm));
         }
-        if let Some(received) = landing.received {
+        if let Some(received) = accepted.received {
             let entry = request.arrival();
-            self.received(platform, landing.qpn, received, entry, request.solicited);
+            self.received(platform, accepted.qpn, received, entry, request.solicited);
         }
     }
 
-    /// Deals with a transfer that failed; returns what the initiator is told.
+    /// Deals with a transfer that failed; returns what the requester is told.
     #[cold]
     pub(crate) fn transfer_failed(
         &mut self,
         platform: &impl Platform,
         request: &Request,
-        landing: &Landing,
-        fault: Fault,
-    ) -> Refusal {
+        accepted: &Accepted,
+        fault: CopyError,
+    ) -> WcError {
         let ours = if request.opcode == Opcode::Read {
-            Fault::Source
+            CopyError::Source
         } else {
-            Fault::Target
+            CopyError::Destination
         };
         if fault != ours {
-            return Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
+            return WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
         }
-        match landing.received {
+        match accepted.received {
             Some(received) => {
-                let refusal = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
-                self.fail_receive(platform, landing.qpn, received.wr_id, refusal);
+                let error = WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
+                self.fail_receive(platform, accepted.qpn, received.wr_id, error);
             }
-            None => self.fail(platform, landing.qpn),
+            None => self.fail(platform, accepted.qpn),
         }
-        Refusal::new(WcStatus::RemoteOperation, Check::RemoteMemory)
+        WcError::new(WcStatus::RemoteOperation, Check::RemoteMemory)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::{
     hal::{Clock, Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{grant::Writers, list::List, qp::Wait},
 };
@@ -15,20 +15,20 @@ impl Engine {
     ///
     /// Returns when to call it again at the latest, in the clock's microseconds; a time that is over means at once,
     /// but after other calls that are pending.
-    pub fn run<F: Fabric>(&mut self, fabric: &mut F) -> Option<u64> {
-        for id in 0..fabric.max_nodes() {
-            let there = fabric.node(id);
-            if there.is_some_and(|(node, _)| node.lends_anew) {
-                self.take_back(fabric, id, Writers::Ignore);
+    pub fn run<N: NodeTable>(&mut self, nodes: &mut N) -> Option<u64> {
+        for id in 0..nodes.max_nodes() {
+            let there = nodes.node(id);
+            if there.is_some_and(|(node, _)| node.grants_stale) {
+                self.revoke_grants(nodes, id, Writers::Ignore);
             }
         }
-        self.take_turns(fabric);
+        self.take_turns(nodes);
         let mut next = None;
-        for id in 0..fabric.max_nodes() {
-            if let Some((node, platform)) = fabric.node_mut(id) {
+        for id in 0..nodes.max_nodes() {
+            if let Some((node, platform)) = nodes.node_mut(id) {
                 if node.fault != FAULT_NONE && node.enabled {
                     let fault = node.fault;
-                    self.fail(fabric, id, fault);
+                    self.fail(nodes, id, fault);
                     // Queue pairs of others are to be flushed.
                     next = Some(0);
                     continue;
@@ -37,11 +37,11 @@ impl Engine {
                     continue;
                 }
                 node.raise_due_events(platform);
-                node.raise_held_events(platform);
+                node.raise_deferred_events(platform);
                 next = [next, node.deadline()].into_iter().flatten().min();
-            } else if let Some(peer) = fabric.peer_mut(id) {
-                let frame = peer.progress.frame_deadline;
-                let silent = self.mind_silence(fabric, id);
+            } else if let Some(peer) = nodes.peer_mut(id) {
+                let frame = peer.transit.frame_deadline;
+                let silent = self.check_timeout(nodes, id);
                 next = [next, frame, silent].into_iter().flatten().min();
             }
         }
@@ -49,20 +49,20 @@ impl Engine {
     }
 
     /// Serves, once each, all send queues whose turn it is or whose wait is over.
-    pub(crate) fn take_turns<F: Fabric>(&mut self, fabric: &mut F) {
-        for id in 0..fabric.max_nodes() {
-            let Some((node, platform)) = fabric.node_mut(id) else {
+    pub(crate) fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
+        for id in 0..nodes.max_nodes() {
+            let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
             };
             let Some(mut qpn) = node.waiting.first() else {
                 continue;
             };
             let (last, now) = (node.waiting.last(), platform.now_us());
-            while let Some((node, _)) = fabric.node_mut(id) {
-                let next = List::next(&node.pairs, qpn);
-                if node.pairs.get(qpn).is_some_and(|pair| pair.is_due(now)) {
+            while let Some((node, _)) = nodes.node_mut(id) {
+                let next = List::next(&node.qps, qpn);
+                if node.qps.get(qpn).is_some_and(|qp| qp.is_due(now)) {
                     node.unpark(qpn);
-                    self.serve(fabric, id, qpn, None);
+                    self.serve(nodes, id, qpn, None);
                 }
                 // What is served may line up again, behind the one that was last.
                 match next {
@@ -74,40 +74,40 @@ impl Engine {
     }
 
     /// Gives a turn to everyone who waits for receive buffers or the state of this queue pair.
-    pub(crate) fn wake<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
-        wake_if(fabric, |wait| match wait {
-            Wait::Buffers { node, qpn, .. } | Wait::Peer { node, qpn, .. } => {
+    pub(crate) fn wake<N: NodeTable>(&mut self, nodes: &mut N, id: u16, number: u32) {
+        wake_if(nodes, |wait| match wait {
+            Wait::Rnr { node, qpn, .. } | Wait::Peer { node, qpn, .. } => {
                 (node, qpn) == (id, number)
             }
-            Wait::No | Wait::Turn | Wait::Room { .. } | Wait::Answers => false,
+            Wait::No | Wait::Turn | Wait::RingSpace { .. } | Wait::Responses => false,
         });
-        self.notify(fabric, id, number);
+        self.notify(nodes, id, number);
     }
 
     /// Gives a turn to everyone who waits for entries of this shared receive queue.
-    pub(crate) fn wake_shared<F: Fabric>(&mut self, fabric: &mut F, id: u16, number: u32) {
+    pub(crate) fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, number: u32) {
         wake_if(
-            fabric,
-            |wait| matches!(wait, Wait::Buffers { node, srqn, .. } if (node, srqn) == (id, Some(number))),
+            nodes,
+            |wait| matches!(wait, Wait::Rnr { node, srqn, .. } if (node, srqn) == (id, Some(number))),
         );
-        self.notify_shared(fabric, id, number);
+        self.notify_srq(nodes, id, number);
     }
 
     /// Gives a turn to everyone who waits for something at this node.
-    pub(crate) fn wake_node<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
-        wake_if(fabric, |wait| match wait {
-            Wait::Buffers { node, .. } | Wait::Peer { node, .. } | Wait::Room { node, .. } => {
+    pub(crate) fn wake_node<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        wake_if(nodes, |wait| match wait {
+            Wait::Rnr { node, .. } | Wait::Peer { node, .. } | Wait::RingSpace { node, .. } => {
                 node == id
             }
-            Wait::No | Wait::Turn | Wait::Answers => false,
+            Wait::No | Wait::Turn | Wait::Responses => false,
         });
     }
 
     /// Gives a turn to everyone who waits for room in a ring to this node of another host.
-    pub(crate) fn wake_room<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
+    pub(crate) fn wake_ring<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         wake_if(
-            fabric,
-            |wait| matches!(wait, Wait::Room { node, .. } if node == id),
+            nodes,
+            |wait| matches!(wait, Wait::RingSpace { node, .. } if node == id),
         );
     }
 
@@ -115,31 +115,28 @@ impl Engine {
     /// whose doorbell makes no sense is no reason to stay awake.
     ///
     /// For a host with a processor to spare: between [`Engine::set_polled`] on and off it calls this all the time.
-    pub fn poll<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
-        let Some((node, _)) = fabric.node_mut(id) else {
+    pub fn poll<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
+        let Some((node, _)) = nodes.node_mut(id) else {
             return false;
         };
-        let end = node.pairs.end();
+        let end = node.qps.end();
         let mut found = false;
         for qpn in 0..end {
-            let Some((node, platform)) = fabric.node_mut(id) else {
+            let Some((node, platform)) = nodes.node_mut(id) else {
                 break;
             };
-            let Some(pair) = node.pairs.get_mut(qpn) else {
+            let Some(qp) = node.qps.get_mut(qpn) else {
                 continue;
             };
             let active = matches!(
-                pair.state,
+                qp.state,
                 QpStateCode::Rts | QpStateCode::Err | QpStateCode::Sqe
             );
-            if active && pair.send.wait == Wait::No && pair.has_work(platform) != Some(false) {
-                let before = pair.send.index;
-                self.serve(fabric, id, qpn, None);
-                let pair = fabric
-                    .node_mut(id)
-                    .and_then(|(node, _)| node.pairs.get(qpn));
-                found |= pair
-                    .is_some_and(|pair| pair.send.index != before || pair.send.wait != Wait::No);
+            if active && qp.send.wait == Wait::No && qp.has_work(platform) != Some(false) {
+                let before = qp.send.index;
+                self.serve(nodes, id, qpn, None);
+                let qp = nodes.node_mut(id).and_then(|(node, _)| node.qps.get(qpn));
+                found |= qp.is_some_and(|qp| qp.send.index != before || qp.send.wait != Wait::No);
             }
         }
         found
@@ -147,15 +144,15 @@ impl Engine {
 
     /// Says whether the host polls a node's doorbells. Turned off, kicks are wanted again; true if a doorbell was rung
     /// just before, so that polling must go on for another round.
-    pub fn set_polled<F: Fabric>(&mut self, fabric: &mut F, id: u16, polled: bool) -> bool {
-        let Some((node, platform)) = fabric.node_mut(id) else {
+    pub fn set_polled<N: NodeTable>(&mut self, nodes: &mut N, id: u16, polled: bool) -> bool {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return false;
         };
         node.polled = polled;
         let mut rung = false;
-        for qpn in 0..node.pairs.end() {
-            if let Some(pair) = node.pairs.get(qpn).filter(|pair| pair.send.ring.is_some()) {
-                rung |= pair.publish(platform, polled);
+        for qpn in 0..node.qps.end() {
+            if let Some(qp) = node.qps.get(qpn).filter(|qp| qp.send.ring.is_some()) {
+                rung |= qp.publish(platform, polled);
             }
         }
         rung
@@ -163,20 +160,16 @@ impl Engine {
 }
 
 /// Gives a turn to everyone whose wait is of this kind.
-fn wake_if<F: Fabric>(fabric: &mut F, matches: impl Fn(Wait) -> bool) {
-    for id in 0..fabric.max_nodes() {
-        let Some((node, _)) = fabric.node_mut(id) else {
+fn wake_if<N: NodeTable>(nodes: &mut N, matches: impl Fn(Wait) -> bool) {
+    for id in 0..nodes.max_nodes() {
+        let Some((node, _)) = nodes.node_mut(id) else {
             continue;
         };
         let mut next = node.waiting.first();
         while let Some(qpn) = next {
-            next = List::next(&node.pairs, qpn);
-            if let Some(pair) = node
-                .pairs
-                .get_mut(qpn)
-                .filter(|pair| matches(pair.send.wait))
-            {
-                pair.send.wait = Wait::Turn;
+            next = List::next(&node.qps, qpn);
+            if let Some(qp) = node.qps.get_mut(qpn).filter(|qp| matches(qp.send.wait)) {
+                qp.send.wait = Wait::Turn;
             }
         }
     }
@@ -190,19 +183,19 @@ impl<S: Storage> Node<S> {
 
     /// Makes a queue pair's send queue wait.
     pub(crate) fn park(&mut self, qpn: u32, wait: Wait) {
-        if let Some(pair) = self.pairs.get_mut(qpn) {
-            pair.send.wait = wait;
-            self.waiting.push(&mut self.pairs, qpn);
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.send.wait = wait;
+            self.waiting.push(&mut self.qps, qpn);
         }
     }
 
     /// Ends a queue pair's wait.
     #[inline(always)]
     pub(crate) fn unpark(&mut self, qpn: u32) {
-        if let Some(pair) = self.pairs.get_mut(qpn) {
-            if pair.send.wait != Wait::No {
-                pair.send.wait = Wait::No;
-                self.waiting.remove(&mut self.pairs, qpn);
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            if qp.send.wait != Wait::No {
+                qp.send.wait = Wait::No;
+                self.waiting.remove(&mut self.qps, qpn);
             }
         }
     }
@@ -221,9 +214,9 @@ impl<S: Storage> Node<S> {
         };
         let now = platform.now_us();
         loop {
-            let next = List::next(&self.completions, cqn);
+            let next = List::next(&self.cqs, cqn);
             let deadline = self
-                .completions
+                .cqs
                 .get(cqn)
                 .and_then(|queue| queue.moderation.deadline);
             if deadline.is_some_and(|deadline| deadline <= now) {
@@ -242,19 +235,15 @@ impl<S: Storage> Node<S> {
         let mut note = |at: u64| earliest = Some(earliest.map_or(at, |earliest| earliest.min(at)));
         let mut next = self.waiting.first();
         while let Some(qpn) = next {
-            next = List::next(&self.pairs, qpn);
-            if let Some(pair) = self.pairs.get(qpn) {
-                note(pair.send.deadline());
+            next = List::next(&self.qps, qpn);
+            if let Some(qp) = self.qps.get(qpn) {
+                note(qp.send.deadline());
             }
         }
         let mut next = self.moderated.first();
         while let Some(cqn) = next {
-            next = List::next(&self.completions, cqn);
-            if let Some(at) = self
-                .completions
-                .get(cqn)
-                .and_then(|cq| cq.moderation.deadline)
-            {
+            next = List::next(&self.cqs, cqn);
+            if let Some(at) = self.cqs.get(cqn).and_then(|cq| cq.moderation.deadline) {
                 note(at);
             }
         }

@@ -4,23 +4,23 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
 };
 use nupa_proto::eqe::EventType;
 
 impl Engine {
     /// New entries were posted to a shared receive queue: whoever waits for them goes on.
-    pub(crate) fn replenished_shared<F: Fabric>(&mut self, fabric: &mut F, id: u16, srqn: u32) {
-        let Some((node, _)) = fabric.node_mut(id) else {
+    pub(crate) fn srq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
+        let Some((node, _)) = nodes.node_mut(id) else {
             return;
         };
-        let Some(srq) = node.shared.get_mut(srqn) else {
+        let Some(srq) = node.srqs.get_mut(srqn) else {
             return;
         };
         if core::mem::take(&mut srq.queue.wanted) {
-            self.wake_shared(fabric, id, srqn);
-            self.take_turns(fabric);
+            self.wake_srq(nodes, id, srqn);
+            self.take_turns(nodes);
         }
     }
 }
@@ -28,7 +28,7 @@ impl Engine {
 impl<S: Storage> Node<S> {
     /// Raises the limit event of a shared receive queue if it is due.
     pub(crate) fn check_limit(&mut self, platform: &impl Platform, srqn: u32) {
-        let Some(srq) = self.shared.get_mut(srqn).filter(|srq| srq.limit != 0) else {
+        let Some(srq) = self.srqs.get_mut(srqn).filter(|srq| srq.limit != 0) else {
             return;
         };
         if srq.queue.left(platform) < srq.limit {
@@ -40,23 +40,23 @@ impl<S: Storage> Node<S> {
     /// Takes the entry that part of a message was put into out of a shared receive queue, so that others do not get it. It is
     /// completed with the rest of the message.
     pub(crate) fn keep_entry(&mut self, qpn: u32) {
-        let Some(pair) = self.pairs.get_mut(qpn) else {
+        let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
-        let srq = pair.recv.srqn.and_then(|srqn| self.shared.get_mut(srqn));
-        let Some(srq) = srq.filter(|_| pair.recv.kept.is_none()) else {
+        let srq = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn));
+        let Some(srq) = srq.filter(|_| qp.recv.kept.is_none()) else {
             return;
         };
-        pair.recv.kept = Some(srq.queue.index);
+        qp.recv.kept = Some(srq.queue.index);
         srq.queue.index = srq.queue.index.wrapping_add(1);
         srq.kept = srq.kept.saturating_add(1);
     }
 
     /// Takes the entry that is kept for a queue pair away from it: its index.
     pub(crate) fn release_entry(&mut self, qpn: u32) -> Option<u32> {
-        let pair = self.pairs.get_mut(qpn)?;
-        let kept = pair.recv.kept.take()?;
-        if let Some(srq) = pair.recv.srqn.and_then(|srqn| self.shared.get_mut(srqn)) {
+        let qp = self.qps.get_mut(qpn)?;
+        let kept = qp.recv.kept.take()?;
+        if let Some(srq) = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
             srq.kept = srq.kept.saturating_sub(1);
         }
         Some(kept)
@@ -64,10 +64,10 @@ impl<S: Storage> Node<S> {
 
     /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
     /// use every entry again.
-    pub(crate) fn take_shared(&mut self, qpn: u32, entries: u16) -> u32 {
+    pub(crate) fn take_srq_entries(&mut self, qpn: u32, entries: u16) -> u32 {
         let kept = self.release_entry(qpn).is_some();
-        let srqn = self.pairs.get(qpn).and_then(|pair| pair.recv.srqn);
-        let Some(srq) = srqn.and_then(|srqn| self.shared.get_mut(srqn)) else {
+        let srqn = self.qps.get(qpn).and_then(|qp| qp.recv.srqn);
+        let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(srqn)) else {
             return 0;
         };
         let queue = &mut srq.queue;
@@ -78,8 +78,8 @@ impl<S: Storage> Node<S> {
         if srq.kept == 0 {
             return index;
         }
-        let pairs = self.pairs.iter().map(|(_, pair)| &pair.recv);
-        let kept = pairs
+        let qps = self.qps.iter().map(|(_, qp)| &qp.recv);
+        let kept = qps
             .filter(|recv| recv.srqn == srqn)
             .filter_map(|recv| recv.kept);
         let before = kept.map(|kept| index.wrapping_sub(kept)).max();
@@ -88,8 +88,8 @@ impl<S: Storage> Node<S> {
 
     /// Gives a shared receive queue up.
     #[cold]
-    pub(crate) fn fail_shared(&mut self, platform: &impl Platform, srqn: u32) {
-        let Some(srq) = self.shared.get_mut(srqn) else {
+    pub(crate) fn fail_srq(&mut self, platform: &impl Platform, srqn: u32) {
+        let Some(srq) = self.srqs.get_mut(srqn) else {
             return;
         };
         if !core::mem::replace(&mut srq.dead, true) {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Datagrams: sends of UD queue pairs, both halves.
 //!
-//! A datagram is done for its sender once it was handed over. What its target cannot take is dropped there and counted.
+//! A datagram is done for its sender once it was handed over. What its destination cannot take is dropped there and counted.
 
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
-        check::{Check, Refusal},
-        copy::{scatter, Fault, Spans},
+        check::{Check, WcError},
+        copy::{scatter, CopyError, Spans},
         grh::Grh,
-        request::{Landing, Outcome, Patience, Request},
+        nak::RnrPolicy,
+        request::{Accepted, Outcome, Request},
         rq::Fill,
     },
 };
@@ -25,73 +26,75 @@ use nupa_proto::{
 use zerocopy::little_endian::{U16, U32};
 
 impl Engine {
-    /// Carries out the request at hand, a datagram.
+    /// Carries out the current request, a datagram.
     #[inline(never)]
-    pub(crate) fn execute_datagram<F: Fabric>(&mut self, fabric: &mut F) -> Outcome {
-        let grh = match self.network_header(fabric) {
+    pub(crate) fn execute_datagram<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
+        let grh = match self.network_header(nodes) {
             Ok(grh) => grh,
-            Err(refusal) => return Outcome::Refused(refusal),
+            Err(error) => return Outcome::Failed(error),
         };
-        let up = |id| fabric.node(id).is_some_and(|(node, _)| node.is_up());
-        let (source, target) = (self.request.source.node, self.request.target.node);
+        let up = |id| nodes.node(id).is_some_and(|(node, _)| node.is_up());
+        let (source, destination) = (self.request.source.node, self.request.destination.node);
         if !up(source) {
             return Outcome::Done;
         }
-        let Some((node, platform)) = fabric.node_mut(target) else {
-            return self.send_datagram(fabric, target, &grh);
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return self.send_datagram(nodes, destination, &grh);
         };
         if !node.is_up() {
             return Outcome::Done;
         }
-        match node.accept_datagram(platform, &self.request, &mut self.landing) {
-            Some(landing) => self.land_datagram(fabric, &grh, &landing),
+        match node.accept_datagram(platform, &self.request, &mut self.accepted) {
+            Some(accepted) => self.deliver_datagram(nodes, &grh, &accepted),
             None => Outcome::Done,
         }
     }
 
     /// The network header that the receiver will find.
-    fn network_header<F: Fabric>(&self, fabric: &F) -> Result<Grh, Refusal> {
-        let segment = self.descriptor.grh()?;
-        let unknown = Refusal::new(WcStatus::LocalQpOperation, Check::Gid);
-        let (node, _) = fabric.node(self.request.source.node).ok_or(unknown)?;
+    fn network_header<N: NodeTable>(&self, nodes: &N) -> Result<Grh, WcError> {
+        let segment = self.wqe.grh()?;
+        let unknown = WcError::new(WcStatus::LocalQpOperation, Check::Gid);
+        let (node, _) = nodes.node(self.request.source.node).ok_or(unknown)?;
         let source = node.gids.get(segment.sgid_index.get()).ok_or(unknown)?;
         Ok(Grh::new(source, segment, self.request.len))
     }
 
     /// Moves an accepted datagram and reports it.
-    pub(crate) fn land_datagram<F: Fabric>(
+    pub(crate) fn deliver_datagram<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         grh: &Grh,
-        landing: &Landing,
+        accepted: &Accepted,
     ) -> Outcome {
-        let target = self.request.target.node;
-        let moved = self.move_datagram(fabric, grh);
-        let Some((node, platform)) = fabric.node_mut(target) else {
+        let destination = self.request.destination.node;
+        let moved = self.move_datagram(nodes, grh);
+        let Some((node, platform)) = nodes.node_mut(destination) else {
             return Outcome::Done;
         };
         match moved {
             Ok(()) => {
-                node.datagram_arrived(platform, &self.request, landing, grh);
+                node.datagram_arrived(platform, &self.request, accepted, grh);
                 Outcome::Done
             }
             Err(fault) => {
-                let refusal = node.transfer_failed(platform, &self.request, landing, fault);
+                let error = node.transfer_failed(platform, &self.request, accepted, fault);
                 match fault {
-                    Fault::Source => Outcome::Refused(refusal),
-                    Fault::Target => Outcome::Done,
+                    CopyError::Source => Outcome::Failed(error),
+                    CopyError::Destination => Outcome::Done,
                 }
             }
         }
     }
 
     /// Writes header and payload.
-    fn move_datagram<F: Fabric>(&mut self, fabric: &F, grh: &Grh) -> Result<(), Fault> {
-        let target = self.request.target.node;
-        let there = self.receiver(fabric, target).ok_or(Fault::Target)?;
+    fn move_datagram<N: NodeTable>(&mut self, nodes: &N, grh: &Grh) -> Result<(), CopyError> {
+        let destination = self.request.destination.node;
+        let there = self
+            .receiver(nodes, destination)
+            .ok_or(CopyError::Destination)?;
         scatter(&grh.bytes, &there)?;
-        self.landing.skip(GRH_SIZE);
-        self.move_data(fabric, target, self.request.len)
+        self.accepted.skip(GRH_SIZE);
+        self.move_data(nodes, destination, self.request.len)
     }
 }
 
@@ -102,12 +105,12 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         spans: &mut Spans,
-    ) -> Option<Landing> {
-        let landing = self.find_entry(platform, request, spans);
-        if landing.is_none() {
+    ) -> Option<Accepted> {
+        let accepted = self.find_entry(platform, request, spans);
+        if accepted.is_none() {
             self.counters.rx_datagram_drops.add(1);
         }
-        landing
+        accepted
     }
 
     /// Reports a datagram that is in place.
@@ -115,7 +118,7 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
-        landing: &Landing,
+        accepted: &Accepted,
         grh: &Grh,
     ) {
         self.counters.rx_messages.add(1);
@@ -129,8 +132,8 @@ impl<S: Storage> Node<S> {
             network_header: grh.header.to_wire(),
             ..entry
         };
-        if let Some(received) = landing.received {
-            self.received(platform, landing.qpn, received, entry, request.solicited);
+        if let Some(received) = accepted.received {
+            self.received(platform, accepted.qpn, received, entry, request.solicited);
         }
     }
 
@@ -139,16 +142,16 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         spans: &mut Spans,
-    ) -> Option<Landing> {
-        let qpn = request.target.qpn;
-        let pair = self.pairs.get(qpn)?;
-        if pair.kind != QpType::Ud || !pair.receives() || pair.qkey != request.remote_key {
+    ) -> Option<Accepted> {
+        let qpn = request.destination.qpn;
+        let qp = self.qps.get(qpn)?;
+        if qp.kind != QpType::Ud || !qp.receives() || qp.qkey != request.remote_key {
             return None;
         }
         spans.clear();
         let len = request.len.saturating_add(GRH_SIZE);
-        let entry = self.receive(platform, qpn, len, Fill::One, Patience::None, spans);
+        let entry = self.receive(platform, qpn, len, Fill::One, RnrPolicy::Drop, spans);
         let received = Some(entry.ok()?);
-        (spans.total() >= len).then_some(Landing { qpn, received })
+        (spans.total() >= len).then_some(Accepted { qpn, received })
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The initiator's half of direct writes: what a peer lets this host write to is written to here, and the peer does nothing.
+//! The requester's half of direct writes: what a peer lets this host write to is written to here, and the peer does nothing.
 
 use crate::{
     link::Link,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
-    state::{grant::Borrowed, peer::Peer, request::Outcome},
+    state::{grant::GrantHeld, peer::Peer, request::Outcome},
 };
 use nupa_pool::Grant;
 use nupa_proto::{
@@ -26,28 +26,29 @@ enum Step {
 
 impl<L: Link> Peer<L> {
     /// The grant with which the queue pairs' WRITE of so many bytes to a peer's address can be done, and where.
-    fn borrowed(&self, qpns: (u32, u32), key: u32, addr: u64, len: u32) -> Option<(Grant, u64)> {
-        let fits = |borrowed: &&Borrowed| borrowed.qpns == qpns && borrowed.grant.key == key;
-        let borrowed = self.borrowed.iter().flatten().find(fits)?;
-        let at = borrowed.grant.locate(addr, len)?;
-        let before = at.checked_sub(borrowed.grant.offset)?;
-        Some((borrowed.grant, borrowed.dma.checked_add(before)?))
+    fn grants_held(&self, qpns: (u32, u32), key: u32, addr: u64, len: u32) -> Option<(Grant, u64)> {
+        let fits =
+            |grants_held: &&GrantHeld| grants_held.qpns == qpns && grants_held.grant.key == key;
+        let grants_held = self.grants_held.iter().flatten().find(fits)?;
+        let at = grants_held.grant.locate(addr, len)?;
+        let before = at.checked_sub(grants_held.grant.offset)?;
+        Some((grants_held.grant, grants_held.dma.checked_add(before)?))
     }
 }
 
 impl Engine {
     /// Keeps the grant that the answer to a WRITE brings, if it does.
-    pub(super) fn borrow<F: Fabric>(&self, fabric: &mut F, id: u16, body: &ResponseBody) {
+    pub(super) fn keep_grant<N: NodeTable>(&self, nodes: &mut N, id: u16, body: &ResponseBody) {
         let Some(grant) = Grant::read(body).filter(|_| self.request.opcode == Opcode::Write) else {
             return;
         };
-        let Some(peer) = fabric.peer_mut(id) else {
+        let Some(peer) = nodes.peer_mut(id) else {
             return;
         };
         let taken = peer.link_mut().direct().and_then(|link| link.take(&grant));
-        let place = peer.borrowed.get_mut(usize::from(grant.slot));
+        let place = peer.grants_held.get_mut(usize::from(grant.slot));
         if let Some((dma, place)) = taken.zip(place) {
-            *place = Some(Borrowed {
+            *place = Some(GrantHeld {
                 grant,
                 dma,
                 qpns: (body.source_qpn.get(), body.target_qpn.get()),
@@ -55,98 +56,98 @@ impl Engine {
         }
     }
 
-    /// Carries the request at hand out, if it is a WRITE that can be done here. `None` if it is for the ring.
-    pub(super) fn write_directly<F: Fabric>(
+    /// Carries the current request out, if it is a WRITE that can be done here. `None` if it is for the ring.
+    pub(super) fn write_directly<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
-        target: u16,
+        nodes: &mut N,
+        destination: u16,
     ) -> Option<Outcome> {
         let request = &self.request;
         if request.opcode != Opcode::Write || request.len == 0 {
             return None;
         }
         let len = request.len;
-        let qpns = (request.source.qpn, request.target.qpn);
+        let qpns = (request.source.qpn, request.destination.qpn);
         let (key, addr) = (request.remote_key, request.remote_addr);
-        let epoch = request.target.epoch;
-        let (node, _) = fabric.node(request.source.node)?;
-        let send = &node.pairs.get(qpns.0)?.send;
+        let epoch = request.destination.epoch;
+        let (node, _) = nodes.node(request.source.node)?;
+        let send = &node.qps.get(qpns.0)?.send;
         // Those before it are to be seen before it is.
-        if send.flight.count != 0 {
+        if send.inflight.count != 0 {
             return None;
         }
         let before = send.direct;
-        let peer = fabric.peer_mut(target);
+        let peer = nodes.peer_mut(destination);
         let peer = peer.filter(|peer| peer.epoch() == Some(epoch))?;
-        let (grant, dma) = peer.borrowed(qpns, key, addr, len)?;
+        let (grant, dma) = peer.grants_held(qpns, key, addr, len)?;
         let mut done = before.min(len);
         self.request.local.skip(done);
         for _ in 0..STEPS {
             let step = len.saturating_sub(done).min(GRANT_STEP);
             let to = dma.wrapping_add(u64::from(done));
-            match self.write_step(fabric, target, &grant, to, step) {
+            match self.write_step(nodes, destination, &grant, to, step) {
                 Step::Done => done = done.saturating_add(step),
                 // Nothing was taken off the request yet.
                 Step::Over if done == 0 => return None,
                 Step::Over => {
-                    self.note_direct(fabric, 0);
+                    self.note_direct(nodes, 0);
                     return Some(Outcome::Turn);
                 }
                 Step::Failed(outcome) => {
-                    self.note_direct(fabric, 0);
+                    self.note_direct(nodes, 0);
                     return Some(outcome);
                 }
             }
             if done == len {
-                self.note_direct(fabric, 0);
-                if let Some((node, _)) = fabric.node_mut(self.request.source.node) {
+                self.note_direct(nodes, 0);
+                if let Some((node, _)) = nodes.node_mut(self.request.source.node) {
                     node.counters.tx_direct_writes.add(1);
                 }
                 return Some(Outcome::Done);
             }
         }
-        self.note_direct(fabric, done);
+        self.note_direct(nodes, done);
         Some(Outcome::Turn)
     }
 
-    /// Copies the next `len` bytes of the request at hand to the peer's memory, if it still may.
-    fn write_step<F: Fabric>(
+    /// Copies the next `len` bytes of the current request to the peer's memory, if it still may.
+    fn write_step<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
-        target: u16,
+        nodes: &mut N,
+        destination: u16,
         grant: &Grant,
         to: u64,
         len: u32,
     ) -> Step {
-        let Some(peer) = fabric.peer_mut(target) else {
+        let Some(peer) = nodes.peer_mut(destination) else {
             return Step::Over;
         };
         let holds = |link: &mut dyn crate::link::DirectLink| link.begin(grant);
         if !peer.link_mut().direct().is_some_and(holds) {
-            if let Some(place) = peer.borrowed.get_mut(usize::from(grant.slot)) {
+            if let Some(place) = peer.grants_held.get_mut(usize::from(grant.slot)) {
                 *place = None;
             }
             return Step::Over;
         }
-        let copied = self.fill_part(fabric, to, len);
-        if let Some(link) = fabric
-            .peer_mut(target)
+        let copied = self.fill_part(nodes, to, len);
+        if let Some(link) = nodes
+            .peer_mut(destination)
             .and_then(|peer| peer.link_mut().direct())
         {
             link.end();
         }
         match copied {
             Ok(()) => Step::Done,
-            Err(refusal) => Step::Failed(Outcome::Refused(refusal)),
+            Err(error) => Step::Failed(Outcome::Failed(error)),
         }
     }
 
-    /// Notes how much of the WRITE at the head of the send queue at hand is done.
-    fn note_direct<F: Fabric>(&self, fabric: &mut F, done: u32) {
+    /// Notes how much of the WRITE at the head of the current send queue is done.
+    fn note_direct<N: NodeTable>(&self, nodes: &mut N, done: u32) {
         let source = self.request.source;
-        let there = fabric.node_mut(source.node);
-        if let Some(pair) = there.and_then(|(node, _)| node.pairs.get_mut(source.qpn)) {
-            pair.send.direct = done;
+        let there = nodes.node_mut(source.node);
+        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(source.qpn)) {
+            qp.send.direct = done;
         }
     }
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Frames to and from nodes of other hosts.
 //!
-//! A frame is done for its sender once it lies in the ring. The target takes it out when it has receive buffers for it; until
+//! A frame is done for its sender once it lies in the ring. The responder takes it out when it has receive buffers for it; until
 //! then those behind it wait as well, but no longer than its receive queue's owner allows.
 
 use crate::{
     hal::{Clock, Memory, Platform},
     link::Arrival,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::{spend, Engine, BUDGET},
     state::{
-        check::{Check, Refusal},
+        check::{Check, WcError},
+        nak::{Nak, RnrPolicy},
         qp::{after, Remote},
-        request::{Declined, Outcome, Patience},
+        request::Outcome,
     },
 };
 use nupa_pool::{Body, Outgoing};
@@ -27,46 +28,46 @@ use nupa_proto::{
 use zerocopy::{little_endian::U32, FromZeros};
 
 impl Engine {
-    /// Puts the frame at hand into the ring to a node of another host.
+    /// Puts the current frame into the ring to a node of another host.
     #[inline(never)]
-    pub(crate) fn send_frame<F: Fabric>(
+    pub(crate) fn send_frame<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
-        target: u16,
-        patience: Patience,
+        nodes: &mut N,
+        destination: u16,
+        policy: RnrPolicy,
     ) -> Outcome {
-        let Some(peer) = fabric
-            .peer_mut(target)
+        let Some(peer) = nodes
+            .peer_mut(destination)
             .filter(|peer| peer.epoch().is_some())
         else {
-            return Outcome::Refused(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+            return Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Node));
         };
         let len = self.request.len;
         let Some(place) = peer.reserve(Class::Frame, len) else {
-            return Outcome::Full { node: target };
+            return Outcome::RingFull { node: destination };
         };
         peer.stalled = false;
-        if let Err(refusal) = self.fill(fabric, place, len) {
-            return Outcome::Refused(refusal);
+        if let Err(error) = self.fill(nodes, place, len) {
+            return Outcome::Failed(error);
         }
         let mut body = FrameBody::new_zeroed();
         body.meta = self.request.meta;
         body.source_qpn = U32::new(self.request.source.qpn);
-        body.flags = match patience {
-            Patience::Wait => 0,
-            Patience::None => FRAME_FLOOD,
+        body.flags = match policy {
+            RnrPolicy::Wait => 0,
+            RnrPolicy::Drop => FRAME_FLOOD,
         };
-        if let Some(peer) = fabric.peer_mut(target) {
+        if let Some(peer) = nodes.peer_mut(destination) {
             peer.commit(Class::Frame, &Outgoing::Frame(&body), len);
         }
         Outcome::Done
     }
 
     /// Delivers the frames that a peer has sent. Returns whether there was one.
-    pub(super) fn take_frames<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
+    pub(super) fn take_frames<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
         let (mut budget, mut found) = (BUDGET, false);
         while budget > 0 {
-            let next = fabric.peer_mut(id).and_then(|peer| {
+            let next = nodes.peer_mut(id).and_then(|peer| {
                 let home = peer.home();
                 let epoch = peer.epoch()?;
                 Some((peer.next(Class::Frame)?, home, epoch))
@@ -75,7 +76,7 @@ impl Engine {
                 break;
             };
             let Body::Frame(body) = arrival.body else {
-                self.refuse(fabric, id);
+                self.refuse(nodes, id);
                 break;
             };
             let source = Remote {
@@ -84,83 +85,90 @@ impl Engine {
                 epoch,
                 psn: 0,
             };
-            if !self.take_frame(fabric, source, home, &body, &arrival) {
+            if !self.take_frame(nodes, source, home, &body, &arrival) {
                 break;
             }
-            self.release(fabric, id, Class::Frame);
+            self.release(nodes, id, Class::Frame);
             (budget, found) = (spend(budget, arrival.len), true);
         }
         found
     }
 
     /// Deals with the frame at the head of a ring. False if it has to wait.
-    fn take_frame<F: Fabric>(
+    fn take_frame<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         source: Remote,
         home: u16,
         body: &FrameBody,
         arrival: &Arrival,
     ) -> bool {
-        self.request.came(Opcode::Frame, source, home, arrival);
+        self.request
+            .load_arrival(Opcode::Frame, source, home, arrival);
         self.request.meta = body.meta;
         let mut address = [0; 6];
-        let read = fabric
+        let read = nodes
             .node(home)
             .map(|(_, platform)| platform.memory().read(arrival.payload, &mut address));
         let Some(Ok(())) = read else {
-            self.unreadable(fabric, source.node, arrival);
+            self.unreadable(nodes, source.node, arrival);
             return true;
         };
-        let patience = match body.flags & FRAME_FLOOD {
-            0 => Patience::Wait,
-            _ => Patience::None,
+        let policy = match body.flags & FRAME_FLOOD {
+            0 => RnrPolicy::Wait,
+            _ => RnrPolicy::Drop,
         };
-        let Some((node, platform)) = fabric.node_mut(home) else {
+        let Some((node, platform)) = nodes.node_mut(home) else {
             return true;
         };
         let Self {
-            request, landing, ..
+            request, accepted, ..
         } = self;
-        let accepted = node.accept_frame(platform, request, &address, patience, landing);
+        let accepted = node.accept_frame(platform, request, &address, policy, accepted);
         let waits = match accepted {
-            Ok(landing) => {
-                if self.land(fabric, home, &landing) != Outcome::Done {
-                    self.unreadable(fabric, source.node, arrival);
+            Ok(accepted) => {
+                if self.deliver(nodes, home, &accepted) != Outcome::Done {
+                    self.unreadable(nodes, source.node, arrival);
                 }
                 false
             }
-            Err(Declined::NoBuffer { qpn }) => self.holds_back(fabric, source.node, qpn, patience),
+            Err(Nak::Rnr { qpn }) => self.holds_back(nodes, source.node, qpn, policy),
             Err(_) => false,
         };
-        if let Some(peer) = fabric.peer_mut(source.node).filter(|_| !waits) {
-            peer.progress.frame_deadline = None;
+        if let Some(peer) = nodes.peer_mut(source.node).filter(|_| !waits) {
+            peer.transit.frame_deadline = None;
         }
         !waits
     }
 
     /// There is no receive buffer for the frame at the head of a peer's ring. True if it is to wait for one.
     #[cold]
-    fn holds_back<F: Fabric>(&self, fabric: &mut F, id: u16, qpn: u32, patience: Patience) -> bool {
-        let Some(peer) = fabric.peer_mut(id) else {
+    fn holds_back<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        id: u16,
+        qpn: u32,
+        policy: RnrPolicy,
+    ) -> bool {
+        let Some(peer) = nodes.peer_mut(id) else {
             return false;
         };
-        let (home, before) = (peer.home(), peer.progress.frame_deadline);
-        let Some((node, platform)) = fabric.node_mut(home) else {
+        let (home, before) = (peer.home(), peer.transit.frame_deadline);
+        let Some((node, platform)) = nodes.node_mut(home) else {
             return false;
         };
-        let Some(pair) = node.pairs.get_mut(qpn) else {
+        let Some(qp) = node.qps.get_mut(qpn) else {
             return false;
         };
         let now = platform.now_us();
-        let deadline = before.unwrap_or_else(|| after(now, pair.rnr_timeout_us));
-        if patience == Patience::Wait && !pair.recv.stalled && now < deadline {
-            if let Some(peer) = fabric.peer_mut(id) {
-                peer.progress.frame_deadline = Some(deadline);
+        let deadline = before.unwrap_or_else(|| after(now, qp.rnr_timeout_us));
+        if policy == RnrPolicy::Wait && !qp.recv.stalled && now < deadline {
+            if let Some(peer) = nodes.peer_mut(id) {
+                peer.transit.frame_deadline = Some(deadline);
             }
             return true;
         }
-        pair.recv.stalled |= patience == Patience::Wait;
+        qp.recv.stalled |= policy == RnrPolicy::Wait;
         node.counters.rx_no_buffer.add(1);
         false
     }

@@ -8,11 +8,11 @@ use crate::{
     hal::{Clock, Storage},
     link::Link,
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
-        access::remote_region,
-        grant::{Lent, Piece, Writers},
+        access::remote_mr,
+        grant::{GrantGiven, GrantRange, Writers},
         mr::{Backing, Kind},
         pages::PageMap,
         peer::Peer,
@@ -30,50 +30,62 @@ const PAUSE_US: u64 = 2;
 
 impl<L: Link> Peer<L> {
     /// Grants a region to the sender of a request, or finds the grant that it has.
-    fn lend(&mut self, lent: Lent, epoch: u32, piece: Piece) -> Option<Grant> {
+    fn grant_for_response(
+        &mut self,
+        given: GrantGiven,
+        epoch: u32,
+        piece: GrantRange,
+    ) -> Option<Grant> {
         let offset = self.link_mut().direct()?.offset_of(piece.dma, piece.len)?;
-        let same = |other: &Option<Lent>| {
+        let same = |other: &Option<GrantGiven>| {
             other.is_some_and(|other| {
                 let who = (other.qpn, other.source, other.key);
-                !other.over && who == (lent.qpn, lent.source, lent.key)
+                !other.over && who == (given.qpn, given.source, given.key)
             })
         };
-        let slot = match self.lending.find(same) {
+        let slot = match self.grants_given.find(same) {
             Some(slot) => slot,
             None => {
                 let slot = self.free_slot()?;
-                let serial = self.lending.serial(epoch)?;
-                self.lending.set(slot, Some(Lent { serial, ..lent }));
+                let serial = self.grants_given.serial(epoch)?;
+                self.grants_given
+                    .set(slot, Some(GrantGiven { serial, ..given }));
                 self.link_mut().direct()?.give(slot, serial);
                 slot
             }
         };
         Some(Grant {
             slot,
-            serial: self.lending.get(slot)?.serial,
+            serial: self.grants_given.get(slot)?.serial,
             offset,
             addr: piece.addr,
             len: piece.len,
-            key: lent.key,
+            key: given.key,
         })
     }
 
     /// A slot that is free, or is made so.
     fn free_slot(&mut self) -> Option<u16> {
-        if let Some(slot) = self.lending.find(Option::is_none) {
+        if let Some(slot) = self.grants_given.find(Option::is_none) {
             return Some(slot);
         }
-        let slot = self.lending.next;
-        self.lending.next = slot.wrapping_add(1).checked_rem(GRANT_SLOTS)?;
+        let slot = self.grants_given.next;
+        self.grants_given.next = slot.wrapping_add(1).checked_rem(GRANT_SLOTS)?;
         self.end_grant(slot);
         self.is_writing();
-        self.lending.get(slot).is_none().then_some(slot)
+        self.grants_given.get(slot).is_none().then_some(slot)
     }
 
     /// A grant holds no more.
     fn end_grant(&mut self, slot: u16) {
-        if let Some(lent) = self.lending.get(slot).filter(|lent| !lent.over) {
-            self.lending.set(slot, Some(Lent { over: true, ..lent }));
+        if let Some(given) = self.grants_given.get(slot).filter(|given| !given.over) {
+            self.grants_given.set(
+                slot,
+                Some(GrantGiven {
+                    over: true,
+                    ..given
+                }),
+            );
             if let Some(link) = self.link_mut().direct() {
                 link.give(slot, 0);
             }
@@ -84,14 +96,14 @@ impl<L: Link> Peer<L> {
     fn is_writing(&mut self) -> bool {
         let Some(used) = self.link_mut().direct().map(|link| link.in_use()) else {
             // Who has no link was told that nothing holds.
-            self.lending.clear();
+            self.grants_given.clear();
             return false;
         };
         let mut writing = false;
-        for place in &mut self.lending.slots {
+        for place in &mut self.grants_given.slots {
             match place {
-                Some(lent) if lent.over && lent.serial == used => writing = true,
-                Some(lent) if lent.over => *place = None,
+                Some(given) if given.over && given.serial == used => writing = true,
+                Some(given) if given.over => *place = None,
                 _ => {}
             }
         }
@@ -100,70 +112,73 @@ impl<L: Link> Peer<L> {
 }
 
 impl Engine {
-    /// The grant that goes with the answer to the request at hand, which was done, if there is to be one.
+    /// The grant that goes with the answer to the current request, which was done, if there is to be one.
     #[inline]
-    pub(crate) fn lend<F: Fabric>(&self, fabric: &mut F, id: u16) -> Option<Grant> {
+    pub(crate) fn grant_for_response<N: NodeTable>(&self, nodes: &mut N, id: u16) -> Option<Grant> {
         let request = &self.request;
         if request.opcode != Opcode::Write || request.len == 0 {
             return None;
         }
-        fabric.peer_mut(id)?.link_mut().direct()?;
-        let (node, _) = fabric.node(request.home)?;
-        let (qpn, key) = (request.target.qpn, request.remote_key);
-        let (piece, epoch) = (node.lendable(qpn, key)?, node.epoch());
-        let lent = Lent {
+        nodes.peer_mut(id)?.link_mut().direct()?;
+        let (node, _) = nodes.node(request.home)?;
+        let (qpn, key) = (request.destination.qpn, request.remote_key);
+        let (piece, epoch) = (node.grantable(qpn, key)?, node.epoch());
+        let given = GrantGiven {
             qpn,
             source: request.source,
             key,
             serial: 0,
             over: false,
         };
-        fabric.peer_mut(id)?.lend(lent, epoch, piece)
+        nodes.peer_mut(id)?.grant_for_response(given, epoch, piece)
     }
 
     /// Ends all grants of a node that would not be given any more.
-    pub(crate) fn take_back<F: Fabric>(&self, fabric: &mut F, home: u16, writers: Writers) {
-        if let Some((node, _)) = fabric.node_mut(home) {
-            node.lends_anew = false;
+    pub(crate) fn revoke_grants<N: NodeTable>(&self, nodes: &mut N, home: u16, writers: Writers) {
+        if let Some((node, _)) = nodes.node_mut(home) {
+            node.grants_stale = false;
         }
-        let mut patience = GRANT_PATIENCE_US;
-        for id in 0..fabric.max_nodes() {
-            let peer = fabric.peer_mut(id);
-            if peer.is_none_or(|peer| peer.home() != home || peer.lending.is_empty()) {
+        let mut left_us = GRANT_PATIENCE_US;
+        for id in 0..nodes.max_nodes() {
+            let peer = nodes.peer_mut(id);
+            if peer.is_none_or(|peer| peer.home() != home || peer.grants_given.is_empty()) {
                 continue;
             }
-            end_unsound(fabric, home, id);
+            revoke_unsound(nodes, home, id);
             if writers == Writers::Await {
-                await_writer(fabric, home, id, &mut patience);
+                await_writer(nodes, home, id, &mut left_us);
             }
         }
     }
 }
 
 /// Ends the grants of a peer that would not be given any more.
-fn end_unsound<F: Fabric>(fabric: &mut F, home: u16, id: u16) {
+fn revoke_unsound<N: NodeTable>(nodes: &mut N, home: u16, id: u16) {
     for slot in 0..GRANT_SLOTS {
-        let lent = fabric.peer_mut(id).and_then(|peer| peer.lending.get(slot));
-        let there = fabric.node(home);
-        let ends = lent.is_some_and(|lent| !there.is_some_and(|(node, _)| node.lends(&lent)));
-        if let Some(peer) = fabric.peer_mut(id).filter(|_| ends) {
+        let given = nodes
+            .peer_mut(id)
+            .and_then(|peer| peer.grants_given.get(slot));
+        let there = nodes.node(home);
+        let ends =
+            given.is_some_and(|given| !there.is_some_and(|(node, _)| node.is_grant_sound(&given)));
+        if let Some(peer) = nodes.peer_mut(id).filter(|_| ends) {
             peer.end_grant(slot);
         }
     }
 }
 
 /// Waits until a peer writes with no grant that has ended. One that does not stop is refused.
-fn await_writer<F: Fabric>(fabric: &mut F, home: u16, id: u16, patience: &mut u64) {
-    while fabric.peer_mut(id).is_some_and(Peer::is_writing) {
-        if *patience == 0 {
-            if let Some(peer) = fabric.peer_mut(id) {
-                peer.lending.clear();
+fn await_writer<N: NodeTable>(nodes: &mut N, home: u16, id: u16, left_us: &mut u64) {
+    while nodes.peer_mut(id).is_some_and(Peer::is_writing) {
+        if *left_us == 0 {
+            if let Some(peer) = nodes.peer_mut(id) {
+                peer.grants_given.clear();
                 peer.refuse();
             }
             return;
         }
-        *patience = patience.saturating_sub(PAUSE_US);
-        if let Some((_, platform)) = fabric.node(home) {
+        *left_us = left_us.saturating_sub(PAUSE_US);
+        if let Some((_, platform)) = nodes.node(home) {
             platform.pause_us(PAUSE_US);
         }
     }
@@ -171,27 +186,27 @@ fn await_writer<F: Fabric>(fabric: &mut F, home: u16, id: u16, patience: &mut u6
 
 impl<S: Storage> Node<S> {
     /// The memory of a region, if a queue pair's peer may write to it and it is in one piece.
-    fn lendable(&self, qpn: u32, key: u32) -> Option<Piece> {
-        let pair = self.pairs.get(qpn)?;
-        if !self.is_up() || !pair.receives() {
+    fn grantable(&self, qpn: u32, key: u32) -> Option<GrantRange> {
+        let qp = self.qps.get(qpn)?;
+        if !self.is_up() || !qp.receives() {
             return None;
         }
-        let region = remote_region::<S>(&self.regions, qpn, pair, key, ACCESS_REMOTE_WRITE);
-        let region = region.ok().filter(|region| region.is_bound())?;
-        match (region.kind, &region.backing) {
-            (Kind::Memory, Backing::Own(PageMap::Direct(dma))) => Some(Piece {
+        let mr = remote_mr::<S>(&self.mrs, qpn, qp, key, ACCESS_REMOTE_WRITE);
+        let mr = mr.ok().filter(|mr| mr.is_bound())?;
+        match (mr.kind, &mr.backing) {
+            (Kind::Memory, Backing::Own(PageMap::Direct(dma))) => Some(GrantRange {
                 dma: *dma,
-                addr: region.iova,
-                len: region.len,
+                addr: mr.iova,
+                len: mr.len,
             }),
             _ => None,
         }
     }
 
     /// Whether a grant holds.
-    fn lends(&self, lent: &Lent) -> bool {
-        let pair = self.pairs.get(lent.qpn);
-        pair.is_some_and(|pair| pair.remote == Some(lent.source))
-            && self.lendable(lent.qpn, lent.key).is_some()
+    fn is_grant_sound(&self, given: &GrantGiven) -> bool {
+        let qp = self.qps.get(given.qpn);
+        qp.is_some_and(|qp| qp.remote == Some(given.source))
+            && self.grantable(given.qpn, given.key).is_some()
     }
 }

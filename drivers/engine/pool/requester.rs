@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The initiator's half of what is asked of nodes of other hosts: requests on their way out.
+//! The requester's half of what is asked of nodes of other hosts: requests on their way out.
 
 use super::{FRAGMENT, GONE};
 use crate::{
     hal::Storage,
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{
-        check::Refusal,
+        check::WcError,
         peer::{Peer, Sending},
         request::{Outcome, Request},
     },
@@ -24,122 +24,132 @@ use nupa_proto::{
 use zerocopy::FromZeros;
 
 impl Engine {
-    /// Puts the request at hand, of a connected queue pair, into the ring to a node of another host, or as much of it as there is
+    /// Puts the current request, of a connected queue pair, into the ring to a node of another host, or as much of it as there is
     /// room for.
     #[inline(never)]
-    pub(crate) fn send_request<F: Fabric>(&mut self, fabric: &mut F, target: u16) -> Outcome {
-        if let Some(outcome) = self.write_directly(fabric, target) {
+    pub(crate) fn send_request<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        destination: u16,
+    ) -> Outcome {
+        if let Some(outcome) = self.write_directly(nodes, destination) {
             return outcome;
         }
         let source = self.request.source;
-        let Some((node, _)) = fabric.node(source.node) else {
-            return Outcome::Refused(GONE);
+        let Some((node, _)) = nodes.node(source.node) else {
+            return Outcome::Failed(GONE);
         };
-        let Some(pair) = node.pairs.get(source.qpn) else {
-            return Outcome::Refused(GONE);
+        let Some(qp) = node.qps.get(source.qpn) else {
+            return Outcome::Failed(GONE);
         };
-        let mut sent = pair.send.flight.sent;
-        let Some(peer) = fabric
-            .peer_mut(target)
+        let mut sent = qp.send.inflight.sent;
+        let Some(peer) = nodes
+            .peer_mut(destination)
             .filter(|peer| peer.epoch().is_some())
         else {
-            return Outcome::Refused(GONE);
+            return Outcome::Failed(GONE);
         };
-        let first = peer.progress.sending.map(|sending| sending.qpn);
+        let first = peer.transit.sending.map(|sending| sending.qpn);
         if first != sent.map(|_| source.qpn) {
             // A message that is there in part comes first.
-            peer.progress.crowded = true;
-            return Outcome::Full { node: target };
+            peer.transit.others_blocked = true;
+            return Outcome::RingFull { node: destination };
         }
         self.request.local.skip(sent.unwrap_or(0));
         let total = self.request.payload();
         loop {
             let left = total.saturating_sub(sent.unwrap_or(0));
             let len = left.min(FRAGMENT);
-            let place = fabric
-                .peer_mut(target)
+            let place = nodes
+                .peer_mut(destination)
                 .and_then(|peer| peer.reserve(Class::Request, len));
             let Some(place) = place else {
-                return Outcome::Full { node: target };
+                return Outcome::RingFull { node: destination };
             };
-            if let Err(refusal) = self.fill_part(fabric, place, len) {
-                return self.send_failed(fabric, refusal);
+            if let Err(error) = self.fill_part(nodes, place, len) {
+                return self.send_failed(nodes, error);
             }
             let done = sent.unwrap_or(0).saturating_add(len);
-            self.commit_part(fabric, target, sent.is_none(), total);
+            self.commit_part(nodes, destination, sent.is_none(), total);
             sent = Some(done);
-            self.note_sent(fabric, target, done, total);
+            self.note_sent(nodes, destination, done, total);
             if done >= total {
                 return Outcome::Sent;
             }
         }
     }
 
-    /// Copies the next `len` bytes of the request at hand.
-    pub(super) fn fill_part<F: Fabric>(
+    /// Copies the next `len` bytes of the current request.
+    pub(super) fn fill_part<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         place: u64,
         len: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WcError> {
         if len != 0 {
-            self.fill(fabric, place, len)?;
+            self.fill(nodes, place, len)?;
             self.request.local.skip(len);
         }
         Ok(())
     }
 
-    fn commit_part<F: Fabric>(&mut self, fabric: &mut F, target: u16, first: bool, total: u32) {
+    fn commit_part<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        destination: u16,
+        first: bool,
+        total: u32,
+    ) {
         if !first {
-            if let Some(peer) = fabric.peer_mut(target) {
+            if let Some(peer) = nodes.peer_mut(destination) {
                 peer.commit(Class::Request, &Outgoing::Data, total);
             }
             return;
         }
         let source = self.request.source;
         let mut body = self.request_body();
-        if let Some((node, _)) = fabric.node_mut(source.node) {
-            if let Some(pair) = node.pairs.get_mut(source.qpn) {
-                let index = pair.send.index;
-                let flight = &mut pair.send.flight;
-                body.flags |= if flight.started { 0 } else { REQUEST_START };
-                let sequence = flight.begin(index, self.request.opcode);
+        if let Some((node, _)) = nodes.node_mut(source.node) {
+            if let Some(qp) = node.qps.get_mut(source.qpn) {
+                let index = qp.send.index;
+                let inflight = &mut qp.send.inflight;
+                body.flags |= if inflight.started { 0 } else { REQUEST_START };
+                let sequence = inflight.begin(index, self.request.opcode);
                 body.sequence.set(sequence);
             }
         }
-        if let Some(peer) = fabric.peer_mut(target) {
+        if let Some(peer) = nodes.peer_mut(destination) {
             peer.commit(Class::Request, &Outgoing::Request(&body), total);
         }
-        self.expect_news(fabric, target);
+        self.expect_progress(nodes, destination);
     }
 
-    /// Notes that so much of the request at hand is on its way.
-    fn note_sent<F: Fabric>(&self, fabric: &mut F, target: u16, done: u32, total: u32) {
+    /// Notes that so much of the current request is on its way.
+    fn note_sent<N: NodeTable>(&self, nodes: &mut N, destination: u16, done: u32, total: u32) {
         let source = self.request.source;
-        if let Some((node, _)) = fabric.node_mut(source.node) {
-            if let Some(pair) = node.pairs.get_mut(source.qpn) {
-                pair.send.flight.sent = Some(done);
+        if let Some((node, _)) = nodes.node_mut(source.node) {
+            if let Some(qp) = node.qps.get_mut(source.qpn) {
+                qp.send.inflight.sent = Some(done);
             }
         }
-        if let Some(peer) = fabric.peer_mut(target) {
+        if let Some(peer) = nodes.peer_mut(destination) {
             let qpn = source.qpn;
-            peer.progress.sending = (done < total).then_some(Sending { qpn, total });
+            peer.transit.sending = (done < total).then_some(Sending { qpn, total });
         }
     }
 
-    /// The request at hand cannot be read.
+    /// The current request cannot be read.
     #[cold]
-    fn send_failed<F: Fabric>(&self, fabric: &mut F, refusal: Refusal) -> Outcome {
-        let there = fabric.node_mut(self.request.source.node);
+    fn send_failed<N: NodeTable>(&self, nodes: &mut N, error: WcError) -> Outcome {
+        let there = nodes.node_mut(self.request.source.node);
         match there.is_some_and(|(node, _)| node.not_sent(&self.request)) {
             true => Outcome::Later,
-            false => Outcome::Refused(refusal),
+            false => Outcome::Failed(error),
         }
     }
 
-    /// All of the request at hand is on its way. Returns whether its send queue can be served further.
-    pub(crate) fn sent_off<F: Fabric>(&self, fabric: &mut F) -> bool {
-        match fabric.node_mut(self.request.source.node) {
+    /// All of the current request is on its way. Returns whether its send queue can be served further.
+    pub(crate) fn sent_off<N: NodeTable>(&self, nodes: &mut N) -> bool {
+        match nodes.node_mut(self.request.source.node) {
             Some((node, _)) => {
                 node.sent_off(&self.request);
                 true
@@ -148,38 +158,38 @@ impl Engine {
         }
     }
 
-    /// The request at hand has to wait for answers to those before it.
-    pub(crate) fn comes_later<F: Fabric>(&self, fabric: &mut F) {
+    /// The current request has to wait for answers to those before it.
+    pub(crate) fn waits_for_responses<N: NodeTable>(&self, nodes: &mut N) {
         let source = self.request.source;
-        if let Some((node, _)) = fabric.node_mut(source.node) {
-            node.park(source.qpn, crate::state::qp::Wait::Answers);
+        if let Some((node, _)) = nodes.node_mut(source.node) {
+            node.park(source.qpn, crate::state::qp::Wait::Responses);
         }
     }
 
     /// Gives up a message that is in the ring in part, if its sender does not go on with it.
-    pub(super) fn abandon_message<F: Fabric>(&mut self, fabric: &mut F, id: u16) {
-        let Some(peer) = fabric.peer_mut(id) else {
+    pub(super) fn abandon_message<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        let Some(peer) = nodes.peer_mut(id) else {
             return;
         };
         let home = peer.home();
-        if let Some(Sending { qpn, total }) = peer.progress.sending {
-            let pair = fabric.node(home).and_then(|(node, _)| node.pairs.get(qpn));
-            let goes_on = pair.is_some_and(|pair| pair.send.flight.sent.is_some());
-            let Some(peer) = fabric.peer_mut(id).filter(|_| !goes_on) else {
+        if let Some(Sending { qpn, total }) = peer.transit.sending {
+            let qp = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
+            let goes_on = qp.is_some_and(|qp| qp.send.inflight.sent.is_some());
+            let Some(peer) = nodes.peer_mut(id).filter(|_| !goes_on) else {
                 return;
             };
             if peer.reserve(Class::Request, 0).is_none() {
                 return;
             }
             peer.commit(Class::Request, &Outgoing::Abort, total);
-            peer.progress.sending = None;
+            peer.transit.sending = None;
         }
-        if fabric.peer_mut(id).is_some_and(Peer::is_clear_again) {
-            self.wake_room(fabric, id);
+        if nodes.peer_mut(id).is_some_and(Peer::is_clear_again) {
+            self.wake_ring(nodes, id);
         }
     }
 
-    /// What is said of the request at hand, but for its sequence.
+    /// What is said of the current request, but for its sequence.
     pub(super) fn request_body(&self) -> RequestBody {
         let request = &self.request;
         let mut body = RequestBody::new_zeroed();
@@ -190,8 +200,8 @@ impl Engine {
             0
         };
         body.source_qpn.set(request.source.qpn);
-        body.target_qpn.set(request.target.qpn);
-        body.target_epoch.set(request.target.epoch);
+        body.target_qpn.set(request.destination.qpn);
+        body.target_epoch.set(request.destination.epoch);
         body.psn.set(request.source.psn);
         body.len.set(request.len);
         body.remote_addr.set(request.remote_addr);
@@ -201,7 +211,7 @@ impl Engine {
             request.opcode,
             Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush
         ) {
-            let operand = self.descriptor.operand(request.opcode).iter();
+            let operand = self.wqe.operand(request.opcode).iter();
             body.operand
                 .iter_mut()
                 .zip(operand)
@@ -212,21 +222,21 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// All of the request at hand is on its way.
+    /// All of the current request is on its way.
     pub(crate) fn sent_off(&mut self, request: &Request) {
-        if let Some(pair) = self.pairs.get_mut(request.source.qpn) {
-            pair.send.index = request.behind;
-            pair.send.flight.sent = None;
+        if let Some(qp) = self.qps.get_mut(request.source.qpn) {
+            qp.send.index = request.behind;
+            qp.send.inflight.sent = None;
         }
     }
 
-    /// The request at hand cannot be sent: if part of it was, that does not count. Returns whether there are others under
+    /// The current request cannot be sent: if part of it was, that does not count. Returns whether there are others under
     /// way, which come first.
     pub(crate) fn not_sent(&mut self, request: &Request) -> bool {
-        let Some(pair) = self.pairs.get_mut(request.source.qpn) else {
+        let Some(qp) = self.qps.get_mut(request.source.qpn) else {
             return false;
         };
-        pair.send.flight.take_back();
-        pair.send.flight.count != 0
+        qp.send.inflight.revoke_grants();
+        qp.send.inflight.count != 0
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The initiator's half of what is asked of nodes of other hosts: answers.
+//! The requester's half of what is asked of nodes of other hosts: answers.
 
 use super::Incoming;
 use crate::{
     hal::{Clock, Platform, Storage},
     node::Node,
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::{spend, Engine, BUDGET},
     state::{
-        check::{Check, Refusal},
-        copy::{Fault, Span},
+        check::{Check, WcError},
+        copy::{CopyError, Span},
         qp::{Remote, Wait},
         request::Request,
-        wqe::{malformed, Descriptor},
+        wqe::{malformed, Wqe},
     },
 };
 use nupa_pool::Body;
@@ -27,76 +27,76 @@ use nupa_proto::{
     wqe::Opcode,
 };
 
-/// How often a request that found its target not connected yet is sent again, should nobody tell that it may be.
+/// How often a request that found its destination not connected yet is sent again, should nobody tell that it may be.
 const RETRY_US: u64 = 10_000;
 
 impl Engine {
     /// Takes the answers that a peer has given. Returns whether there was one.
-    pub(super) fn take_answers<F: Fabric>(&mut self, fabric: &mut F, id: u16) -> bool {
+    pub(super) fn take_responses<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
         let (mut budget, mut found) = (BUDGET, false);
         while budget > 0 {
-            let Some(incoming) = self.next(fabric, id, Class::Response) else {
+            let Some(incoming) = self.next(nodes, id, Class::Response) else {
                 break;
             };
-            self.take_answer(fabric, id, &incoming);
-            self.release(fabric, id, Class::Response);
+            self.take_response(nodes, id, &incoming);
+            self.release(nodes, id, Class::Response);
             (budget, found) = (spend(budget, incoming.arrival.len), true);
         }
         if found {
-            self.note_news(fabric, id);
+            self.note_progress(nodes, id);
         }
         found
     }
 
-    fn take_answer<F: Fabric>(&mut self, fabric: &mut F, id: u16, incoming: &Incoming) {
-        let Some(peer) = fabric.peer_mut(id) else {
+    fn take_response<N: NodeTable>(&mut self, nodes: &mut N, id: u16, incoming: &Incoming) {
+        let Some(peer) = nodes.peer_mut(id) else {
             return;
         };
         let body = match &incoming.arrival.body {
             Body::Response(_, _, body) => *body,
-            Body::Data => match peer.progress.landing.take() {
+            Body::Data => match peer.transit.accepted.take() {
                 Some(body) => body,
                 None => return,
             },
             Body::Abort => {
-                peer.progress.landing = None;
+                peer.transit.accepted = None;
                 return;
             }
             Body::Notify(body) => {
                 match body.qpn.get() {
-                    NOTIFY_ALL => self.wake_node(fabric, id),
-                    qpn => self.wake(fabric, id, qpn),
+                    NOTIFY_ALL => self.wake_node(nodes, id),
+                    qpn => self.wake(nodes, id, qpn),
                 }
                 return;
             }
-            _ => return self.refuse(fabric, id),
+            _ => return self.refuse(nodes, id),
         };
-        if self.is_awaited(fabric, id, incoming.home, &body) {
-            self.conclude(fabric, id, incoming, &body);
+        if self.is_oldest(nodes, id, incoming.home, &body) {
+            self.finish_inflight(nodes, id, incoming, &body);
         }
     }
 
     /// Whether this is the answer to the oldest request that is under way of a queue pair.
-    fn is_awaited<F: Fabric>(&self, fabric: &F, id: u16, home: u16, body: &ResponseBody) -> bool {
-        let pair = fabric
+    fn is_oldest<N: NodeTable>(&self, nodes: &N, id: u16, home: u16, body: &ResponseBody) -> bool {
+        let qp = nodes
             .node(home)
-            .and_then(|(node, _)| node.pairs.get(body.source_qpn.get()));
-        pair.is_some_and(|pair| {
-            let flight = &pair.send.flight;
+            .and_then(|(node, _)| node.qps.get(body.source_qpn.get()));
+        qp.is_some_and(|qp| {
+            let inflight = &qp.send.inflight;
             let peer = |remote: crate::state::qp::Remote| {
                 (remote.node, remote.qpn) == (id, body.target_qpn.get())
             };
-            matches!(pair.state, QpStateCode::Rts | QpStateCode::Sqd)
-                && pair.remote.is_some_and(peer)
-                && flight.count != 0
-                && flight.oldest() == body.sequence.get()
+            matches!(qp.state, QpStateCode::Rts | QpStateCode::Sqd)
+                && qp.remote.is_some_and(peer)
+                && inflight.count != 0
+                && inflight.oldest() == body.sequence.get()
         })
     }
 
     /// Does what an answer says to the request that it is for.
-    fn conclude<F: Fabric>(
+    fn finish_inflight<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         incoming: &Incoming,
         body: &ResponseBody,
@@ -104,69 +104,66 @@ impl Engine {
         let (home, qpn) = (incoming.home, body.source_qpn.get());
         let reply = Reply::try_from(body.reply).unwrap_or(Reply::Complete);
         if reply != Reply::Complete {
-            return self.send_again(fabric, id, home, body, reply);
+            return self.send_again(nodes, id, home, body, reply);
         }
-        let Some((node, platform)) = fabric.node_mut(home) else {
+        let Some((node, platform)) = nodes.node_mut(home) else {
             return;
         };
-        let Self {
-            descriptor,
-            request,
-            ..
-        } = self;
-        let at = node.pairs.get(qpn).map_or(0, |pair| pair.send.flight.head);
-        let fetched = node.refetch(platform, qpn, at, descriptor, request);
+        let Self { wqe, request, .. } = self;
+        let at = node.qps.get(qpn).map_or(0, |qp| qp.send.inflight.head);
+        let fetched = node.refetch(platform, qpn, at, wqe, request);
         let result = match WcStatus::try_from(body.status) {
-            Ok(WcStatus::Success) => self.take_result(fabric, id, incoming, body, fetched),
-            Ok(status) => Err(Refusal::new(status, Check::from_wire(body.check))),
-            Err(_) => Err(Refusal::new(WcStatus::General, Check::Peer)),
+            Ok(WcStatus::Success) => self.take_result(nodes, id, incoming, body, fetched),
+            Ok(status) => Err(WcError::new(status, Check::from_wire(body.check))),
+            Err(_) => Err(WcError::new(WcStatus::General, Check::Peer)),
         };
         if result == Ok(true) {
-            if let Some(peer) = fabric.peer_mut(id) {
-                peer.progress.landing = Some(*body);
+            if let Some(peer) = nodes.peer_mut(id) {
+                peer.transit.accepted = Some(*body);
             }
             return;
         }
         if result.is_ok() {
-            self.borrow(fabric, id, body);
+            self.keep_grant(nodes, id, body);
         }
-        let Some((node, platform)) = fabric.node_mut(home) else {
+        let Some((node, platform)) = nodes.node_mut(home) else {
             return;
         };
         node.finish_send(platform, &self.request, result.map(|_| ()));
-        if node.landed(platform, qpn) {
-            self.serve(fabric, home, qpn, None);
+        if node.drained(platform, qpn) {
+            self.serve(nodes, home, qpn, None);
         }
     }
 
-    /// Puts what was handed back into the initiator's memory. Returns whether more of it is to come.
-    fn take_result<F: Fabric>(
+    /// Puts what was handed back into the requester's memory. Returns whether more of it is to come.
+    fn take_result<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         incoming: &Incoming,
         body: &ResponseBody,
-        fetched: Result<(), Refusal>,
-    ) -> Result<bool, Refusal> {
+        fetched: Result<(), WcError>,
+    ) -> Result<bool, WcError> {
         let arrival = &incoming.arrival;
         match self.request.opcode {
             Opcode::CompareSwap | Opcode::FetchAdd => {
                 fetched?;
-                self.put_word(fabric, body.found.get()).map(|()| false)
+                self.put_word(nodes, body.found.get()).map(|()| false)
             }
             Opcode::Read => {
                 fetched?;
                 let end = arrival.offset.saturating_add(arrival.len);
                 let fits = end <= self.request.len && arrival.last == (end == self.request.len);
                 if !fits {
-                    return Err(Refusal::new(WcStatus::RemoteOperation, Check::Length));
+                    return Err(WcError::new(WcStatus::RemoteOperation, Check::Length));
                 }
                 self.request.local.skip(arrival.offset);
-                self.landing.set(Span::direct(arrival.payload, arrival.len));
-                let moved = self.move_data(fabric, incoming.home, arrival.len);
-                let unreachable = Refusal::new(WcStatus::LocalProtection, Check::LocalMemory);
-                if moved == Err(Fault::Source) {
-                    self.unreadable(fabric, id, arrival);
+                self.accepted
+                    .set(Span::direct(arrival.payload, arrival.len));
+                let moved = self.move_data(nodes, incoming.home, arrival.len);
+                let unreachable = WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
+                if moved == Err(CopyError::Source) {
+                    self.unreadable(nodes, id, arrival);
                 }
                 moved.map_err(|_| unreachable).map(|()| !arrival.last)
             }
@@ -177,35 +174,35 @@ impl Engine {
     }
 
     /// The oldest request of a queue pair was not carried out, so none behind it was: they are sent again, when they may be.
-    fn send_again<F: Fabric>(
+    fn send_again<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         home: u16,
         body: &ResponseBody,
         reply: Reply,
     ) {
         let qpn = body.source_qpn.get();
-        let target = body.target_qpn.get();
-        let Some((node, platform)) = fabric.node_mut(home) else {
+        let destination = body.target_qpn.get();
+        let Some((node, platform)) = nodes.node_mut(home) else {
             return;
         };
-        let Some(pair) = node.pairs.get_mut(qpn) else {
+        let Some(qp) = node.qps.get_mut(qpn) else {
             return;
         };
-        pair.ground();
-        if pair.state == QpStateCode::Sqd {
-            node.landed(platform, qpn);
+        qp.rewind();
+        if qp.state == QpStateCode::Sqd {
+            node.drained(platform, qpn);
             return;
         }
         let waits = match reply {
             Reply::NoBuffer => {
-                let wait = Wait::Buffers {
+                let wait = Wait::Rnr {
                     node: id,
-                    qpn: target,
+                    qpn: destination,
                     srqn: None,
                 };
-                let waits = node.wait_for_buffers(platform, qpn, wait, body.rnr_timer);
+                let waits = node.wait_for_rnr(platform, qpn, wait, body.rnr_timer);
                 waits
                     .map(|_| ())
                     .ok_or((WcStatus::RnrRetryExceeded, Check::NoBuffer))
@@ -213,7 +210,7 @@ impl Engine {
             Reply::NotReady => {
                 let wait = Wait::Peer {
                     node: id,
-                    qpn: target,
+                    qpn: destination,
                     again: platform.now_us().saturating_add(RETRY_US),
                 };
                 let waits = node.wait_for_peer(platform, qpn, wait);
@@ -227,31 +224,27 @@ impl Engine {
             }
         };
         if let Err((status, check)) = waits {
-            self.give_up(fabric, home, qpn, Refusal::new(status, check));
+            self.give_up(nodes, home, qpn, WcError::new(status, check));
         }
     }
 
     /// Completes the request at the head of a send queue, none of which is under way, with an error.
-    pub(super) fn give_up<F: Fabric>(
+    pub(super) fn give_up<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         home: u16,
         qpn: u32,
-        refusal: Refusal,
+        error: WcError,
     ) {
-        let Some((node, platform)) = fabric.node_mut(home) else {
+        let Some((node, platform)) = nodes.node_mut(home) else {
             return;
         };
-        let Self {
-            descriptor,
-            request,
-            ..
-        } = self;
-        let at = node.pairs.get(qpn).map_or(0, |pair| pair.send.index);
+        let Self { wqe, request, .. } = self;
+        let at = node.qps.get(qpn).map_or(0, |qp| qp.send.index);
         // Of a descriptor that is not what it was, the error is still this one.
-        let _ = node.refetch(platform, qpn, at, descriptor, request);
+        let _ = node.refetch(platform, qpn, at, wqe, request);
         node.unpark(qpn);
-        node.finish_send(platform, &self.request, Err(refusal));
+        node.finish_send(platform, &self.request, Err(error));
     }
 }
 
@@ -262,34 +255,34 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         qpn: u32,
         at: u32,
-        descriptor: &mut Descriptor,
+        wqe: &mut Wqe,
         request: &mut Request,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WcError> {
         let missing = malformed(Check::Peer);
-        let pair = self.pairs.get(qpn).ok_or(missing)?;
+        let qp = self.qps.get(qpn).ok_or(missing)?;
         request.source = Remote {
             node: self.id(),
             qpn,
             epoch: self.epoch,
-            psn: pair.psn,
+            psn: qp.psn,
         };
         request.home = self.id();
-        let regions = &self.regions;
-        pair.compose::<S>(platform, regions, at, None, descriptor, request)?;
+        let mrs = &self.mrs;
+        qp.decode::<S>(platform, mrs, at, None, wqe, request)?;
         request.check(true, self.limits().max_frame)
     }
 
     /// What is left to do once requests of a queue pair were answered or taken back. Returns whether its send queue waited
     /// for that and goes on.
-    pub(crate) fn landed(&mut self, platform: &impl Platform, qpn: u32) -> bool {
-        let Some(pair) = self.pairs.get(qpn) else {
+    pub(crate) fn drained(&mut self, platform: &impl Platform, qpn: u32) -> bool {
+        let Some(qp) = self.qps.get(qpn) else {
             return false;
         };
-        if pair.state == QpStateCode::Sqd && pair.send.flight.count == 0 {
+        if qp.state == QpStateCode::Sqd && qp.send.inflight.count == 0 {
             self.report(platform, EventType::SqDrained, 0, qpn);
             return false;
         }
-        let waited = pair.send.wait == Wait::Answers;
+        let waited = qp.send.wait == Wait::Responses;
         if waited {
             self.unpark(qpn);
         }

@@ -3,7 +3,7 @@
 
 use super::{Incoming, GONE};
 use crate::{
-    nodes::Fabric,
+    nodes::NodeTable,
     path::engine::Engine,
     state::{grh::Grh, qp::Remote, request::Outcome},
 };
@@ -19,34 +19,34 @@ use nupa_proto::{
 };
 
 impl Engine {
-    /// Puts the datagram at hand into the ring to a node of another host.
-    pub(crate) fn send_datagram<F: Fabric>(
+    /// Puts the current datagram into the ring to a node of another host.
+    pub(crate) fn send_datagram<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
-        target: u16,
+        nodes: &mut N,
+        destination: u16,
         grh: &Grh,
     ) -> Outcome {
-        let Some(peer) = fabric
-            .peer_mut(target)
+        let Some(peer) = nodes
+            .peer_mut(destination)
             .filter(|peer| peer.epoch().is_some())
         else {
             return Outcome::Done;
         };
         let len = self.request.len;
-        let place = match peer.progress.sending {
+        let place = match peer.transit.sending {
             None => peer.reserve(Class::Request, len),
             Some(_) => {
-                peer.progress.crowded = true;
+                peer.transit.others_blocked = true;
                 None
             }
         };
         let Some(place) = place else {
-            return Outcome::Full { node: target };
+            return Outcome::RingFull { node: destination };
         };
-        match self.fill(fabric, place, len) {
+        match self.fill(nodes, place, len) {
             Ok(()) => {}
             Err(GONE) => return Outcome::Done,
-            Err(refusal) => return Outcome::Refused(refusal),
+            Err(error) => return Outcome::Failed(error),
         }
         let mut body = self.request_body();
         body.flags |= REQUEST_DATAGRAM;
@@ -60,7 +60,7 @@ impl Engine {
         if let Some(header) = body.operand.first_chunk_mut() {
             *header = grh.bytes;
         }
-        if let Some(peer) = fabric.peer_mut(target) {
+        if let Some(peer) = nodes.peer_mut(destination) {
             peer.stalled = false;
             peer.commit(Class::Request, &Outgoing::Request(&body), len);
         }
@@ -68,9 +68,9 @@ impl Engine {
     }
 
     /// Delivers a datagram that has arrived.
-    pub(super) fn take_datagram<F: Fabric>(
+    pub(super) fn take_datagram<N: NodeTable>(
         &mut self,
-        fabric: &mut F,
+        nodes: &mut N,
         id: u16,
         opcode: Opcode,
         body: &RequestBody,
@@ -84,8 +84,8 @@ impl Engine {
             psn: 0,
         };
         let request = &mut self.request;
-        request.came(opcode, source, home, &incoming.arrival);
-        request.target.qpn = body.target_qpn.get();
+        request.load_arrival(opcode, source, home, &incoming.arrival);
+        request.destination.qpn = body.target_qpn.get();
         (request.datagram, request.imm) = (true, body.imm_or_key.get());
         request.remote_key = body.remote_key.get();
         request.solicited = body.flags & REQUEST_SOLICITED != 0;
@@ -101,13 +101,13 @@ impl Engine {
         if let Some(header) = body.operand.first_chunk() {
             grh.bytes = *header;
         }
-        let there = fabric.node_mut(home).filter(|(node, _)| node.is_up());
+        let there = nodes.node_mut(home).filter(|(node, _)| node.is_up());
         let Some((node, platform)) = there else {
             return;
         };
-        if let Some(landing) = node.accept_datagram(platform, &self.request, &mut self.landing) {
-            if self.land_datagram(fabric, &grh, &landing) != Outcome::Done {
-                self.unreadable(fabric, id, &incoming.arrival);
+        if let Some(accepted) = node.accept_datagram(platform, &self.request, &mut self.accepted) {
+            if self.deliver_datagram(nodes, &grh, &accepted) != Outcome::Done {
+                self.unreadable(nodes, id, &incoming.arrival);
             }
         }
     }

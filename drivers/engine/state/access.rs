@@ -4,9 +4,9 @@
 use crate::{
     hal::Storage,
     state::{
-        check::{Check, Refusal},
+        check::{Check, WcError},
         copy::Span,
-        mr::{Region, Regions, LOCAL_READ},
+        mr::{Mr, Mrs, LOCAL_READ},
         qp::QueuePair,
     },
 };
@@ -47,12 +47,12 @@ impl KeyHolder {
 /// Checks one scatter/gather entry.
 #[inline(always)]
 pub(crate) fn local<S: Storage>(
-    regions: &Regions<S>,
+    mrs: &Mrs<S>,
     holder: KeyHolder,
     sge: &Sge,
     purpose: Purpose,
-) -> Result<Span, Refusal> {
-    let refused = |check| Refusal::new(WcStatus::LocalProtection, check);
+) -> Result<Span, WcError> {
+    let refused = |check| WcError::new(WcStatus::LocalProtection, check);
     let (addr, len, key) = (sge.addr.get(), sge.len.get(), sge.lkey.get());
     if key == DMA_LKEY {
         if !holder.privileged {
@@ -63,20 +63,18 @@ pub(crate) fn local<S: Storage>(
         return Ok(Span::direct(addr, len));
     }
     let number = key_index(key);
-    let region = match regions.get(number) {
-        Some(region) if region.key == key && region.pd == holder.pd => region,
+    let mr = match mrs.get(number) {
+        Some(mr) if mr.key == key && mr.pd == holder.pd => mr,
         _ => return Err(refused(Check::LocalKey)),
     };
     let needed = match purpose {
         Purpose::Source => LOCAL_READ,
         Purpose::Destination => LOCAL_READ | ACCESS_LOCAL_WRITE,
     };
-    if region.access & needed != needed {
+    if mr.access & needed != needed {
         return Err(refused(Check::LocalRight));
     }
-    region
-        .span(number, addr, len)
-        .ok_or(refused(Check::LocalRange))
+    mr.span(number, addr, len).ok_or(refused(Check::LocalRange))
 }
 
 /// Checks a remote access, made through queue pair `pair` (number `qpn`) of the node whose regions these are, that needs the rights `right`
@@ -84,45 +82,45 @@ pub(crate) fn local<S: Storage>(
 /// An access of no bytes needs no key.
 #[inline(always)]
 pub(crate) fn remote_span<S: Storage>(
-    regions: &Regions<S>,
+    mrs: &Mrs<S>,
     qpn: u32,
-    pair: &QueuePair<S::Pages>,
+    qp: &QueuePair<S::Pages>,
     key: u32,
     addr: u64,
     len: u32,
     right: u32,
-) -> Result<Span, Refusal> {
-    let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
-    if pair.access & right != right {
+) -> Result<Span, WcError> {
+    let refused = |check| WcError::new(WcStatus::RemoteAccess, check);
+    if qp.access & right != right {
         return Err(refused(Check::RemoteRight));
     }
     if len == 0 {
         return Ok(Span::direct(0, 0));
     }
-    remote_region::<S>(regions, qpn, pair, key, right)?
+    remote_mr::<S>(mrs, qpn, qp, key, right)?
         .span(key_index(key), addr, len)
         .ok_or(refused(Check::RemoteRange))
 }
 
 /// As [`remote_span`], for a key as a whole.
 #[inline(always)]
-pub(crate) fn remote_region<'a, S: Storage>(
-    regions: &'a Regions<S>,
+pub(crate) fn remote_mr<'a, S: Storage>(
+    mrs: &'a Mrs<S>,
     qpn: u32,
-    pair: &QueuePair<S::Pages>,
+    qp: &QueuePair<S::Pages>,
     key: u32,
     right: u32,
-) -> Result<&'a Region<S::Pages>, Refusal> {
-    let refused = |check| Refusal::new(WcStatus::RemoteAccess, check);
-    if pair.access & right != right {
+) -> Result<&'a Mr<S::Pages>, WcError> {
+    let refused = |check| WcError::new(WcStatus::RemoteAccess, check);
+    if qp.access & right != right {
         return Err(refused(Check::RemoteRight));
     }
-    let region = match regions.get(key_index(key)) {
-        Some(region) if region.key == key && region.pd == pair.pd && region.serves(qpn) => region,
+    let mr = match mrs.get(key_index(key)) {
+        Some(mr) if mr.key == key && mr.pd == qp.pd && mr.serves(qpn) => mr,
         _ => return Err(refused(Check::RemoteKey)),
     };
-    if region.access & right != right {
+    if mr.access & right != right {
         return Err(refused(Check::RemoteRight));
     }
-    Ok(region)
+    Ok(mr)
 }

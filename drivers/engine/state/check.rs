@@ -105,16 +105,16 @@ impl Check {
     }
 }
 
-/// A request that was refused.
+/// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct WcError {
     /// What the completion says.
     pub status: WcStatus,
     /// Why.
     pub check: Check,
 }
 
-impl Refusal {
+impl WcError {
     #[inline]
     pub(crate) const fn new(status: WcStatus, check: Check) -> Self {
         Self { status, check }

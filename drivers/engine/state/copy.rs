@@ -3,7 +3,7 @@
 
 use crate::{
     hal::{Memory, Storage},
-    state::mr::Regions,
+    state::mr::Mrs,
 };
 
 /// Most pieces that a message is gathered from or scattered to.
@@ -13,14 +13,14 @@ pub(crate) const MAX_SPANS: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     /// Region that `addr` is an offset into; without one it is a DMA address.
-    region: Option<u32>,
+    mr: Option<u32>,
     len: u32,
     addr: u64,
 }
 
 impl Span {
     const EMPTY: Self = Self {
-        region: None,
+        mr: None,
         len: 0,
         addr: 0,
     };
@@ -28,29 +28,29 @@ impl Span {
     #[inline(always)]
     pub(crate) fn direct(addr: u64, len: u32) -> Self {
         Self {
-            region: None,
+            mr: None,
             len,
             addr,
         }
     }
 
     /// DMA address of its first byte.
-    pub(crate) fn locate<S: Storage>(&self, regions: &Regions<S>) -> Option<u64> {
-        Some(self.contiguous::<S>(regions)?.0)
+    pub(crate) fn locate<S: Storage>(&self, mrs: &Mrs<S>) -> Option<u64> {
+        Some(self.contiguous::<S>(mrs)?.0)
     }
 
     /// DMA address of its first byte, and how many bytes are contiguous from there.
-    pub(crate) fn contiguous<S: Storage>(&self, regions: &Regions<S>) -> Option<(u64, u64)> {
-        match self.region {
+    pub(crate) fn contiguous<S: Storage>(&self, mrs: &Mrs<S>) -> Option<(u64, u64)> {
+        match self.mr {
             None => Some((self.addr, u64::MAX)),
-            Some(number) => regions.get(number)?.locate(self.addr),
+            Some(number) => mrs.get(number)?.locate(self.addr),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn in_region(region: u32, offset: u64, len: u32) -> Self {
+    pub(crate) fn in_mr(mr: u32, offset: u64, len: u32) -> Self {
         Self {
-            region: Some(region),
+            mr: Some(mr),
             len,
             addr: offset,
         }
@@ -127,21 +127,21 @@ impl Spans {
 
 /// One side of a transfer: memory, and the regions that spans refer to.
 pub(crate) struct Side<'a, S: Storage, M> {
-    pub(crate) regions: &'a Regions<S>,
+    pub(crate) mrs: &'a Mrs<S>,
     pub(crate) memory: &'a M,
     pub(crate) spans: &'a Spans,
 }
 
 /// The side whose memory could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum CopyError {
     Source,
-    Target,
+    Destination,
 }
 
 /// Walks over the contiguous pieces of one side.
 struct Cursor<'a, S: Storage> {
-    regions: &'a Regions<S>,
+    mrs: &'a Mrs<S>,
     spans: core::slice::Iter<'a, Span>,
     rest: Span,
 }
@@ -152,7 +152,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
         let mut spans = side.spans.as_slice().iter();
         let rest = spans.next().copied().unwrap_or(Span::EMPTY);
         Self {
-            regions: side.regions,
+            mrs: side.mrs,
             spans,
             rest,
         }
@@ -164,10 +164,10 @@ impl<'a, S: Storage> Cursor<'a, S> {
         while self.rest.len == 0 {
             self.rest = *self.spans.next()?;
         }
-        match self.rest.region {
+        match self.rest.mr {
             None => Some((self.rest.addr, self.rest.len)),
             Some(number) => {
-                let (addr, contiguous) = self.regions.get(number)?.locate(self.rest.addr)?;
+                let (addr, contiguous) = self.mrs.get(number)?.locate(self.rest.addr)?;
                 Some((
                     addr,
                     u32::try_from(contiguous)
@@ -187,20 +187,20 @@ impl<'a, S: Storage> Cursor<'a, S> {
 
 /// Copies `len` bytes from source to target.
 #[inline(always)]
-pub(crate) fn transfer<S: Storage, M: Memory>(
+pub(crate) fn copy<S: Storage, M: Memory>(
     source: &Side<'_, S, M>,
-    target: &Side<'_, S, M>,
+    destination: &Side<'_, S, M>,
     len: u32,
-) -> Result<(), Fault> {
-    let (mut from, mut to) = (Cursor::new(source), Cursor::new(target));
+) -> Result<(), CopyError> {
+    let (mut from, mut to) = (Cursor::new(source), Cursor::new(destination));
     let mut left = len;
     while left > 0 {
-        let (from_addr, from_len) = from.piece().ok_or(Fault::Source)?;
-        let (to_addr, to_len) = to.piece().ok_or(Fault::Target)?;
+        let (from_addr, from_len) = from.piece().ok_or(CopyError::Source)?;
+        let (to_addr, to_len) = to.piece().ok_or(CopyError::Destination)?;
         let n = left.min(from_len).min(to_len);
         source
             .memory
-            .copy_to(from_addr, target.memory, to_addr, n as usize)
+            .copy_to(from_addr, destination.memory, to_addr, n as usize)
             .map_err(|_| blame(source.memory, from_addr, n))?;
         from.advance(n);
         to.advance(n);
@@ -215,7 +215,7 @@ const PIECE: u32 = 256;
 /// Which side of a failed copy was to blame: the source, if any of it cannot be read. In the middle of memory that is there, that
 /// is a memory error.
 #[cold]
-fn blame(source: &impl Memory, addr: u64, len: u32) -> Fault {
+fn blame(source: &impl Memory, addr: u64, len: u32) -> CopyError {
     let mut piece = [0; PIECE as usize];
     let readable = |at: u32| {
         let left = len.saturating_sub(at).min(PIECE) as usize;
@@ -223,23 +223,26 @@ fn blame(source: &impl Memory, addr: u64, len: u32) -> Fault {
         source.read(addr.wrapping_add(u64::from(at)), piece).is_ok()
     };
     match (0..len).step_by(PIECE as usize).all(readable) {
-        true => Fault::Target,
-        false => Fault::Source,
+        true => CopyError::Destination,
+        false => CopyError::Source,
     }
 }
 
-/// Writes bytes (inline data) to the target.
+/// Writes bytes (inline data) to the responder.
 #[inline(always)]
 pub(crate) fn scatter<S: Storage, M: Memory>(
     bytes: &[u8],
-    target: &Side<'_, S, M>,
-) -> Result<(), Fault> {
-    let mut to = Cursor::new(target);
+    destination: &Side<'_, S, M>,
+) -> Result<(), CopyError> {
+    let mut to = Cursor::new(destination);
     let mut rest = bytes;
     while !rest.is_empty() {
-        let (addr, len) = to.piece().ok_or(Fault::Target)?;
+        let (addr, len) = to.piece().ok_or(CopyError::Destination)?;
         let (head, tail) = rest.split_at(rest.len().min(len as usize));
-        target.memory.write(addr, head).map_err(|_| Fault::Target)?;
+        destination
+            .memory
+            .write(addr, head)
+            .map_err(|_| CopyError::Destination)?;
         to.advance(u32::try_from(head.len()).unwrap_or(u32::MAX));
         rest = tail;
     }
@@ -251,13 +254,16 @@ pub(crate) fn scatter<S: Storage, M: Memory>(
 pub(crate) fn peek<S: Storage, M: Memory>(
     source: &Side<'_, S, M>,
     buf: &mut [u8],
-) -> Result<(), Fault> {
+) -> Result<(), CopyError> {
     let mut from = Cursor::new(source);
     let mut rest = buf;
     while !rest.is_empty() {
-        let (addr, len) = from.piece().ok_or(Fault::Source)?;
+        let (addr, len) = from.piece().ok_or(CopyError::Source)?;
         let (head, tail) = rest.split_at_mut(rest.len().min(len as usize));
-        source.memory.read(addr, head).map_err(|_| Fault::Source)?;
+        source
+            .memory
+            .read(addr, head)
+            .map_err(|_| CopyError::Source)?;
         from.advance(u32::try_from(head.len()).unwrap_or(u32::MAX));
         rest = tail;
     }

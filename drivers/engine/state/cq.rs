@@ -4,7 +4,7 @@
 use crate::{
     hal::{AccessError, Memory, Platform, SlotWord},
     state::{
-        held::Held,
+        deferred::DeferredEvents,
         list::{Linked, Links},
         ring::Ring,
     },
@@ -34,7 +34,7 @@ pub(crate) struct CompletionQueue<P> {
     pub(crate) moderation: Moderation,
     pub(crate) links: Links,
     /// Events that found no room.
-    pub(crate) held: Held,
+    pub(crate) deferred: DeferredEvents,
 }
 
 /// Event moderation of a completion queue.

@@ -82,12 +82,12 @@ impl<S: Storage> RxFilter<S> {
 }
 
 /// Table that spreads frames over raw queue pairs. A new one receives nothing.
-pub(crate) struct Spread<S: Storage> {
+pub(crate) struct Rss<S: Storage> {
     table: S::Table<u32>,
     count: u32,
 }
 
-impl<S: Storage> Default for Spread<S> {
+impl<S: Storage> Default for Rss<S> {
     fn default() -> Self {
         Self {
             table: S::Table::default(),
@@ -96,7 +96,7 @@ impl<S: Storage> Default for Spread<S> {
     }
 }
 
-impl<S: Storage> Spread<S> {
+impl<S: Storage> Rss<S> {
     /// Takes a new table over, each entry of which `valid` agrees to; in case of an error the old one stays.
     pub(crate) fn set(
         &mut self,

@@ -7,7 +7,7 @@ use nupa_proto::pool::GRANT_SLOTS;
 
 /// A grant that a peer has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lent {
+pub(crate) struct GrantGiven {
     /// Queue pair that writes come to, and the one that they come from.
     pub(crate) qpn: u32,
     pub(crate) source: Remote,
@@ -19,8 +19,8 @@ pub(crate) struct Lent {
 
 /// The grants that a peer has, and had and may be writing with.
 #[derive(Debug, Default)]
-pub(crate) struct Lending {
-    pub(crate) slots: [Option<Lent>; GRANT_SLOTS as usize],
+pub(crate) struct GrantsGiven {
+    pub(crate) slots: [Option<GrantGiven>; GRANT_SLOTS as usize],
     /// The slot that is made free next.
     pub(crate) next: u16,
     /// Serial of the last one.
@@ -29,7 +29,7 @@ pub(crate) struct Lending {
 
 /// A region that can be granted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct GrantRange {
     /// DMA address.
     pub(crate) dma: u64,
     pub(crate) addr: u64,
@@ -45,7 +45,7 @@ pub(crate) enum Writers {
     Ignore,
 }
 
-impl Lending {
+impl GrantsGiven {
     /// Forgets all grants; serials go on.
     pub(crate) fn clear(&mut self) {
         self.slots.fill(None);
@@ -55,18 +55,18 @@ impl Lending {
         self.slots.iter().all(Option::is_none)
     }
 
-    pub(crate) fn get(&self, slot: u16) -> Option<Lent> {
+    pub(crate) fn get(&self, slot: u16) -> Option<GrantGiven> {
         *self.slots.get(usize::from(slot))?
     }
 
-    pub(crate) fn set(&mut self, slot: u16, lent: Option<Lent>) {
+    pub(crate) fn set(&mut self, slot: u16, given: Option<GrantGiven>) {
         if let Some(place) = self.slots.get_mut(usize::from(slot)) {
-            *place = lent;
+            *place = given;
         }
     }
 
     /// The slot of a grant.
-    pub(crate) fn find(&self, matches: impl Fn(&Option<Lent>) -> bool) -> Option<u16> {
+    pub(crate) fn find(&self, matches: impl Fn(&Option<GrantGiven>) -> bool) -> Option<u16> {
         let at = self.slots.iter().position(matches)?;
         u16::try_from(at).ok()
     }
@@ -88,7 +88,7 @@ impl Lending {
 
 /// Leave to write to a peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Borrowed {
+pub(crate) struct GrantHeld {
     pub(crate) grant: Grant,
     /// Where what is granted begins, in the DMA address space of this host's node.
     pub(crate) dma: u64,
@@ -99,20 +99,20 @@ pub(crate) struct Borrowed {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
-    use super::Lending;
+    use super::GrantsGiven;
 
     #[test]
     fn serials_do_not_come_again() {
-        let mut lending = Lending::default();
-        assert_eq!(lending.serial(3), Some(0x3_0000_0001));
-        assert_eq!(lending.serial(3), Some(0x3_0000_0002));
-        lending.clear();
-        assert_eq!(lending.serial(3), Some(0x3_0000_0003));
-        assert_eq!(lending.serial(4), Some(0x4_0000_0001));
-        lending.last = 0x4_ffff_ffff;
-        assert_eq!(lending.serial(4), None);
-        assert_eq!(lending.serial(5), Some(0x5_0000_0001));
-        lending.last = u64::MAX;
-        assert_eq!(lending.serial(u32::MAX), None);
+        let mut grants_given = GrantsGiven::default();
+        assert_eq!(grants_given.serial(3), Some(0x3_0000_0001));
+        assert_eq!(grants_given.serial(3), Some(0x3_0000_0002));
+        grants_given.clear();
+        assert_eq!(grants_given.serial(3), Some(0x3_0000_0003));
+        assert_eq!(grants_given.serial(4), Some(0x4_0000_0001));
+        grants_given.last = 0x4_ffff_ffff;
+        assert_eq!(grants_given.serial(4), None);
+        assert_eq!(grants_given.serial(5), Some(0x5_0000_0001));
+        grants_given.last = u64::MAX;
+        assert_eq!(grants_given.serial(u32::MAX), None);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) const WINDOW: u16 = 64;
 
 /// Requests of a send queue that are under way.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flight {
+pub(crate) struct Inflight {
     /// How many.
     pub(crate) count: u16,
     /// Those among them that something is handed back for.
@@ -26,7 +26,7 @@ pub(crate) struct Flight {
     pub(crate) sent: Option<u32>,
 }
 
-impl Flight {
+impl Inflight {
     /// Nothing is under way. Numbers begin at one that is drawn, so that an answer to a request of a queue pair that had the same
     /// number before is not taken for one to this one's.
     pub(crate) fn new(sequence: u32) -> Self {
@@ -49,13 +49,13 @@ impl Flight {
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
         self.count = self.count.saturating_add(1);
-        self.reads = self.reads.saturating_add(u8::from(hands_back(opcode)));
+        self.reads = self.reads.saturating_add(u8::from(counts_as_read(opcode)));
         (self.started, self.sent) = (true, Some(0));
         sequence
     }
 
-    /// The request that is under way in part is taken back: its target will be told to forget it.
-    pub(crate) fn take_back(&mut self) {
+    /// The request that is under way in part is taken back: its destination will be told to forget it.
+    pub(crate) fn revoke_grants(&mut self) {
         if self.sent.take().is_some() {
             self.count = self.count.saturating_sub(1);
             self.sequence = self.sequence.wrapping_sub(1);
@@ -64,7 +64,7 @@ impl Flight {
 }
 
 /// Whether a request counts as one that something is handed back for.
-pub(crate) fn hands_back(opcode: Opcode) -> bool {
+pub(crate) fn counts_as_read(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush

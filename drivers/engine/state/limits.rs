@@ -33,7 +33,7 @@ pub struct Limits {
     pub max_srq: u32,
     /// Entries of the GID table.
     pub max_gids: u16,
-    /// READs, atomics and flushes in flight per queue pair, as initiator and as target.
+    /// READs, atomics and flushes in flight per queue pair, as requester and as responder.
     pub max_rd_atomic: u8,
     /// Bytes of a frame.
     pub max_frame: u32,

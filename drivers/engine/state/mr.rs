@@ -14,7 +14,7 @@ const _: () = assert!(ACCESS_ALL & LOCAL_READ == 0);
 
 /// What a memory key stands for.
 #[derive(Debug)]
-pub(crate) struct Region<P> {
+pub(crate) struct Mr<P> {
     pub(crate) backing: Backing<P>,
     pub(crate) iova: u64,
     /// Bytes; 0 while the key is not bound.
@@ -29,7 +29,7 @@ pub(crate) struct Region<P> {
 }
 
 /// Regions of a node.
-pub(crate) type Regions<S> = TableOf<S, Region<<S as Storage>::Pages>>;
+pub(crate) type Mrs<S> = TableOf<S, Mr<<S as Storage>::Pages>>;
 
 /// How a key came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,25 +48,25 @@ pub(crate) enum Backing<P> {
     /// Its own.
     Own(PageMap<P>),
     /// That of a region, from `offset` on. Only queue pair `qpn` may be used to access it.
-    Region { number: u32, offset: u64, qpn: u32 },
+    Mr { number: u32, offset: u64, qpn: u32 },
     /// None: a window that is not bound.
     None,
 }
 
-impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
+impl<P: AsRef<[u64]> + AsMut<[u64]>> Mr<P> {
     /// The span of `len` bytes at `addr`, if they lie inside. `number` is the region's own.
     #[inline(always)]
     pub(crate) fn span(&self, number: u32, addr: u64, len: u32) -> Option<Span> {
         let offset = self.offset(addr, u64::from(len))?;
         Some(match &self.backing {
             Backing::Own(PageMap::Direct(base)) => Span::direct(base.wrapping_add(offset), len),
-            Backing::Own(PageMap::Paged { .. }) => Span::in_region(number, offset, len),
+            Backing::Own(PageMap::Paged { .. }) => Span::in_mr(number, offset, len),
             // The region cannot change while the window is bound to it.
-            Backing::Region {
+            Backing::Mr {
                 number,
                 offset: start,
                 ..
-            } => Span::in_region(*number, start.checked_add(offset)?, len),
+            } => Span::in_mr(*number, start.checked_add(offset)?, len),
             Backing::None => return None,
         })
     }
@@ -83,7 +83,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
     pub(crate) fn locate(&self, offset: u64) -> Option<(u64, u64)> {
         match &self.backing {
             Backing::Own(map) => map.locate(offset),
-            Backing::Region { .. } | Backing::None => None,
+            Backing::Mr { .. } | Backing::None => None,
         }
     }
 
@@ -92,7 +92,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
     pub(crate) fn serves(&self, qpn: u32) -> bool {
         match self.backing {
             Backing::Own(_) => true,
-            Backing::Region { qpn: own, .. } => own == qpn,
+            Backing::Mr { qpn: own, .. } => own == qpn,
             Backing::None => false,
         }
     }
@@ -106,7 +106,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> Region<P> {
     pub(crate) fn stored_pages(&self) -> usize {
         match &self.backing {
             Backing::Own(map) => map.stored_pages(),
-            Backing::Region { .. } | Backing::None => 0,
+            Backing::Mr { .. } | Backing::None => 0,
         }
     }
 }

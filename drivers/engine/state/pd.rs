@@ -3,7 +3,7 @@
 
 /// A protection domain.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Domain {
+pub(crate) struct Pd {
     /// Regions and queue pairs in it.
     pub(crate) users: u32,
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     link::{Arrival, Link},
-    state::grant::{Borrowed, Lending},
+    state::grant::{GrantHeld, GrantsGiven},
 };
 use nupa_pool::Outgoing;
 use nupa_proto::pool::{
@@ -13,27 +13,27 @@ use nupa_proto::pool::{
 
 /// What this host has of messages to and from a peer that are not complete.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct InTransit {
     /// A request that is in the ring in part.
     pub(crate) sending: Option<Sending>,
     /// Others had to wait for that.
-    pub(crate) crowded: bool,
+    pub(crate) others_blocked: bool,
     /// A request that has arrived in part.
     pub(crate) receiving: Option<Receiving>,
     /// A READ that is answered in part.
     pub(crate) serving: Option<Serving>,
     /// An answer that is still to be given.
-    pub(crate) owed: Option<ResponseBody>,
+    pub(crate) owed_response: Option<ResponseBody>,
     /// Some of those who were refused have not been told that they may try again.
-    pub(crate) owes_notice: bool,
+    pub(crate) owes_notify: bool,
     /// An answer that has arrived in part: that of this request, or one that nobody waits for.
-    pub(crate) landing: Option<ResponseBody>,
+    pub(crate) accepted: Option<ResponseBody>,
     /// When the frame at the head of its ring is dropped for want of receive buffers.
     pub(crate) frame_deadline: Option<u64>,
     /// When what is asked of it is given up, unless it was heard of.
-    pub(crate) silent_at: Option<u64>,
+    pub(crate) times_out_at: Option<u64>,
     /// It has answered, or taken something out of its rings, since that was set.
-    pub(crate) heard: bool,
+    pub(crate) progressed: bool,
 }
 
 /// A request that is in the ring in part.
@@ -76,11 +76,11 @@ pub struct Peer<L> {
     blocked: [Option<u32>; CLASSES],
     /// Frames to it were given up because its ring was full, and none got in since.
     pub(crate) stalled: bool,
-    pub(crate) progress: Progress,
+    pub(crate) transit: InTransit,
     /// What it may write to here.
-    pub(crate) lending: Lending,
+    pub(crate) grants_given: GrantsGiven,
     /// What may be written to there.
-    pub(crate) borrowed: [Option<Borrowed>; GRANT_SLOTS as usize],
+    pub(crate) grants_held: [Option<GrantHeld>; GRANT_SLOTS as usize],
 }
 
 impl<L: Link> Peer<L> {
@@ -92,9 +92,9 @@ impl<L: Link> Peer<L> {
             epoch: None,
             blocked: [None; CLASSES],
             stalled: false,
-            progress: Progress::default(),
-            lending: Lending::default(),
-            borrowed: [None; GRANT_SLOTS as usize],
+            transit: InTransit::default(),
+            grants_given: GrantsGiven::default(),
+            grants_held: [None; GRANT_SLOTS as usize],
         }
     }
 
@@ -126,9 +126,9 @@ impl<L: Link> Peer<L> {
     /// It has gone. Returns the epoch that it had, if it was up.
     pub(crate) fn set_down(&mut self) -> Option<u32> {
         self.blocked = [None; CLASSES];
-        (self.stalled, self.progress) = (false, Progress::default());
-        self.lending.clear();
-        self.borrowed.fill(None);
+        (self.stalled, self.transit) = (false, InTransit::default());
+        self.grants_given.clear();
+        self.grants_held.fill(None);
         self.epoch.take()
     }
 
@@ -163,8 +163,8 @@ impl<L: Link> Peer<L> {
 
     /// Whether the way is free that others had to wait for, because of a message that was in the ring in part.
     pub(crate) fn is_clear_again(&mut self) -> bool {
-        let clear = self.progress.sending.is_none();
-        clear && core::mem::take(&mut self.progress.crowded)
+        let clear = self.transit.sending.is_none();
+        clear && core::mem::take(&mut self.transit.others_blocked)
     }
 
     /// As [`Link::next`].

@@ -3,8 +3,8 @@
 
 use crate::state::{
     access::KeyHolder,
-    held::Held,
-    inflight::Flight,
+    deferred::DeferredEvents,
+    inflight::Inflight,
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
@@ -35,13 +35,13 @@ pub(crate) struct QueuePair<P> {
     pub(crate) access: u32,
     /// Queue key (UD).
     pub(crate) qkey: u32,
-    /// Longest wait for a receive buffer at the target, ...
+    /// Longest wait for a receive buffer at the responder, ...
     pub(crate) rnr_timeout_us: u32,
     /// ... unless it is for so many retries (RC).
     pub(crate) rnr_retry: Option<u8>,
     /// How long its peer waits before each of them; see [`rnr_timer_us`] (RC).
     pub(crate) min_rnr_timer: u8,
-    /// READs, atomics and flushes in flight as initiator, and as target. One at a time is carried out, so these only
+    /// READs, atomics and flushes in flight as requester, and as responder. One at a time is carried out, so these only
     /// say whether there may be any.
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
@@ -49,7 +49,7 @@ pub(crate) struct QueuePair<P> {
     pub(crate) windows: u32,
     pub(crate) links: Links,
     /// Events that found no room.
-    pub(crate) held: Held,
+    pub(crate) deferred: DeferredEvents,
 }
 
 /// The sending half.
@@ -64,12 +64,12 @@ pub(crate) struct SendSide<P> {
     pub(crate) posted: u32,
     pub(crate) wait: Wait,
     /// Requests that another host's engine has.
-    pub(crate) flight: Flight,
+    pub(crate) inflight: Inflight,
     /// Bytes of the WRITE at the head that were written directly, if it was not done at one go.
     pub(crate) direct: u32,
     /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
     pub(crate) rnr_deadline: Option<u64>,
-    /// When it is given up because its target is not connected yet, once it has had to wait for that.
+    /// When it is given up because its destination is not connected yet, once it has had to wait for that.
     pub(crate) peer_deadline: Option<u64>,
 }
 
@@ -96,10 +96,10 @@ impl<P> SendSide<P> {
     pub(crate) fn deadline(&self) -> u64 {
         let until = match self.wait {
             Wait::No | Wait::Turn => None,
-            Wait::Buffers { .. } => self.rnr_deadline,
+            Wait::Rnr { .. } => self.rnr_deadline,
             Wait::Peer { again, .. } => self.peer_deadline.map(|latest| latest.min(again)),
-            Wait::Room { until, .. } => Some(until),
-            Wait::Answers => Some(u64::MAX),
+            Wait::RingSpace { until, .. } => Some(until),
+            Wait::Responses => Some(u64::MAX),
         };
         until.unwrap_or(0)
     }
@@ -131,7 +131,7 @@ pub(crate) enum Wait {
     /// It goes on as soon as others had their turn.
     Turn,
     /// It waits for receive entries of this node's queue pair, which come from a shared receive queue if one is named.
-    Buffers {
+    Rnr {
         node: u16,
         qpn: u32,
         srqn: Option<u32>,
@@ -139,9 +139,9 @@ pub(crate) enum Wait {
     /// It waits for this node's queue pair to be connected, and tries again at this time.
     Peer { node: u16, qpn: u32, again: u64 },
     /// It waits for answers to requests that are under way.
-    Answers,
+    Responses,
     /// It waits for room in the ring to this node of another host, until then at the latest.
-    Room { node: u16, until: u64 },
+    RingSpace { node: u16, until: u64 },
 }
 
 impl<P> Linked for QueuePair<P> {
@@ -212,7 +212,7 @@ impl<P> QueuePair<P> {
         }
     }
 
-    /// When a wait for a receive buffer that begins now is over. `min_rnr_timer` is the target's.
+    /// When a wait for a receive buffer that begins now is over. `min_rnr_timer` is the responder's.
     pub(crate) fn rnr_deadline(&self, now: u64, min_rnr_timer: u8) -> u64 {
         let timeout_us = match self.rnr_retry {
             None => self.rnr_timeout_us,
@@ -227,7 +227,7 @@ impl<P> QueuePair<P> {
 
     /// Forgets all work, as a change to the reset state does.
     pub(crate) fn clear(&mut self) {
-        self.ground();
+        self.rewind();
         (self.send.index, self.send.posted) = (0, 0);
         (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
         if let Some(queue) = &mut self.recv.queue {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A work request on its way: what the initiator's half hands to the target's.
+//! A work request on its way: what the requester's half hands to the responder's.
 
 use crate::{
     link::Arrival,
     state::{
-        check::{Check, Refusal},
+        check::{Check, WcError},
         copy::{Span, Spans},
         qp::Remote,
-        wqe::Descriptor,
+        wqe::Wqe,
     },
 };
 use nupa_proto::{frame::FrameMeta, wqe::Opcode};
@@ -20,13 +20,13 @@ use nupa_proto::{
 /// Bytes that an atomic operation is about.
 pub(crate) const ATOMIC_SIZE: u32 = 8;
 
-/// A request that the initiator has decoded and checked. One lives in the engine and is filled anew for each operation.
+/// A request that the requester has decoded and checked. One lives in the engine and is filled anew for each operation.
 #[derive(Debug)]
 pub(crate) struct Request {
     /// Node, queue pair and epoch that it comes from.
     pub(crate) source: Remote,
     /// Where it goes; of a frame only the node counts, a datagram has no epoch.
-    pub(crate) target: Remote,
+    pub(crate) destination: Remote,
     /// Node of this host whose memory `local` is: the source, unless that is another host's.
     pub(crate) home: u16,
     pub(crate) opcode: Opcode,
@@ -65,7 +65,7 @@ impl Request {
         };
         Self {
             source: nobody,
-            target: nobody,
+            destination: nobody,
             home: 0,
             opcode: Opcode::Nop,
             signaled: false,
@@ -97,7 +97,7 @@ impl Request {
 }
 
 impl Request {
-    /// Bytes that go with it to its target.
+    /// Bytes that go with it to its destination.
     pub(crate) fn payload(&self) -> u32 {
         match self.opcode {
             Opcode::Send
@@ -111,9 +111,15 @@ impl Request {
     }
 
     /// Becomes what has arrived from another host for node `home` of this one; what its body says is to be filled in.
-    pub(crate) fn came(&mut self, opcode: Opcode, source: Remote, home: u16, arrival: &Arrival) {
+    pub(crate) fn load_arrival(
+        &mut self,
+        opcode: Opcode,
+        source: Remote,
+        home: u16,
+        arrival: &Arrival,
+    ) {
         (self.opcode, self.source, self.home) = (opcode, source, home);
-        self.target = Remote {
+        self.destination = Remote {
             node: home,
             qpn: 0,
             epoch: 0,
@@ -131,14 +137,14 @@ pub(crate) enum Outcome {
     /// It is done.
     Done,
     /// It was refused, by either side.
-    Refused(Refusal),
-    /// The target's queue pair has no receive buffer; it tells when there are new ones.
-    NoBuffer { node: u16, qpn: u32 },
-    /// The target's queue pair is not connected yet; a change of its state gives it another turn.
+    Failed(WcError),
+    /// The responder's queue pair has no receive buffer; it tells when there are new ones.
+    Rnr { node: u16, qpn: u32 },
+    /// The responder's queue pair is not connected yet; a change of its state gives it another turn.
     NotReady { node: u16, qpn: u32 },
     /// The ring to this node of another host is full.
-    Full { node: u16 },
-    /// It is on its way to another host; its target's answer completes it.
+    RingFull { node: u16 },
+    /// It is on its way to another host; its responder's answer completes it.
     Sent,
     /// Requests before it, which are under way, come first.
     Later,
@@ -146,9 +152,9 @@ pub(crate) enum Outcome {
     Turn,
 }
 
-/// What the target's half has prepared for a request before any byte moves.
+/// What the responder's half has prepared for a request before any byte moves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Landing {
+pub(crate) struct Accepted {
     /// Queue pair that it arrived at.
     pub(crate) qpn: u32,
     /// Receive entries that it fills, if it takes any.
@@ -168,12 +174,12 @@ impl Request {
     /// Whether the length is one that the operation may have, and the node, whose frames have so many bytes at most, takes part in
     /// the fabric.
     #[inline(always)]
-    pub(crate) fn check(&self, up: bool, max_frame: u32) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, up: bool, max_frame: u32) -> Result<(), WcError> {
         if self.is_local() {
             return Ok(());
         }
         if !up && !self.datagram {
-            return Err(Refusal::new(WcStatus::RetryExceeded, Check::Node));
+            return Err(WcError::new(WcStatus::RetryExceeded, Check::Node));
         }
         let fits = match self.opcode {
             Opcode::Frame => (MIN_FRAME..=max_frame).contains(&self.len),
@@ -184,11 +190,11 @@ impl Request {
         if fits {
             Ok(())
         } else {
-            Err(Refusal::new(WcStatus::LocalLength, Check::Length))
+            Err(WcError::new(WcStatus::LocalLength, Check::Length))
         }
     }
 
-    /// Whether it concerns nobody but the initiator.
+    /// Whether it concerns nobody but the requester.
     #[inline(always)]
     pub(crate) fn is_local(&self) -> bool {
         matches!(
@@ -199,44 +205,9 @@ impl Request {
 
     /// Fills in address and key of remote memory.
     #[inline(always)]
-    pub(crate) fn reach(&mut self, descriptor: &Descriptor) -> Result<(), Refusal> {
-        let segment = descriptor.remote()?;
+    pub(crate) fn reach(&mut self, wqe: &Wqe) -> Result<(), WcError> {
+        let segment = wqe.remote()?;
         (self.remote_addr, self.remote_key) = (segment.addr.get(), segment.rkey.get());
         Ok(())
     }
-}
-
-/// Why a request does not land.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Declined {
-    /// No receive buffer. If a later one is wanted, the target's owner was asked to kick.
-    NoBuffer { qpn: u32 },
-    /// The queue pair is there, but not connected yet.
-    NotReady { qpn: u32 },
-    /// The receive filter does not want the frame.
-    Filtered,
-    /// It was refused.
-    Refused(Refusal),
-}
-
-impl Declined {
-    #[inline]
-    pub(crate) fn outcome(self, node: u16) -> Outcome {
-        match self {
-            Self::NoBuffer { qpn } => Outcome::NoBuffer { node, qpn },
-            Self::NotReady { qpn } => Outcome::NotReady { node, qpn },
-            Self::Refused(refusal) => Outcome::Refused(refusal),
-            // Nobody there wants it: it was delivered as far as the sender is concerned.
-            Self::Filtered => Outcome::Done,
-        }
-    }
-}
-
-/// What a request without a receive buffer does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// It waits.
-    Wait,
-    /// It does without.
-    None,
 }

@@ -5,9 +5,9 @@ use crate::{
     hal::{Memory, Platform, SlotWord, Storage},
     state::{
         access::{local, KeyHolder, Purpose},
-        check::{Check, Refusal},
+        check::{Check, WcError},
         copy::Spans,
-        mr::Regions,
+        mr::Mrs,
         ring::Ring,
     },
 };
@@ -19,13 +19,13 @@ use zerocopy::{little_endian::U64, FromBytes};
 
 /// Why no entry could be used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Unusable {
+pub(crate) enum RqError {
     /// None is posted.
     Empty,
     /// The owner's producer index is out of bounds.
     Doorbell,
     /// The entry is bad; its owner is to blame.
-    Entry { wr_id: u64, refusal: Refusal },
+    Entry { wr_id: u64, error: WcError },
 }
 
 /// How many receive entries a message may fill.
@@ -80,10 +80,10 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
 
     /// Looks how far the owner has posted.
     #[inline]
-    fn refresh(&mut self, platform: &impl Platform) -> Result<u32, Unusable> {
+    fn refresh(&mut self, platform: &impl Platform) -> Result<u32, RqError> {
         let posted = platform.load(self.page, self.slot, SlotWord::Index);
         if posted.wrapping_sub(self.index) > self.ring.entries() {
-            return Err(Unusable::Doorbell);
+            return Err(RqError::Doorbell);
         }
         self.posted = posted;
         Ok(posted)
@@ -95,7 +95,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         &mut self,
         platform: &impl Platform,
         index: u32,
-    ) -> Result<bool, Unusable> {
+    ) -> Result<bool, RqError> {
         if index != self.posted {
             return Ok(true);
         }
@@ -131,24 +131,24 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
     pub(crate) fn read_entry<S: Storage<Pages = P>>(
         &self,
         memory: &impl Memory,
-        regions: &Regions<S>,
+        mrs: &Mrs<S>,
         holder: KeyHolder,
         index: u32,
         fill: Fill,
         spans: &mut Spans,
-    ) -> Result<u64, Unusable> {
-        let unreadable = || Unusable::Entry {
+    ) -> Result<u64, RqError> {
+        let unreadable = || RqError::Entry {
             wr_id: 0,
-            refusal: Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory),
+            error: WcError::new(WcStatus::LocalQpOperation, Check::DescriptorMemory),
         };
         let addr = self.ring.addr(index).ok_or_else(unreadable)?;
         let mut bytes = [0; MIN_RECV_STRIDE];
         memory.read(addr, &mut bytes).map_err(|_| unreadable())?;
         let (header, rest) = RecvHeader::ref_from_prefix(&bytes).map_err(|_| unreadable())?;
         let (wr_id, count) = (header.wr_id.get(), header.sge_count.get() as usize);
-        let bad = |status, check| Unusable::Entry {
+        let bad = |status, check| RqError::Entry {
             wr_id,
-            refusal: Refusal::new(status, check),
+            error: WcError::new(status, check),
         };
         let room = self
             .ring
@@ -163,8 +163,8 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         let mut sge = Sge::read_from_bytes(rest).map_err(|_| unreadable())?;
         let mut at = addr.wrapping_add(MIN_RECV_STRIDE as u64);
         for left in (0..count).rev() {
-            let span = local::<S>(regions, holder, &sge, Purpose::Destination)
-                .map_err(|refusal| Unusable::Entry { wr_id, refusal })?;
+            let span = local::<S>(mrs, holder, &sge, Purpose::Destination)
+                .map_err(|error| RqError::Entry { wr_id, error })?;
             let pushed = spans.push(span);
             pushed.map_err(|_| bad(WcStatus::LocalLength, Check::BufferLength))?;
             if left > 0 {

@@ -18,11 +18,11 @@ pub(crate) enum Owner {
 }
 
 /// Owners of all slots of a node's doorbell pages.
-pub(crate) struct Slots<S: Storage> {
+pub(crate) struct DoorbellSlots<S: Storage> {
     owners: S::Table<Owner>,
 }
 
-impl<S: Storage> Default for Slots<S> {
+impl<S: Storage> Default for DoorbellSlots<S> {
     fn default() -> Self {
         Self {
             owners: S::Table::default(),
@@ -38,7 +38,7 @@ fn position(page: u32, slot: u16) -> Option<usize> {
         .checked_add(within)
 }
 
-impl<S: Storage> Slots<S> {
+impl<S: Storage> DoorbellSlots<S> {
     /// Owner of a slot.
     #[inline]
     pub(crate) fn owner(&self, page: u32, slot: u16) -> Option<Owner> {

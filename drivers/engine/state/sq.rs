@@ -5,12 +5,12 @@ use crate::{
     hal::{Memory, Platform, SlotWord, Storage},
     state::{
         access::{local, Purpose},
-        check::{Check, Refusal},
-        inflight::{hands_back, Flight, WINDOW},
-        mr::Regions,
+        check::{Check, WcError},
+        inflight::{counts_as_read, Inflight, WINDOW},
+        mr::Mrs,
         qp::{QueuePair, Remote},
         request::Request,
-        wqe::{malformed, Descriptor, Header},
+        wqe::{malformed, Header, Wqe},
     },
 };
 use nupa_proto::doorbell::event_quiet;
@@ -53,11 +53,11 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     fn read_block(
         &self,
         memory: &impl Memory,
-        descriptor: &mut Descriptor,
+        wqe: &mut Wqe,
         first: u32,
         n: u8,
-    ) -> Result<(), Refusal> {
-        let failed = Refusal::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
+    ) -> Result<(), WcError> {
+        let failed = WcError::new(WcStatus::LocalQpOperation, Check::DescriptorMemory);
         let index = first.wrapping_add(u32::from(n));
         let addr = self
             .send
@@ -65,35 +65,35 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
             .as_ref()
             .and_then(|ring| ring.addr(index))
             .ok_or(failed)?;
-        let block = descriptor.block_mut(n).ok_or(failed)?;
+        let block = wqe.block_mut(n).ok_or(failed)?;
         memory.read(addr, block).map_err(|_| failed)
     }
 
     /// Copies the whole descriptor at block `first` out and checks its control segment. The first block may come from the
     /// push slot.
     #[inline(always)]
-    pub(crate) fn read_descriptor(
+    pub(crate) fn read_wqe(
         &self,
         platform: &impl Platform,
         first: u32,
-        descriptor: &mut Descriptor,
+        wqe: &mut Wqe,
         pushed: Option<u32>,
-    ) -> Result<Header, Refusal> {
+    ) -> Result<Header, WcError> {
         let memory = platform.memory();
         let next = first.wrapping_add(1);
         let in_slot = pushed == Some(next)
-            && descriptor
+            && wqe
                 .block_mut(0)
                 .is_some_and(|block| platform.push_block(self.page, self.send.slot, block));
         if !in_slot {
-            self.read_block(memory, descriptor, first, 0)?;
+            self.read_block(memory, wqe, first, 0)?;
         }
-        let header = descriptor.header(self.kind)?;
+        let header = wqe.header(self.kind)?;
         if u32::from(header.blocks) > self.send.posted.wrapping_sub(first) {
             return Err(malformed(Check::Blocks));
         }
         for n in 1..header.blocks {
-            self.read_block(memory, descriptor, first, n)?;
+            self.read_block(memory, wqe, first, n)?;
         }
         Ok(header)
     }
@@ -102,23 +102,23 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
 impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     /// Turns the descriptor at block `at` into a request.
     #[inline(always)]
-    pub(crate) fn compose<S: Storage<Pages = P>>(
+    pub(crate) fn decode<S: Storage<Pages = P>>(
         &self,
         platform: &impl Platform,
-        regions: &Regions<S>,
+        mrs: &Mrs<S>,
         at: u32,
         pushed: Option<u32>,
-        descriptor: &mut Descriptor,
+        wqe: &mut Wqe,
         request: &mut Request,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WcError> {
         request.local.clear();
-        let header = match self.read_descriptor(platform, at, descriptor, pushed) {
+        let header = match self.read_wqe(platform, at, wqe, pushed) {
             Ok(header) => header,
-            Err(refusal) => {
+            Err(error) => {
                 // Where the next descriptor begins is unknown, so this one stands for all that are posted.
-                request.wr_id = descriptor.wr_id();
+                request.wr_id = wqe.wr_id();
                 (request.opcode, request.behind) = (Opcode::Nop, self.send.posted);
-                return Err(refusal);
+                return Err(error);
             }
         };
         request.opcode = header.opcode;
@@ -131,16 +131,16 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         request.inline = header.is_inline();
         request.data_offset = header.data_offset;
         request.datagram = self.kind == QpType::Ud;
-        self.address(descriptor, &header, request)?;
+        self.address(wqe, &header, request)?;
         let purpose = match header.opcode {
             Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Purpose::Destination,
             _ => Purpose::Source,
         };
         let holder = self.holder();
-        for sge in descriptor.sges(&header) {
-            let span = local::<S>(regions, holder, sge, purpose)?;
+        for sge in wqe.sges(&header) {
+            let span = local::<S>(mrs, holder, sge, purpose)?;
             let pushed = request.local.push(span);
-            pushed.map_err(|_| Refusal::new(WcStatus::LocalLength, Check::Length))?;
+            pushed.map_err(|_| WcError::new(WcStatus::LocalLength, Check::Length))?;
         }
         request.len = match request.inline {
             true => header.inline_len(),
@@ -151,25 +151,20 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
 
     /// Fills in what goes to whom.
     #[inline(always)]
-    fn address(
-        &self,
-        descriptor: &Descriptor,
-        header: &Header,
-        request: &mut Request,
-    ) -> Result<(), Refusal> {
+    fn address(&self, wqe: &Wqe, header: &Header, request: &mut Request) -> Result<(), WcError> {
         match (self.kind, header.opcode) {
-            (QpType::Rc, _) => self.address_peer(descriptor, header, request),
+            (QpType::Rc, _) => self.address_peer(wqe, header, request),
             (_, Opcode::Nop) => Ok(()),
             (QpType::Raw, Opcode::Frame) => {
                 let node = u16::try_from(header.imm_or_key);
                 let node = node.map_err(|_| malformed(Check::Reserved))?;
-                request.target = unconnected(node, 0);
-                request.meta = *descriptor.meta()?;
+                request.destination = unconnected(node, 0);
+                request.meta = *wqe.meta()?;
                 Ok(())
             }
             (QpType::Ud, Opcode::Send | Opcode::SendImm) => {
-                let segment = descriptor.datagram()?;
-                request.target = unconnected(segment.node.get(), segment.qpn.get());
+                let segment = wqe.datagram()?;
+                request.destination = unconnected(segment.node.get(), segment.qpn.get());
                 request.remote_key = match segment.qkey.get() {
                     // Privileged ones are not for the descriptor to give (InfiniBand volume 1, 10.2.5).
                     qkey if qkey & CONTROLLED_QKEY != 0 => self.qkey,
@@ -185,33 +180,33 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
     #[inline(always)]
     fn address_peer(
         &self,
-        descriptor: &Descriptor,
+        wqe: &Wqe,
         header: &Header,
         request: &mut Request,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WcError> {
         match header.opcode {
-            Opcode::Write | Opcode::WriteImm => request.reach(descriptor)?,
+            Opcode::Write | Opcode::WriteImm => request.reach(wqe)?,
             Opcode::Send | Opcode::SendImm | Opcode::SendInv => {}
             Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => {
                 self.check_result(header)?;
-                request.reach(descriptor)?;
+                request.reach(wqe)?;
             }
             Opcode::AtomicWrite | Opcode::Flush => {
                 self.check_result(header)?;
                 check_no_data(header)?;
-                (request.remote_addr, request.remote_key) = descriptor.place(header.opcode)?;
+                (request.remote_addr, request.remote_key) = wqe.place(header.opcode)?;
             }
             Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw => return check_no_data(header),
             Opcode::Nop => return Ok(()),
             Opcode::Frame => return Err(malformed(Check::Opcode)),
         }
-        request.target = self.remote.ok_or(malformed(Check::Peer))?;
+        request.destination = self.remote.ok_or(malformed(Check::Peer))?;
         Ok(())
     }
 
     /// Checks a request that something is handed back for, so that it counts as a READ.
     #[inline(always)]
-    fn check_result(&self, header: &Header) -> Result<(), Refusal> {
+    fn check_result(&self, header: &Header) -> Result<(), WcError> {
         if header.is_inline() {
             return Err(malformed(Check::Flags));
         }
@@ -223,14 +218,14 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
 }
 
 /// Checks a request that has neither entries nor inline data.
-fn check_no_data(header: &Header) -> Result<(), Refusal> {
+fn check_no_data(header: &Header) -> Result<(), WcError> {
     match header.has_no_data() {
         true => Ok(()),
         false => Err(malformed(Check::DataCount)),
     }
 }
 
-/// A target that is not connected to its sender.
+/// A responder that is not connected to its sender.
 #[inline(always)]
 const fn unconnected(node: u16, qpn: u32) -> Remote {
     Remote {
@@ -243,45 +238,49 @@ const fn unconnected(node: u16, qpn: u32) -> Remote {
 
 impl<P> QueuePair<P> {
     /// Forgets what is under way: it is in the send queue again. Answers to it do not count any more.
-    pub(crate) fn ground(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         self.send.direct = 0;
-        let flight = &mut self.send.flight;
-        if flight.count != 0 {
-            self.send.index = flight.head;
+        let inflight = &mut self.send.inflight;
+        if inflight.count != 0 {
+            self.send.index = inflight.head;
         }
-        *flight = Flight {
-            sequence: flight.sequence,
-            ..Flight::default()
+        *inflight = Inflight {
+            sequence: inflight.sequence,
+            ..Inflight::default()
         };
     }
 
     /// The oldest request, which is at hand, was answered.
     pub(crate) fn answered(&mut self, request: &Request) {
-        let flight = &mut self.send.flight;
-        flight.count = flight.count.saturating_sub(1);
-        let reads = u8::from(hands_back(request.opcode));
-        flight.reads = flight.reads.saturating_sub(reads);
-        flight.head = request.behind;
+        let inflight = &mut self.send.inflight;
+        inflight.count = inflight.count.saturating_sub(1);
+        let reads = u8::from(counts_as_read(request.opcode));
+        inflight.reads = inflight.reads.saturating_sub(reads);
+        inflight.head = request.behind;
         // What is refused need not be sent to its end: it is over as it is, and not again at the head of the queue.
-        if flight.count == 0 && flight.sent.take().is_some() {
+        if inflight.count == 0 && inflight.sent.take().is_some() {
             self.send.index = request.behind;
         }
     }
 
-    /// Whether the request at hand has to wait until requests before it were answered.
+    /// Whether the current request has to wait until requests before it were answered.
     #[cold]
-    pub(crate) fn comes_later(&self, request: &Request, checked: Result<(), Refusal>) -> bool {
-        let flight = &self.send.flight;
-        if flight.sent.is_some() {
+    pub(crate) fn waits_for_responses(
+        &self,
+        request: &Request,
+        checked: Result<(), WcError>,
+    ) -> bool {
+        let inflight = &self.send.inflight;
+        if inflight.sent.is_some() {
             return false;
         }
-        let here = request.target.node == request.source.node;
-        let most = hands_back(request.opcode) && flight.reads >= self.max_rd_atomic;
+        let here = request.destination.node == request.source.node;
+        let most = counts_as_read(request.opcode) && inflight.reads >= self.max_rd_atomic;
         checked.is_err()
             || request.is_local()
             || request.fenced
             || here
             || most
-            || flight.count >= WINDOW
+            || inflight.count >= WINDOW
     }
 }

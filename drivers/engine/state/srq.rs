@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Shared receive queues: one ring of entries for many queue pairs (InfiniBand volume 1, 10.2.9).
 
-use crate::state::{access::KeyHolder, held::Held, rq::RecvQueue};
+use crate::state::{access::KeyHolder, deferred::DeferredEvents, rq::RecvQueue};
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub(crate) struct SharedQueue<P> {
+pub(crate) struct Srq<P> {
     pub(crate) queue: RecvQueue<P>,
     /// Whose keys the entries use.
     pub(crate) holder: KeyHolder,
@@ -18,5 +18,5 @@ pub(crate) struct SharedQueue<P> {
     /// Its owner's producer index was out of bounds: it hands out no more entries.
     pub(crate) dead: bool,
     /// Events that found no room.
-    pub(crate) held: Held,
+    pub(crate) deferred: DeferredEvents,
 }

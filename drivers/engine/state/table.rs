@@ -47,7 +47,7 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
 
     /// Gives numbers in turn instead of the lowest free one, so that the number of an object that is gone is not given
     /// again before [`TURN`] others were.
-    pub(crate) fn spread(mut self) -> Self {
+    pub(crate) fn rss(mut self) -> Self {
         self.next = Some(self.reserved);
         self
     }
@@ -258,9 +258,9 @@ mod tests {
     use std::vec::Vec;
 
     #[derive(Default)]
-    struct Slots<T>(Vec<Option<T>>);
+    struct DoorbellSlots<T>(Vec<Option<T>>);
 
-    impl<T: Copy + Default> Table<T> for Slots<T> {
+    impl<T: Copy + Default> Table<T> for DoorbellSlots<T> {
         fn slots(&self) -> &[Option<T>] {
             &self.0
         }
@@ -277,7 +277,7 @@ mod tests {
 
     /// Adds until nothing more fits, takes some out, and finds just those numbers again, lowest first.
     fn fill_and_refill(limit: u32) {
-        let mut objects = Objects::<u32, Slots<u32>, Slots<u64>>::new(2, limit);
+        let mut objects = Objects::<u32, DoorbellSlots<u32>, DoorbellSlots<u64>>::new(2, limit);
         for n in 0..limit {
             assert_eq!(objects.insert(|number| number), Ok(n + 2));
         }
@@ -304,7 +304,8 @@ mod tests {
     #[test]
     fn numbers_in_turn_are_given_again_late() {
         let mut objects =
-            Objects::<u32, Slots<u32>, Slots<u64>>::with_reserved(0, 10_000, 2).spread();
+            Objects::<u32, DoorbellSlots<u32>, DoorbellSlots<u64>>::with_reserved(0, 10_000, 2)
+                .rss();
         for n in 2..TURN as u32 {
             assert_eq!(objects.insert(|number| number), Ok(n));
             assert_eq!(objects.remove(n), Some(n));
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn groups_cover_the_largest_table() {
-        let groups = FullGroups::<Slots<u64>>::new(1 << 18);
+        let groups = FullGroups::<DoorbellSlots<u64>>::new(1 << 18);
         assert!(groups.size * super::GROUPS >= 1 << 18);
     }
 }

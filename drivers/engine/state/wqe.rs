@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Send descriptors: from bytes to checked values.
 
-use crate::state::check::{Check, Refusal};
+use crate::state::check::{Check, WcError};
 use nupa_proto::{
     admin::QpType,
     frame::FrameMeta,
@@ -20,7 +20,7 @@ const FLAGS: u8 = WQE_SIGNALED | WQE_SOLICITED | WQE_FENCE | WQE_INLINE;
 
 /// Room for the longest descriptor, and the copy of one that is being worked on.
 #[derive(Debug)]
-pub(crate) struct Descriptor {
+pub(crate) struct Wqe {
     bytes: [u8; MAX_BLOCKS * BLOCK_SIZE],
 }
 
@@ -77,12 +77,12 @@ const fn data_offset(kind: QpType, opcode: Opcode) -> usize {
     }
 }
 
-pub(crate) const fn malformed(check: Check) -> Refusal {
-    Refusal::new(WcStatus::LocalQpOperation, check)
+pub(crate) const fn malformed(check: Check) -> WcError {
+    WcError::new(WcStatus::LocalQpOperation, check)
 }
 
 /// Checks the operation segment of a flush.
-pub(crate) fn check_flush(segment: &FlushSegment) -> Result<(), Refusal> {
+pub(crate) fn check_flush(segment: &FlushSegment) -> Result<(), WcError> {
     let kinds = FLUSH_GLOBAL | FLUSH_PERSISTENT;
     let valid = segment.reserved == [0; 6]
         && segment.kind & !kinds == 0
@@ -94,7 +94,7 @@ pub(crate) fn check_flush(segment: &FlushSegment) -> Result<(), Refusal> {
     }
 }
 
-impl Descriptor {
+impl Wqe {
     pub(crate) const fn new() -> Self {
         Self {
             bytes: [0; MAX_BLOCKS * BLOCK_SIZE],
@@ -116,7 +116,7 @@ impl Descriptor {
 
     /// Checks the control segment; only the first block need be there.
     #[inline(always)]
-    pub(crate) fn header(&self, kind: QpType) -> Result<Header, Refusal> {
+    pub(crate) fn header(&self, kind: QpType) -> Result<Header, WcError> {
         let control: &Control = self.at(0)?;
         let opcode = Opcode::try_from(control.opcode).map_err(|_| malformed(Check::Opcode))?;
         if control.flags & !FLAGS != 0 {
@@ -150,7 +150,7 @@ impl Descriptor {
 
     /// The operation segment of a remote access.
     #[inline(always)]
-    pub(crate) fn remote(&self) -> Result<&RemoteSegment, Refusal> {
+    pub(crate) fn remote(&self) -> Result<&RemoteSegment, WcError> {
         let segment: &RemoteSegment = self.at(OP_OFFSET)?;
         if segment.reserved.get() != 0 {
             return Err(malformed(Check::Reserved));
@@ -159,7 +159,7 @@ impl Descriptor {
     }
 
     /// The operation segment of a fast registration.
-    pub(crate) fn fast_reg(&self) -> Result<&FastRegSegment, Refusal> {
+    pub(crate) fn fast_reg(&self) -> Result<&FastRegSegment, WcError> {
         let segment: &FastRegSegment = self.at(OP_OFFSET)?;
         if segment.reserved != [0; 7] {
             return Err(malformed(Check::Reserved));
@@ -168,12 +168,12 @@ impl Descriptor {
     }
 
     /// The operation segment of a window's binding.
-    pub(crate) fn bind(&self) -> Result<&BindSegment, Refusal> {
+    pub(crate) fn bind(&self) -> Result<&BindSegment, WcError> {
         self.at(OP_OFFSET)
     }
 
     /// The operation segment of a datagram.
-    pub(crate) fn datagram(&self) -> Result<&DatagramSegment, Refusal> {
+    pub(crate) fn datagram(&self) -> Result<&DatagramSegment, WcError> {
         let segment: &DatagramSegment = self.at(OP_OFFSET)?;
         if segment.reserved != [0; 6] {
             return Err(malformed(Check::Reserved));
@@ -182,7 +182,7 @@ impl Descriptor {
     }
 
     /// The second segment of a datagram.
-    pub(crate) fn grh(&self) -> Result<&GrhSegment, Refusal> {
+    pub(crate) fn grh(&self) -> Result<&GrhSegment, WcError> {
         let segment: &GrhSegment = self.at(SECOND_OFFSET)?;
         if segment.reserved != [0; 8] {
             return Err(malformed(Check::Reserved));
@@ -191,7 +191,7 @@ impl Descriptor {
     }
 
     /// Remote address and key of an atomic write or a flush.
-    pub(crate) fn place(&self, opcode: Opcode) -> Result<(u64, u32), Refusal> {
+    pub(crate) fn place(&self, opcode: Opcode) -> Result<(u64, u32), WcError> {
         if opcode == Opcode::Flush {
             let segment = self.flush()?;
             return Ok((segment.addr.get(), segment.rkey.get()));
@@ -201,7 +201,7 @@ impl Descriptor {
     }
 
     /// The operation segment of a flush.
-    pub(crate) fn flush(&self) -> Result<&FlushSegment, Refusal> {
+    pub(crate) fn flush(&self) -> Result<&FlushSegment, WcError> {
         let segment: &FlushSegment = self.at(OP_OFFSET)?;
         check_flush(segment)?;
         Ok(segment)
@@ -218,7 +218,7 @@ impl Descriptor {
 
     /// The offload state of a frame.
     #[inline(always)]
-    pub(crate) fn meta(&self) -> Result<&FrameMeta, Refusal> {
+    pub(crate) fn meta(&self) -> Result<&FrameMeta, WcError> {
         self.at(OP_OFFSET)
     }
 
@@ -245,7 +245,7 @@ impl Descriptor {
 
     /// A segment, where it lies: copying structures of bytes about costs more than reading their fields once.
     #[inline(always)]
-    fn at<T: FromBytes + KnownLayout + Immutable>(&self, offset: usize) -> Result<&T, Refusal> {
+    fn at<T: FromBytes + KnownLayout + Immutable>(&self, offset: usize) -> Result<&T, WcError> {
         let bytes = self.bytes.get(offset..).unwrap_or_default();
         let segment = T::ref_from_prefix(bytes);
         segment

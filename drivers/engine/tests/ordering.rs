@@ -22,7 +22,7 @@ use nupa_engine::{
         CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, RecvRing, SendRequest,
         SendRing,
     },
-    Engine, Fabric, Node, NodeConfig,
+    Engine, Node, NodeConfig, NodeTable,
 };
 use nupa_proto::{
     admin::{
@@ -289,7 +289,7 @@ struct Device {
     machine: Machine,
 }
 
-impl Fabric for Device {
+impl NodeTable for Device {
     type Storage = VecStorage;
     type Platform = Machine;
     type Link = nupa_engine::NoLink;

@@ -14,7 +14,7 @@ use nupa_engine::{
         AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, NoMemory, Platform, SlotWord,
         Storage, Table,
     },
-    Fabric, Node, NodeConfig,
+    Node, NodeConfig, NodeTable,
 };
 use nupa_function::{
     DoorbellMemory, Function, FunctionConfig, Functions, Host, Membership, Model, Note, WordMemory,
@@ -201,7 +201,7 @@ struct Known {
     others: Vec<Membership>,
 }
 
-impl Fabric for Known {
+impl NodeTable for Known {
     type Storage = Vectors;
     type Platform = Machine;
     type Link = nupa_engine::NoLink;

@@ -3,7 +3,7 @@
 //! Two connected nodes with one queue pair each.
 
 use nupa_engine::rings::{CompletionRing, RecvRing, SendRequest, SendRing};
-use nupa_engine::{Engine, Fabric, Node, NodeConfig};
+use nupa_engine::{Engine, Node, NodeConfig, NodeTable};
 use nupa_proto::admin::{
     CreateCq, CreateEq, CreateMr, CreateQp, ModifyQp, PageList, QpStateCode, QpType, SetRss,
     SetRxFilter, ACCESS_ALL, QP_FLAG_PRIVILEGED, QP_MASK_ACCESS, QP_MASK_REMOTE, QP_MASK_STATE,
@@ -28,7 +28,7 @@ const SLOTS: [u16; 4] = [0, 1, 2, 3];
 
 struct Nodes([(Node<VecStorage>, Machine); 2]);
 
-impl Fabric for Nodes {
+impl NodeTable for Nodes {
     type Storage = VecStorage;
     type Platform = Machine;
     type Link = nupa_engine::NoLink;

@@ -14,7 +14,7 @@ pub(crate) type Controller = Function<Heap, NodePlatform>;
 /// Controllers by node id.
 pub(crate) struct Nodes(pub(crate) Vec<Controller>);
 
-impl nupa_engine::Fabric for Nodes {
+impl nupa_engine::NodeTable for Nodes {
     type Storage = Heap;
     type Platform = NodePlatform;
     type Link = NoLink;

@@ -291,7 +291,7 @@ fn memory_that_ends_in_the_middle_of_a_message() {
         ..CreateMr::default()
     };
     let key = {
-        use nupa_engine::Fabric;
+        use nupa_engine::NodeTable;
         let (node, machine) = world.nodes.node_mut(0).expect("exists");
         node.create_mr(machine, &body).expect("region")
     };
@@ -326,7 +326,7 @@ fn memory_that_ends_in_the_middle_of_a_message() {
         rkey: b.mr.key,
     };
     let key = {
-        use nupa_engine::Fabric;
+        use nupa_engine::NodeTable;
         let (node, machine) = world.nodes.node_mut(1).expect("exists");
         let pd = U32::new(b.host.pd);
         node.create_mr(machine, &CreateMr { pd, ..body })

@@ -7,7 +7,7 @@ use super::{
     pool::{self, Members},
     shared::Shared,
 };
-use nupa_engine::{Engine, Fabric, NoLink, Node, Peer};
+use nupa_engine::{Engine, NoLink, Node, NodeTable, Peer};
 use nupa_proto::{
     admin::{ModifyMr, ModifyQp},
     status::AdminStatus,
@@ -62,7 +62,7 @@ pub struct HostNodes {
     pub peers: Vec<Option<Peer<RigLink>>>,
 }
 
-impl Fabric for HostNodes {
+impl NodeTable for HostNodes {
     type Storage = VecStorage;
     type Platform = Machine;
     type Link = RigLink;
@@ -147,7 +147,7 @@ impl Nodes {
     }
 }
 
-impl Fabric for Nodes {
+impl NodeTable for Nodes {
     type Storage = VecStorage;
     type Platform = Machine;
     type Link = NoLink;

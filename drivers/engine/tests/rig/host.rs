@@ -8,7 +8,7 @@ use super::{
 use nupa_engine::{
     hal::Memory,
     rings::{CompletionRing, EventRing, RecvRing, SendRing},
-    Fabric,
+    NodeTable,
 };
 use nupa_proto::{
     admin::*,

@@ -20,7 +20,7 @@ pub use fabric::{direct, linked, Engines, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
 pub use machine::{Kick, Machine, VecStorage, BASE, POOL};
 
-use nupa_engine::{Fabric, Limits, Node, NodeConfig};
+use nupa_engine::{Limits, Node, NodeConfig, NodeTable};
 use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};
 use shared::Shared;
 use std::{

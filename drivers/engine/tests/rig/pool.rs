@@ -2,7 +2,7 @@
 //! Hosts that share a memory pool: its rings and its membership in place of the rig's own.
 
 use super::{fabric::Engines, link::RigLink, machine::POOL, shared::Shared, Nodes};
-use nupa_engine::{Fabric, PoolLink};
+use nupa_engine::{NodeTable, PoolLink};
 use nupa_pool::{FormatOptions, JoinOptions, Membership, Poisoned, Pool, Time, Violation, Window};
 use nupa_proto::pool::{message::ENTRY_SIZE, HEARTBEAT_US, MIN_LOG_BULK, RING_ENTRIES};
 use std::{cell::Cell, ops::Range, rc::Rc};

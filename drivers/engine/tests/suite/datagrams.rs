@@ -4,7 +4,7 @@
 use crate::rig::{Cq, Host, Mr, Qp, World};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
-    Fabric,
+    NodeTable,
 };
 use nupa_proto::{
     admin::*,
@@ -289,7 +289,7 @@ fn there_is_one_queue_pair_of_the_general_services() {
         send_cqn: U32::new(a.cq.cqn),
         ..CreateQp::default()
     };
-    use nupa_engine::Fabric;
+    use nupa_engine::NodeTable;
     let (node, machine) = world.nodes.node_mut(0).expect("exists");
     assert_eq!(node.create_qp(machine, &body), Err(AdminStatus::Busy));
     let engine = &mut world.engine;

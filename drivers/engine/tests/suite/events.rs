@@ -4,7 +4,7 @@
 use crate::rig::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
-    Fabric,
+    NodeTable,
 };
 use nupa_proto::{
     admin::{ModifyCq, QpStateCode, QpType},

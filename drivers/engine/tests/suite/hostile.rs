@@ -5,7 +5,7 @@
 use crate::rig::{Host, Qp, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
-    Fabric,
+    NodeTable,
 };
 use nupa_proto::{admin::*, doorbell::SLOTS, ident::node_mac, wqe::Opcode};
 use proptest::{collection::vec, prelude::*};

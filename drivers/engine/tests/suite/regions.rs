@@ -4,7 +4,7 @@
 use crate::rig::{Cq, Host, Nodes, Qp, World, BASE};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
-    Engine, Fabric, Limits, Node, NodeConfig,
+    Engine, Limits, Node, NodeConfig, NodeTable,
 };
 use nupa_proto::{
     admin::*,

@@ -5,7 +5,7 @@ use crate::rig::{Cq, Eq, Host, Mr, Qp, Srq, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     rings::{Data, Operation, SendRequest},
-    Fabric,
+    NodeTable,
 };
 use nupa_proto::{
     admin::*,

@@ -201,7 +201,7 @@ fn overflow_of_a_completion_queue_is_counted_and_ends_its_queue_pairs() {
 
 #[test]
 fn target_memory_that_is_gone_ends_both_queue_pairs() {
-    use nupa_engine::Fabric;
+    use nupa_engine::NodeTable;
     use zerocopy::little_endian::U64;
     let (mut world, mut a, mut b) = half();
     b.accept(&mut world, a.qp.qpn);

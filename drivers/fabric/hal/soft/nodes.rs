@@ -3,7 +3,7 @@
 
 use super::{host::SoftHost, storage::KernelStorage, window::PoolWindow};
 use kernel::prelude::*;
-use nupa_engine::{node::Node, Fabric, Peer, PoolLink};
+use nupa_engine::{node::Node, NodeTable, Peer, PoolLink};
 use nupa_function::{Function, Functions, Membership};
 
 /// The way to a node of another host.
@@ -27,7 +27,7 @@ impl Nodes {
     }
 }
 
-impl Fabric for Nodes {
+impl NodeTable for Nodes {
     type Storage = KernelStorage;
     type Platform = SoftHost;
     type Link = Link;

@@ -13,7 +13,7 @@ use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc},
 };
-use nupa_engine::{Fabric, Volume};
+use nupa_engine::{NodeTable, Volume};
 use nupa_function::{Kick, Model};
 use nupa_pool::{Events, Membership, NodeSet, Poisoned, Sharing, Violation};
 use nupa_proto::{pool::DEAD_AFTER_US, regs::FAULT_POOL};
@@ -155,7 +155,7 @@ impl Station {
     /// Tells the drivers of this host how it looks for work from now on. True if a doorbell may have been rung without a kick
     /// just before.
     fn attend(&mut self, spins: bool) -> bool {
-        let few = self.model.functions.own.node.pair_slots() <= MAX_POLLED;
+        let few = self.model.functions.own.node.qp_slots() <= MAX_POLLED;
         let polled = spins && few;
         if polled == self.polled {
             return false;

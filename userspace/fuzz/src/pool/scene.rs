@@ -8,7 +8,7 @@ use super::{
     steps::Step,
 };
 use nupa_engine::rings::{Data, Operation, SendRequest};
-use nupa_engine::Fabric;
+use nupa_engine::NodeTable;
 use nupa_proto::admin::{QpStateCode, QpType};
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::{node_mac, NODE_FLOOD};

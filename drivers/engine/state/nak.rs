@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the responder answers if it does not carry a request out.
+
+use crate::state::{check::WcError, request::Outcome};
+
+/// Why the responder does not carry a request out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nak {
+    /// No receive buffer. If a later one is wanted, the responder's owner was asked to kick.
+    Rnr { qpn: u32 },
+    /// The queue pair is there, but not connected yet.
+    NotReady { qpn: u32 },
+    /// The receive filter does not want the frame.
+    Filtered,
+    /// A request before it was not carried out (another host's only).
+    OutOfSequence,
+    /// It fails.
+    Failed(WcError),
+}
+
+impl Nak {
+    /// What becomes of a request of this host that was for node `node`.
+    #[inline]
+    pub(crate) fn outcome(self, node: u16) -> Outcome {
+        match self {
+            Self::Rnr { qpn } => Outcome::Rnr { node, qpn },
+            Self::NotReady { qpn } => Outcome::NotReady { node, qpn },
+            Self::Failed(error) => Outcome::Failed(error),
+            // Nobody there wants it: it was delivered as far as the sender is concerned.
+            Self::Filtered => Outcome::Done,
+            // Requests of this host are not numbered.
+            Self::OutOfSequence => Outcome::Later,
+        }
+    }
+}
+
+/// What a request without a receive buffer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RnrPolicy {
+    /// It waits.
+    Wait,
+    /// It is dropped.
+    Drop,
+}
