@@ -20,7 +20,7 @@ STRIDE = 0x1000 + 256 * 256 + (1 << 20)
 CLASSES, FRAMES = 3, 2
 LINE = 64
 PAGE = 4096
-# Seconds for which a node that was refused twice stays away (drivers/fabric/hal/soft/limit.rs).
+# Seconds for which a node that was refused twice stays away (drivers/fabric/hal/pool/rate_limit.rs).
 SECOND_REFUSAL = 30
 POOL, DIRECTORY = 256 << 20, 0x10000
 

@@ -2,11 +2,11 @@
 //! The function below the driver, whatever it is: what differs between kinds of functions is here.
 
 mod pci;
-mod soft;
+mod pool;
 
 pub(crate) use self::{
     pci::Driver,
-    soft::{DaxDriver, IvshmemDriver},
+    pool::{DaxDriver, IvshmemDriver},
 };
 
 use core::ops::Range;

@@ -13,10 +13,10 @@ mod command;
 )]
 mod event;
 mod identity;
-#[path = "hal/soft/limit.rs"]
-mod limit;
-#[path = "hal/soft/pace.rs"]
-mod pace;
-mod patience;
+#[path = "hal/pool/poll_interval.rs"]
+mod poll_interval;
+#[path = "hal/pool/rate_limit.rs"]
+mod rate_limit;
+mod reset_limit;
 mod shares;
 mod slots;

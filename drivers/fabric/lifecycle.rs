@@ -9,9 +9,9 @@ use crate::{
     controller::{attention, Controller, State},
     event::News,
     identity::{check_limits, Unfit},
-    patience::Patience,
     port::{Port, PortEvent, PortInfo},
     registers::Status,
+    reset_limit::ResetLimit,
 };
 use kernel::{
     prelude::*,
@@ -35,14 +35,14 @@ const ATTEMPT_PAUSE: Delta = Delta::from_secs(1);
 /// What is protected by the lock of the controller's life.
 pub(crate) struct Lifecycle {
     born: Instant<Monotonic>,
-    patience: Patience,
+    reset_limit: ResetLimit,
 }
 
 impl Lifecycle {
     pub(crate) fn new() -> Self {
         Self {
             born: Instant::now(),
-            patience: Patience::new(),
+            reset_limit: ResetLimit::new(),
         }
     }
 }
@@ -294,7 +294,7 @@ impl Controller {
 
     /// Resets the function and starts it again.
     fn recover(self: &Arc<Self>, life: &mut Lifecycle) {
-        if !life.patience.try_again(life.born.elapsed().as_millis()) {
+        if !life.reset_limit.try_again(life.born.elapsed().as_millis()) {
             self.stop(true);
             self.lose("controller does not stay up, giving up: check the log of the fabric switch, then rebind the driver");
             return;

@@ -4,9 +4,9 @@
 //! The device is QEMU's (docs/specs/ivshmem-spec.rst there).
 
 use super::{
-    start::{map, Place, SoftInstance},
-    station::Bell,
-    Poller,
+    function::PollerNapi,
+    instance::{map, Place, PoolInstance},
+    node::Bell,
 };
 use kernel::{
     device::Core, device_id::IdArray, devres::Devres, io::Io, pci, prelude::*, sync::Arc,
@@ -49,7 +49,7 @@ const PCI_TABLE: IdArray<pci::DeviceId, (), 1> = IdArray::new([(
 /// What belongs to a device; the interrupt goes before the function does.
 pub(crate) struct IvshmemInstance<'bound> {
     _interrupt: Option<Registration<Arrival>>,
-    instance: SoftInstance<'bound>,
+    instance: PoolInstance<'bound>,
     bus: BusMaster,
 }
 
@@ -77,7 +77,7 @@ impl PowerHandler for IvshmemDriver {
 }
 
 /// Something has come from another host.
-struct Arrival(Arc<Poller>);
+struct Arrival(Arc<PollerNapi>);
 
 impl Handler for Arrival {
     fn handle(&self) {
@@ -108,7 +108,7 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
     let registers = pdev.iomap_region_sized::<REGISTERS_SIZE>(BAR_REGISTERS, c"nupa_fabric")?;
     let position = registers.read32(REG_IV_POSITION);
     let registers = registers.into_devres()?;
-    let poller = Poller::new()?;
+    let poller = PollerNapi::new()?;
     let bus = BusMaster::new(pdev);
     // A device without a server has no interrupts and no peers' ids.
     let vectors = Vectors::new(pdev, 1, 1).ok();
@@ -132,7 +132,7 @@ fn probe<'bound>(pdev: &'bound pci::Device<Core<'_>>) -> Result<IvshmemInstance<
     };
     Ok(IvshmemInstance {
         _interrupt: interrupt,
-        instance: SoftInstance::new(pdev.as_ref(), place)?,
+        instance: PoolInstance::new(pdev.as_ref(), place)?,
         bus,
     })
 }

@@ -21,14 +21,14 @@ const POLLS: u32 = 4;
 const LEARN_SHARE: u64 = 8;
 /// Looks that broke into others' work, between which there was plenty, less those between which there was not, which double it as
 /// well, after some.
-pub(super) const BREAKS: Range<u32> = 2..6;
+pub(super) const PREEMPTIONS: Range<u32> = 2..6;
 /// But not beyond so many microseconds.
-const SPARED_US: u64 = 1_600;
+const PREEMPTION_LONGEST_US: u64 = 1_600;
 /// Pauses as part of the time since something came: often where more is likely, then less.
 const SOON_SHARE: u64 = 2;
 const LATER_SHARE: u64 = 4;
 /// Microseconds between looks after some time in which nothing has come: so late it may find out.
-const BLIND_US: u64 = 10_000;
+const QUIET_LONGEST_US: u64 = 10_000;
 /// The same after a long time: each look costs an emulated processor half a millisecond.
 const IDLE_US: u64 = LONG_US;
 /// As part of the time in which nothing has come, how long it pauses next beyond [`BLIND_US`].
@@ -48,12 +48,12 @@ const STREAM: u64 = 96 << 10;
 /// Such times, less twice those in which less moved, from which on there is a stream; and how many count at most.
 const STREAMS: Range<u32> = 3..4;
 /// Microseconds that a look takes which finds nothing, from which on the processor is one that interrupts cost much.
-const DEAR_US: u64 = 2;
+const COSTLY_POLL_US: u64 = 2;
 /// Looks that found bulk, less those that did not, from which on a host that others would wake for each looks by itself; and
 /// how many count at most.
-const CROWD: Range<u32> = 4..8;
-/// Microseconds between two such looks: later, what it found is no crowd; sooner, that it found nothing says nothing.
-const CROWD_US: Range<u64> = 250..1_000;
+const COALESCE: Range<u32> = 4..8;
+/// Microseconds between two such looks: later, what it found is not coalesced; sooner, that it found nothing says nothing.
+const COALESCE_US: Range<u64> = 250..1_000;
 
 /// Whether what came or went between two looks, whichever is more, is bulk.
 pub(super) fn is_bulk(moved: Volume) -> bool {
@@ -97,12 +97,12 @@ impl Stream {
 /// Whether so much arrives that a host looks by itself although others could wake it for each, which it tells them: what network
 /// devices call interrupt moderation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Crowd(u32);
+pub(super) struct Coalescing(u32);
 
-impl Crowd {
+impl Coalescing {
     /// The same from a word.
     pub(super) fn from_word(word: u32) -> Self {
-        Self(word.min(CROWD.end))
+        Self(word.min(COALESCE.end))
     }
 
     /// As a word.
@@ -114,17 +114,17 @@ impl Crowd {
     /// does not count.
     pub(super) fn after(self, gap_us: u64, bulk: bool) -> Option<Self> {
         match (bulk, gap_us) {
-            (true, gap_us) if gap_us < CROWD_US.end => {
+            (true, gap_us) if gap_us < COALESCE_US.end => {
                 Some(Self::from_word(self.0.saturating_add(1)))
             }
-            (false, gap_us) if gap_us < CROWD_US.start => None,
+            (false, gap_us) if gap_us < COALESCE_US.start => None,
             _ => Some(Self(self.0.saturating_sub(1))),
         }
     }
 
     /// Whether it is one.
-    pub(super) fn gathers(self) -> bool {
-        self.0 >= CROWD.start
+    pub(super) fn coalesces(self) -> bool {
+        self.0 >= COALESCE.start
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn expect_us(expected_us: u64, worth: bool) -> u64 {
 
 /// What a pause depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pause {
+pub(super) struct IntervalInputs {
     /// Others can wake this host.
     pub(super) wakeable: bool,
     /// But they do not now.
@@ -160,7 +160,7 @@ pub(super) struct Pause {
     pub(super) expected_us: Option<u64>,
     /// Looks that broke into others' work, who may have more come at a time then, while there is plenty; at most the end
     /// of [`BREAKS`].
-    pub(super) breaks: u32,
+    pub(super) preemptions: u32,
     /// They are for a stream.
     pub(super) streams: bool,
     /// Looks of a program that waits, one after the other, for which nothing had come.
@@ -176,12 +176,12 @@ pub(super) enum Wait {
     Tick,
 }
 
-impl Pause {
+impl IntervalInputs {
     /// How long it is.
     pub(super) fn wait(&self) -> Wait {
         let looks = !self.wakeable || self.awake;
         let looked_after = self.polls >= POLLS || self.streams;
-        if looks && looked_after && self.cost_us >= DEAR_US {
+        if looks && looked_after && self.cost_us >= COSTLY_POLL_US {
             return Wait::Tick;
         }
         Wait::Us(self.us())
@@ -193,12 +193,15 @@ impl Pause {
         }
         let shortest = self.cost_us.saturating_mul(LOOK_SHARE);
         let shortest = shortest.clamp(SHORT_US.start, SHORT_US.end);
-        let breaks = self.breaks.min(BREAKS.end).saturating_sub(BREAKS.start);
-        let shortest = (shortest << breaks).min(SPARED_US);
+        let preemptions = self
+            .preemptions
+            .min(PREEMPTIONS.end)
+            .saturating_sub(PREEMPTIONS.start);
+        let shortest = (shortest << preemptions).min(PREEMPTION_LONGEST_US);
         if let Some(expected_us) = self.expected_us {
             return expected_us.max(shortest);
         }
-        let longest = (self.quiet_us / IDLE_SHARE).clamp(BLIND_US, IDLE_US);
+        let longest = (self.quiet_us / IDLE_SHARE).clamp(QUIET_LONGEST_US, IDLE_US);
         let soon_us = self.quiet_us.min(CALM_US) / SOON_SHARE;
         let later_us = self.quiet_us / LATER_SHARE;
         soon_us.max(later_us).max(shortest).min(longest)
@@ -209,19 +212,19 @@ impl Pause {
 /// `tick_us` apart, there is something to do in `due_us`, and it was just looked, or not.
 pub(super) fn next(
     planned_us: Option<u64>,
-    pause: Wait,
+    interval: Wait,
     tick_us: u64,
     due_us: Option<u64>,
     looked: bool,
 ) -> Option<Wait> {
-    let pause_us = match pause {
+    let pause_us = match interval {
         Wait::Us(us) => us,
         Wait::Tick => tick_us,
     };
     let late_us = due_us.map_or(pause_us, |due| due.min(pause_us));
     // Setting it costs as much as a look, so it may come somewhat sooner, too, but not again and again where pauses are long.
     // Nothing but a look makes up for one.
-    let early_us = match pause {
+    let early_us = match interval {
         Wait::Us(us) if looked && us <= SHORT_US.end => late_us.min(us / 4),
         Wait::Us(us) if looked => late_us.min(us - us / 8),
         _ => 0,
@@ -229,7 +232,7 @@ pub(super) fn next(
     let stays = planned_us.is_some_and(|planned| (early_us..=late_us).contains(&planned));
     let next = match late_us < pause_us {
         true => Wait::Us(late_us),
-        false => pause,
+        false => interval,
     };
     (!stays).then_some(next)
 }
@@ -239,13 +242,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BLIND: Pause = Pause {
+    const BLIND: IntervalInputs = IntervalInputs {
         wakeable: false,
         awake: false,
         quiet_us: 0,
         cost_us: 5,
         expected_us: None,
-        breaks: 0,
+        preemptions: 0,
         streams: false,
         polls: 0,
     };
@@ -255,9 +258,9 @@ mod tests {
     fn pauses_grow_with_the_time_in_which_nothing_came() {
         let mut before = 0;
         for quiet_us in (0..20_000_000).step_by(100) {
-            let pause = Pause { quiet_us, ..BLIND }.us();
-            assert!(pause >= before);
-            before = pause;
+            let interval = IntervalInputs { quiet_us, ..BLIND }.us();
+            assert!(interval >= before);
+            before = interval;
         }
         assert_eq!(BLIND.us(), SHORT_US.start);
         assert_eq!(before, IDLE_US);
@@ -265,14 +268,20 @@ mod tests {
 
     #[test]
     fn looks_into_others_work_are_spared() {
-        let breaks = [2, 3, 4, 5, 6, 7].map(|breaks| Pause { breaks, ..BLIND }.us());
-        assert_eq!(breaks, [50, 100, 200, 400, 800, 800]);
-        let dear = Pause {
+        let preemptions = [2, 3, 4, 5, 6, 7].map(|preemptions| {
+            IntervalInputs {
+                preemptions,
+                ..BLIND
+            }
+            .us()
+        });
+        assert_eq!(preemptions, [50, 100, 200, 400, 800, 800]);
+        let dear = IntervalInputs {
             cost_us: 100,
-            breaks: 6,
+            preemptions: 6,
             ..BLIND
         };
-        assert_eq!(dear.us(), SPARED_US);
+        assert_eq!(dear.us(), PREEMPTION_LONGEST_US);
     }
 
     #[test]
@@ -283,12 +292,12 @@ mod tests {
                 let (mut quiet_us, mut missed) = (0, 0);
                 while quiet_us < gap_us {
                     let first = missed == 0;
-                    let pause = Pause {
+                    let interval = IntervalInputs {
                         quiet_us,
                         expected_us: first.then_some(expected_us),
                         ..BLIND
                     };
-                    quiet_us += pause.us();
+                    quiet_us += interval.us();
                     missed += 1;
                     if first {
                         expected_us = expect_us(expected_us, quiet_us >= gap_us);
@@ -310,7 +319,7 @@ mod tests {
     #[test]
     fn who_only_kicks_is_looked_after_all_the_same() {
         // A look each 100 ms, and a kick each 0.7 ms between them.
-        let pause = Pause {
+        let interval = IntervalInputs {
             wakeable: true,
             ..BLIND
         };
@@ -322,7 +331,7 @@ mod tests {
                 last_us = now_us;
             }
             let left_us = planned_us.checked_sub(now_us);
-            if let Some(Wait::Us(us)) = next(left_us, pause.wait(), TICK_US, None, looked) {
+            if let Some(Wait::Us(us)) = next(left_us, interval.wait(), TICK_US, None, looked) {
                 planned_us = now_us + us;
             }
         }
@@ -341,24 +350,27 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_comes_and_goes() {
+    fn coalescing_begins_and_ends() {
         let volume = |items, bytes| Volume { items, bytes };
         assert!(is_bulk(volume(1, 65_536)) && !is_bulk(volume(10, 640)));
         assert!(is_plenty(volume(1, 65_536)) && is_plenty(volume(10, 640)));
         assert!(!is_plenty(volume(1, 9_000)));
         let after = |looks: &[(u64, bool)]| {
-            let counted = |crowd: Crowd, &(gap_us, arrived): &(u64, bool)| {
-                let after = crowd.after(gap_us, arrived).unwrap_or(crowd);
-                Crowd::from_word(after.to_word())
+            let counted = |coalescing: Coalescing, &(gap_us, arrived): &(u64, bool)| {
+                let after = coalescing.after(gap_us, arrived).unwrap_or(coalescing);
+                Coalescing::from_word(after.to_word())
             };
-            looks.iter().fold(Crowd::default(), counted).gathers()
+            looks
+                .iter()
+                .fold(Coalescing::default(), counted)
+                .coalesces()
         };
         let stream = [(150, true); 10];
         assert!(after(&stream));
         assert!(!after(&stream[..3]));
         // Each again seen by a second look that finds nothing more.
         assert!(after(&[(150, true), (20, false)].repeat(10)));
-        // What comes once in a while is no crowd.
+        // What comes once in a while is not coalesced.
         assert!(!after(&[(1_600, true); 10]));
         // It is over after some looks in vain, not after one.
         assert!(after(&[&stream[..], &[(500, false)]].concat()));
@@ -375,26 +387,26 @@ mod tests {
         assert!(after(&[1 << 18; 3]) && !after(&[1 << 18; 2]));
         assert!(!after(&[1 << 16; 100]));
         assert!(!after(&[&[1 << 18; 100][..], &[0]].concat()));
-        let stream = Pause {
+        let stream = IntervalInputs {
             streams: true,
             ..BLIND
         };
         assert_eq!(stream.wait(), Wait::Tick);
-        let looks = |pause: Pause| pause.wait() != Wait::Tick;
-        assert!(looks(Pause {
+        let looks = |interval: IntervalInputs| interval.wait() != Wait::Tick;
+        assert!(looks(IntervalInputs {
             cost_us: 1,
             ..stream
         }));
-        let wakeable = Pause {
+        let wakeable = IntervalInputs {
             wakeable: true,
             ..stream
         };
         assert!(looks(wakeable));
-        assert!(!looks(Pause {
+        assert!(!looks(IntervalInputs {
             awake: true,
             ..wakeable
         }));
-        let waits = Pause {
+        let waits = IntervalInputs {
             polls: POLLS,
             ..BLIND
         };
@@ -413,14 +425,14 @@ mod tests {
             quiet_us: u64,
             cost_us: u64,
             expected_us in proptest::option::of(50..500u64),
-            breaks: u32,
+            preemptions: u32,
             wakeable: bool,
             awake: bool,
             streams: bool,
             polls: u32,
         ) {
-            let pause = Pause { wakeable, awake, quiet_us, cost_us, expected_us, breaks, streams, polls };
-            prop_assert!((SHORT_US.start..=LONG_US).contains(&pause.us()));
+            let interval = IntervalInputs { wakeable, awake, quiet_us, cost_us, expected_us, preemptions, streams, polls };
+            prop_assert!((SHORT_US.start..=LONG_US).contains(&interval.us()));
             prop_assert!((SPIN_US.start..=SPIN_US.end).contains(&spin_us(cost_us)));
         }
 
@@ -431,13 +443,13 @@ mod tests {
             due_us in proptest::option::of(0..100_000u64),
             looked: bool,
         ) {
-            let pause = pause_us.map_or(Wait::Tick, Wait::Us);
+            let interval = pause_us.map_or(Wait::Tick, Wait::Us);
             let us = |wait| match wait {
                 Wait::Us(us) => us,
                 Wait::Tick => TICK_US,
             };
-            let next_us = next(planned_us, pause, TICK_US, due_us, looked).map(us).or(planned_us);
-            let latest_us = us(pause).min(due_us.unwrap_or(u64::MAX));
+            let next_us = next(planned_us, interval, TICK_US, due_us, looked).map(us).or(planned_us);
+            let latest_us = us(interval).min(due_us.unwrap_or(u64::MAX));
             prop_assert!(next_us.is_some_and(|next_us| next_us <= latest_us));
         }
     }

@@ -2,21 +2,21 @@
 //! What looks came to, from which follows when the next one is.
 
 use super::{
-    pace::{self, Crowd, Pause, Stream, Wait, BREAKS, CALM_US},
-    station::Turn,
+    node::Turn,
+    poll_interval::{self, Coalescing, IntervalInputs, Stream, Wait, CALM_US, PREEMPTIONS},
 };
 use kernel::sync::atomic::{Atomic, Relaxed};
 use nk::net::Repeat;
 use nupa_engine::Volume;
 
 /// Looks in vain, one after the other, from which on others are taken to find what comes.
-const MAX_VAIN: u32 = 3;
+const MAX_EMPTY_POLLS: u32 = 3;
 /// Microseconds from one time to the next at least at which it is asked whether a stream flows.
 const STREAM_US: u64 = 800;
 
 /// When there was work, in microseconds of the function's clock, and what looks came to. Whoever has looked changes it; two at
 /// once do no harm.
-pub(super) struct Plan {
+pub(super) struct PollState {
     /// Others can wake this host.
     pub(super) wakeable: bool,
     /// The last work.
@@ -26,7 +26,7 @@ pub(super) struct Plan {
     /// What a look takes that finds nothing, in eighths of a microsecond.
     cost: Atomic<u64>,
     /// Looks of its own, one after the other, for which nothing had come: others find what comes, in their time, or nothing does.
-    vain: Atomic<u32>,
+    empty_polls: Atomic<u32>,
     /// Microseconds after which there is to be something, or nobody else who wants the processor.
     expected_us: Atomic<u64>,
     /// It has looked in vain since something came.
@@ -36,15 +36,15 @@ pub(super) struct Plan {
     /// Nobody else wanted the processor when it last looked.
     alone: Atomic<bool>,
     /// Looks of its own that others' work was interrupted for, while there was plenty, less those while there was not.
-    breaks: Atomic<u32>,
+    preemptions: Atomic<u32>,
     /// What had come and what had gone at the last of its own looks.
     moved: Moved,
     /// A [`Stream`], when it was last asked whether it is one, and what had come and gone then.
     stream: Atomic<u32>,
     asked_us: Atomic<u64>,
     asked_moved: Moved,
-    /// A [`Crowd`], and when the last look was that counted for it.
-    crowd: Atomic<u32>,
+    /// A [`Coalescing`], and when the last look was that counted for it.
+    coalescing: Atomic<u32>,
     looked_us: Atomic<u64>,
     /// It has looked without a pause since.
     spun: Atomic<bool>,
@@ -52,15 +52,15 @@ pub(super) struct Plan {
     ticks: Atomic<bool>,
 }
 
-impl Plan {
+impl PollState {
     pub(super) fn new(wakeable: bool) -> Self {
         Self {
             wakeable,
             busy_us: Atomic::new(0),
             news_us: Atomic::new(0),
             cost: Atomic::new(0),
-            vain: Atomic::new(0),
-            breaks: Atomic::new(0),
+            empty_polls: Atomic::new(0),
+            preemptions: Atomic::new(0),
             expected_us: Atomic::new(0),
             missed: Atomic::new(false),
             polls: Atomic::new(0),
@@ -69,7 +69,7 @@ impl Plan {
             stream: Atomic::new(0),
             asked_us: Atomic::new(0),
             asked_moved: Moved::new(),
-            crowd: Atomic::new(0),
+            coalescing: Atomic::new(0),
             looked_us: Atomic::new(0),
             spun: Atomic::new(false),
             ticks: Atomic::new(false),
@@ -78,7 +78,7 @@ impl Plan {
 
     /// Whether there was work so shortly before that more may come at once.
     pub(super) fn is_warm(&self, now_us: u64) -> bool {
-        let spin_us = pace::spin_us(self.cost_us());
+        let spin_us = poll_interval::spin_us(self.cost_us());
         now_us.saturating_sub(self.busy_us.load(Relaxed)) < spin_us
     }
 
@@ -112,10 +112,10 @@ impl Plan {
     }
 
     /// Notes a look after a pause, which was the first since something came, or not.
-    pub(super) fn paused(&self, first: bool, alone: bool, turn: &Turn) {
+    pub(super) fn note_timed_poll(&self, first: bool, alone: bool, turn: &Turn) {
         if first {
             let before = self.expected_us.load(Relaxed);
-            let expected_us = pace::expect_us(before, alone || turn.arrived);
+            let expected_us = poll_interval::expect_us(before, alone || turn.arrived);
             self.expected_us.store(expected_us, Relaxed);
         }
         self.missed.store(!turn.arrived, Relaxed);
@@ -123,29 +123,33 @@ impl Plan {
     }
 
     /// Notes a look of the function's own, without a pause before it, or after one.
-    pub(super) fn looked_itself(&self, now_us: u64, spins: bool, turn: &Turn) {
+    pub(super) fn note_own_poll(&self, now_us: u64, spins: bool, turn: &Turn) {
         if spins {
             return self.spun.store(true, Relaxed);
         }
-        let vain = match turn.arrived {
+        let empty_polls = match turn.arrived {
             true => 0,
-            false => self.vain.load(Relaxed).saturating_add(1).min(MAX_VAIN),
+            false => self
+                .empty_polls
+                .load(Relaxed)
+                .saturating_add(1)
+                .min(MAX_EMPTY_POLLS),
         };
-        self.vain.store(vain, Relaxed);
+        self.empty_polls.store(empty_polls, Relaxed);
         let moved = self.moved.advance(turn.moved);
-        let breaks = self.breaks.load(Relaxed);
-        let breaks = match pace::is_plenty(moved) {
-            true => breaks.saturating_add(1).min(BREAKS.end),
-            false => breaks.saturating_sub(u32::from(turn.arrived)),
+        let preemptions = self.preemptions.load(Relaxed);
+        let preemptions = match poll_interval::is_plenty(moved) {
+            true => preemptions.saturating_add(1).min(PREEMPTIONS.end),
+            false => preemptions.saturating_sub(u32::from(turn.arrived)),
         };
-        self.breaks.store(breaks, Relaxed);
+        self.preemptions.store(preemptions, Relaxed);
         if self.spun.load(Relaxed) {
             return self.spun.store(false, Relaxed);
         }
         let gap_us = now_us.saturating_sub(self.looked_us.load(Relaxed));
-        let bulk = pace::is_bulk(moved) && turn.arrived;
-        if let Some(crowd) = self.crowd().after(gap_us, bulk) {
-            self.crowd.store(crowd.to_word(), Relaxed);
+        let bulk = poll_interval::is_bulk(moved) && turn.arrived;
+        if let Some(coalescing) = self.coalescing().after(gap_us, bulk) {
+            self.coalescing.store(coalescing.to_word(), Relaxed);
             self.looked_us.store(now_us, Relaxed);
         }
     }
@@ -154,8 +158,8 @@ impl Plan {
         Stream::from_word(self.stream.load(Relaxed))
     }
 
-    fn crowd(&self) -> Crowd {
-        Crowd::from_word(self.crowd.load(Relaxed))
+    fn coalescing(&self) -> Coalescing {
+        Coalescing::from_word(self.coalescing.load(Relaxed))
     }
 
     /// Notes a look of a program that waits.
@@ -172,14 +176,14 @@ impl Plan {
     }
 
     /// Whether so much arrives that it looks by itself although others could wake it for each.
-    pub(super) fn gathers(&self) -> bool {
-        self.wakeable && self.crowd().gathers()
+    pub(super) fn coalesces(&self) -> bool {
+        self.wakeable && self.coalescing().coalesces()
     }
 
     /// Whether programs find what comes, in their time, before the function looks by itself: then it need not be woken, and looks
     /// after a while whether they still do.
-    pub(super) fn is_tended(&self) -> bool {
-        self.vain.load(Relaxed) >= MAX_VAIN
+    pub(super) fn programs_poll(&self) -> bool {
+        self.empty_polls.load(Relaxed) >= MAX_EMPTY_POLLS
     }
 
     /// What a look takes that finds nothing.
@@ -194,23 +198,31 @@ impl Plan {
 
     /// When the next look is after a turn, if the timer, which expires in `planned_us`, is to be set anew.
     pub(super) fn next(&self, now_us: u64, planned_us: Option<u64>, turn: &Turn) -> Option<Wait> {
-        let breaks = !self.alone.load(Relaxed);
-        let pause = Pause {
+        let preemptions = !self.alone.load(Relaxed);
+        let interval = IntervalInputs {
             wakeable: self.wakeable,
             awake: turn.awake,
             quiet_us: self.quiet_us(now_us),
             cost_us: self.cost_us(),
             expected_us: self.is_first().then(|| self.expected_us.load(Relaxed)),
-            breaks: if breaks { self.breaks.load(Relaxed) } else { 0 },
-            streams: breaks && self.stream().flows(),
-            polls: if breaks { self.polls.load(Relaxed) } else { 0 },
+            preemptions: if preemptions {
+                self.preemptions.load(Relaxed)
+            } else {
+                0
+            },
+            streams: preemptions && self.stream().flows(),
+            polls: if preemptions {
+                self.polls.load(Relaxed)
+            } else {
+                0
+            },
         };
         let tick_us = u64::try_from(Repeat::TICK.as_nanos()).unwrap_or(0) / 1000;
-        let wait = pause.wait();
+        let wait = interval.wait();
         // Only a timer that is set for ticks goes on with them.
         let ticks = self.ticks.load(Relaxed);
         let planned_us = planned_us.filter(|_| ticks || wait != Wait::Tick);
-        let next = pace::next(planned_us, wait, tick_us, turn.due_us, turn.looked)?;
+        let next = poll_interval::next(planned_us, wait, tick_us, turn.due_us, turn.looked)?;
         self.ticks.store(next == Wait::Tick, Relaxed);
         Some(next)
     }

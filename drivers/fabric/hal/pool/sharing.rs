@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory that nodes of a pool share.
 
-use super::{window::PoolWindow, SoftFunction};
+use super::{function::PoolFunction, window::PoolWindow};
 use crate::hal::{Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
@@ -43,12 +43,12 @@ impl Shared {
     }
 }
 
-impl SoftFunction {
+impl PoolFunction {
     fn end_hold(&self, hold: u16) {
         // Once the driver is unbound the node has left: it holds nothing.
-        let _ = self.with(|station| {
-            let (member, window) = (&station.membership, &station.window);
-            station.sharing.release(window, member, hold);
+        let _ = self.with(|node| {
+            let (member, window) = (&node.membership, &node.window);
+            node.sharing.release(window, member, hold);
         });
     }
 }
@@ -64,14 +64,14 @@ fn error(why: Unshared) -> Error {
     }
 }
 
-impl Sharing for SoftFunction {
+impl Sharing for PoolFunction {
     fn export(&self, offset: u64, len: u64) -> Result<(u16, DmHandle)> {
         let memory = self.shared.pool.device_memory(self.shared.node);
         let place = (memory.start.checked_add(offset).ok_or(EINVAL)?, len);
-        let handle = self.with(|station| {
-            let (member, window) = (&station.membership, &station.window);
+        let handle = self.with(|node| {
+            let (member, window) = (&node.membership, &node.window);
             let secret = nk::random::u64();
-            station.sharing.export(window, member, place, secret)
+            node.sharing.export(window, member, place, secret)
         })?;
         let handle = handle.map_err(error)?;
         Ok((handle.index.get(), handle))
@@ -79,16 +79,16 @@ impl Sharing for SoftFunction {
 
     fn withdraw(&self, export: u16) {
         // Once the driver is unbound the node has left: nothing that it exports is there.
-        let _ = self.with(|station| {
-            let (member, window) = (&station.membership, &station.window);
-            station.sharing.withdraw(window, member, export);
+        let _ = self.with(|node| {
+            let (member, window) = (&node.membership, &node.window);
+            node.sharing.withdraw(window, member, export);
         });
     }
 
     fn import(&self, handle: &DmHandle) -> Result<(u16, Held)> {
-        let import = self.with(|station| {
-            let (member, window) = (&station.membership, &station.window);
-            station.sharing.import(window, member, handle)
+        let import = self.with(|node| {
+            let (member, window) = (&node.membership, &node.window);
+            node.sharing.import(window, member, handle)
         })?;
         let import = import.map_err(error)?;
         let held = self.shared.locate(&import);

@@ -3,8 +3,8 @@
 
 use super::{
     kicks::Kicks,
-    limit::RateLimit,
     nodes::Nodes,
+    rate_limit::RateLimit,
     window::{HostClock, PoolWindow},
 };
 use kernel::{
@@ -25,7 +25,7 @@ pub(super) trait Bell: Send + Sync {
 }
 
 /// The function at work.
-pub(super) struct Station {
+pub(super) struct PoolNode {
     pub(super) device: ARef<Device>,
     pub(super) window: PoolWindow,
     pub(super) clock: HostClock,
@@ -43,7 +43,7 @@ pub(super) struct Station {
     /// Of what is logged of each node's faults.
     pub(super) faults: KVVec<RateLimit>,
     /// The others have been told that the function is enabled.
-    pub(super) shown: bool,
+    pub(super) enabled_announced: bool,
     /// It looks for work often enough that others need not ring.
     pub(super) awake: bool,
     /// Drivers of this host have been told that it looks at doorbells by itself.
@@ -82,13 +82,13 @@ pub(super) struct Turn {
     pub(super) awake: bool,
 }
 
-impl Station {
+impl PoolNode {
     /// Does all that there is to do: kicks, arrivals, timers, the heartbeat. `spins`: there is another turn at once; `awake`: it is
     /// soon enough that others need not ring.
     pub(super) fn turn(&mut self, kicks: &Kicks, spins: bool, awake: bool) -> Turn {
         // Before anything is looked at: what comes later is told by who sends it.
-        self.show(awake);
-        let rung = self.attend(spins) && self.model.poll_doorbells();
+        self.announce_polling(awake);
+        let rung = self.set_doorbell_polling(spins) && self.model.poll_doorbells();
         let work = self.work(kicks);
         Turn {
             busy: rung || work.busy,
@@ -111,9 +111,9 @@ impl Station {
         }
     }
 
-    /// As [`Station::work`], for somebody who will do so again soon: others need not ring.
-    pub(super) fn linger(&mut self, kicks: &Kicks) -> Turn {
-        self.show(true);
+    /// As [`PoolNode::work`], for somebody who will do so again soon: others need not ring.
+    pub(super) fn poll_for_program(&mut self, kicks: &Kicks) -> Turn {
+        self.announce_polling(true);
         self.work(kicks)
     }
 
@@ -123,7 +123,7 @@ impl Station {
         if now.saturating_sub(self.ticked_us) >= interval_us {
             self.ticked_us = now;
             let events = self.membership.tick(&self.window, now);
-            self.tell(&events);
+            self.apply_events(&events);
         }
     }
 
@@ -138,7 +138,7 @@ impl Station {
         let id = self.id();
         let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));
         let next = self.model.run();
-        self.break_off();
+        self.isolate_refused();
         self.publish();
         let now = self.clock.now_us();
         Turn {
@@ -154,7 +154,7 @@ impl Station {
 
     /// Tells the drivers of this host how it looks for work from now on. True if a doorbell may have been rung without a kick
     /// just before.
-    fn attend(&mut self, spins: bool) -> bool {
+    fn set_doorbell_polling(&mut self, spins: bool) -> bool {
         let few = self.model.functions.own.node.qp_slots() <= MAX_POLLED;
         let polled = spins && few;
         if polled == self.polled {
@@ -165,7 +165,7 @@ impl Station {
     }
 
     /// Tells the others whether they need not ring.
-    fn show(&mut self, awake: bool) {
+    fn announce_polling(&mut self, awake: bool) {
         if awake != self.awake {
             self.awake = awake;
             self.membership.set_polling(&self.window, awake);
@@ -179,12 +179,12 @@ impl Station {
 
     /// Follows what the driver did to the function: the others are told when it is enabled, and a reset makes it another
     /// one for them.
-    pub(super) fn follow(&mut self, epoch_before: u32) {
+    pub(super) fn after_register_write(&mut self, epoch_before: u32) {
         if self.model.functions.own.node.epoch() != epoch_before {
             self.renew();
         }
-        if self.model.functions.own.is_ready() && !self.shown {
-            self.shown = true;
+        if self.model.functions.own.is_ready() && !self.enabled_announced {
+            self.enabled_announced = true;
             self.membership.enable(&self.window);
         }
     }
@@ -202,7 +202,7 @@ impl Station {
 
     /// Takes another epoch. Without one the function starts and stops at once.
     fn renew(&mut self) {
-        self.shown = false;
+        self.enabled_announced = false;
         self.drop_links();
         if self.membership.renew(&self.window) {
             self.model
@@ -220,7 +220,7 @@ impl Station {
     }
 
     /// Tells the engine who came and went.
-    fn tell(&mut self, events: &Events) {
+    fn apply_events(&mut self, events: &Events) {
         for id in events.down.iter() {
             match self.membership.poisoned(id) {
                 Some(poisoned) => self.lost(id, poisoned, COME_BACK),
@@ -263,7 +263,7 @@ impl Station {
         for id in by.iter() {
             let peer = self.model.functions.peer_mut(id);
             if peer.is_some_and(|peer| peer.epoch().is_some()) {
-                self.complain(id, fmt!("has taken this one for dead"));
+                self.log_fault(id, fmt!("has taken this one for dead"));
                 self.down(id);
             }
         }
@@ -279,7 +279,7 @@ impl Station {
     fn lost(&mut self, id: u16, Poisoned { offset }: Poisoned, so: &str) {
         let area = self.membership.pool().geometry().area(offset);
         let what = "is lost to a memory error in the pool";
-        self.complain(
+        self.log_fault(
             id,
             fmt!(
                 "{what}: {} (offset {offset:#x}); {so}",
@@ -290,10 +290,10 @@ impl Station {
 
     /// Logs what is wrong with a node, unless that was done often enough.
     #[cold]
-    fn complain(&mut self, id: u16, what: Arguments<'_>) {
+    fn log_fault(&mut self, id: u16, what: Arguments<'_>) {
         let now = self.clock.now_us();
-        let limit = self.faults.get_mut(usize::from(id));
-        let Some(suppressed) = limit.and_then(|limit| limit.allow(now)) else {
+        let rate_limit = self.faults.get_mut(usize::from(id));
+        let Some(suppressed) = rate_limit.and_then(|rate_limit| rate_limit.allow(now)) else {
             return;
         };
         if suppressed != 0 {
@@ -327,7 +327,7 @@ impl Station {
     }
 
     /// Has no more to do with peers that misbehaved.
-    fn break_off(&mut self) {
+    fn isolate_refused(&mut self) {
         for id in self.linked.iter() {
             let peer = self.model.functions.peer_mut(id);
             let Some((true, violation)) = peer.map(|peer| peer.link().is_refused()) else {
@@ -338,9 +338,9 @@ impl Station {
                     self.lost(id, Poisoned { offset }, COME_BACK);
                 }
                 Some(violation) => {
-                    self.complain(id, fmt!("breaks the pool's rules: {violation:?}"));
+                    self.log_fault(id, fmt!("breaks the pool's rules: {violation:?}"));
                 }
-                None => self.complain(id, fmt!("sends what no node may send")),
+                None => self.log_fault(id, fmt!("sends what no node may send")),
             }
             self.membership.isolate(&self.window, id);
             self.down(id);

@@ -2,20 +2,20 @@
 //! From a pool of memory to a function that takes part.
 
 use super::{
-    desk::Desk,
-    host::{SoftHost, MAX_VECTORS},
+    function::{PollerNapi, PoolFunction, DOORBELL_PAGES},
+    host::{PoolHost, MAX_VECTORS},
     kicks::Kicks,
-    limit::RateLimit,
+    lock::OwnerLock,
     memory::NodeMemory,
+    node::{Bell, PoolNode, FAULTS},
     nodes::{Link, Nodes},
-    plan::Plan,
     poison::PoisonFile,
-    runner::Runner,
+    poll_state::PollState,
+    poller::Poller,
+    rate_limit::RateLimit,
     sharing::Shared,
-    station::{Bell, Station, FAULTS},
     storage::KernelStorage,
     window::{HostClock, PoolWindow},
-    Poller, SoftFunction, DOORBELL_PAGES,
 };
 use crate::{
     controller::Controller,
@@ -40,14 +40,14 @@ use nupa_pool::{JoinOptions, Membership, NodeSet, Pool, Refusal, Sharing, Survey
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
-pub(crate) struct SoftInstance<'bound> {
+pub(crate) struct PoolInstance<'bound> {
     _poison: PoisonFile,
     instance: Instance<'bound, Running>,
     _function: Closing,
 }
 
 /// Keeps the function looking for work.
-struct Running(Arc<Poller>);
+struct Running(Arc<PollerNapi>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -56,7 +56,7 @@ impl Drop for Running {
 }
 
 /// Closes the function after all that uses it is gone.
-struct Closing(Arc<SoftFunction>);
+struct Closing(Arc<PoolFunction>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -72,7 +72,7 @@ pub(super) struct Place {
     /// How to wake others.
     pub(super) bell: Option<Arc<dyn Bell>>,
     /// What others wake.
-    pub(super) poller: Arc<Poller>,
+    pub(super) poller: Arc<PollerNapi>,
     /// Whether the pool is known to outlive a loss of power.
     pub(super) persistent: bool,
 }
@@ -98,7 +98,7 @@ pub(super) fn map(
     window(coherence, Extent::All)
 }
 
-impl<'bound> SoftInstance<'bound> {
+impl<'bound> PoolInstance<'bound> {
     /// Joins the pool and starts the function. Sleeps, for seconds where a slot has to be taken over.
     pub(super) fn new(device: &'bound Device<Core<'_>>, place: Place) -> Result<Self> {
         let clock = HostClock::new();
@@ -115,20 +115,20 @@ impl<'bound> SoftInstance<'bound> {
         let behind_caches = place.persistent || !window.mapping().is_coherent();
         let memory = NodeMemory::new(host, own, behind_caches);
         let count = u16::try_from(vectors)?;
-        let host = SoftHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
+        let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
         let nodes = nodes(&membership, &window, host)?;
-        let station = station(device, membership, window, nodes, place.bell, clock)?;
+        let node = node(device, membership, window, nodes, place.bell, clock)?;
         let kicks = Kicks::new(DOORBELL_PAGES)?;
         let function = Arc::pin_init(
-            pin_init!(SoftFunction {
+            pin_init!(PoolFunction {
                 poller: place.poller,
                 clock,
-                plan: Plan::new(wakeable),
+                poll_state: PollState::new(wakeable),
                 kicks,
                 own: pages,
                 persistent: place.persistent,
                 shared,
-                desk <- Desk::new(station),
+                owner <- OwnerLock::new(node),
                 asleep <- new_mutex!(None),
             }),
             GFP_KERNEL,
@@ -147,7 +147,7 @@ impl<'bound> SoftInstance<'bound> {
     }
 }
 
-impl SoftInstance<'_> {
+impl PoolInstance<'_> {
     /// What the function is driven by.
     pub(super) fn controller(&self) -> &Arc<Controller> {
         self.instance.controller()
@@ -195,7 +195,7 @@ fn refuse(device: &Device<Bound>, why: Refusal) -> Error {
 }
 
 /// The function, and links to nobody.
-fn nodes(membership: &Membership, window: &PoolWindow, host: SoftHost) -> Result<Nodes> {
+fn nodes(membership: &Membership, window: &PoolWindow, host: PoolHost) -> Result<Nodes> {
     let pool = membership.pool();
     let range = pool.device_memory(membership.node());
     let geometry = pool.geometry();
@@ -235,26 +235,26 @@ fn add_peer(peers: &mut KVVec<Peer<Link>>, own: u16, window: &PoolWindow) -> Res
 
 /// The function, in its place. By itself because of the space that it takes on the stack.
 #[inline(never)]
-fn own(config: &FunctionConfig, host: SoftHost) -> Result<KBox<Function<KernelStorage, SoftHost>>> {
+fn own(config: &FunctionConfig, host: PoolHost) -> Result<KBox<Function<KernelStorage, PoolHost>>> {
     Ok(KBox::new(Function::new(config, host), GFP_KERNEL)?)
 }
 
-/// The station, in its place. As above.
+/// The node, in its place. As above.
 #[inline(never)]
-fn station(
+fn node(
     device: &Device<Bound>,
     membership: KBox<Membership>,
     window: PoolWindow,
     nodes: Nodes,
     bell: Option<Arc<dyn Bell>>,
     clock: HostClock,
-) -> Result<KBox<Station>> {
+) -> Result<KBox<PoolNode>> {
     let count = membership.pool().geometry().max_nodes();
     let mut faults = KVVec::with_capacity(usize::from(count), GFP_KERNEL)?;
     for _ in 0..count {
         faults.push(RateLimit::new(FAULTS), GFP_KERNEL)?;
     }
-    let station = init!(Station {
+    let node = init!(PoolNode {
         device: device.into(),
         window,
         clock,
@@ -265,16 +265,16 @@ fn station(
         bell,
         resets: RateLimit::new(1),
         faults,
-        shown: false,
+        enabled_announced: false,
         awake: false,
         polled: false,
         ticked_us: 0,
     });
-    KBox::init(station, GFP_KERNEL)
+    KBox::init(node, GFP_KERNEL)
 }
 
 /// Has the function look for work from now on, and its vectors run.
-fn start(function: Arc<SoftFunction>, controller: &Arc<Controller>) -> Result<Running> {
+fn start(function: Arc<PoolFunction>, controller: &Arc<Controller>) -> Result<Running> {
     let mut vectors = KVec::with_capacity(controller.vectors().len(), GFP_KERNEL)?;
     for vector in controller.vectors() {
         let interrupt = VectorInterrupt {
@@ -284,7 +284,7 @@ fn start(function: Arc<SoftFunction>, controller: &Arc<Controller>) -> Result<Ru
         vectors.push(interrupt, GFP_KERNEL)?;
     }
     let poller = function.poller.clone();
-    poller.enable(Runner { function, vectors })?;
+    poller.enable(Poller { function, vectors })?;
     poller.schedule();
     Ok(Running(poller))
 }

@@ -8,12 +8,12 @@ const WINDOW_MS: i64 = 60_000;
 
 /// Counts the resets of a controller, so that a broken one is given up in the end.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ResetLimit {
     since_ms: i64,
     resets: u32,
 }
 
-impl Patience {
+impl ResetLimit {
     pub(crate) const fn new() -> Self {
         Self {
             since_ms: 0,
@@ -40,18 +40,18 @@ mod tests {
 
     #[test]
     fn ends_when_resets_come_too_fast_and_returns() {
-        let mut patience = Patience::new();
+        let mut limit = ResetLimit::new();
         for n in 0..RESETS {
-            assert!(patience.try_again(i64::from(n) * 1000));
+            assert!(limit.try_again(i64::from(n) * 1000));
         }
-        assert!(!patience.try_again(10_000));
-        assert!(!patience.try_again(WINDOW_MS - 1));
-        assert!(patience.try_again(WINDOW_MS));
+        assert!(!limit.try_again(10_000));
+        assert!(!limit.try_again(WINDOW_MS - 1));
+        assert!(limit.try_again(WINDOW_MS));
     }
 
     #[test]
     fn slow_resets_go_on_for_ever() {
-        let mut patience = Patience::new();
-        assert!((0..1000).all(|n| patience.try_again(n * WINDOW_MS / i64::from(RESETS))));
+        let mut limit = ResetLimit::new();
+        assert!((0..1000).all(|n| limit.try_again(n * WINDOW_MS / i64::from(RESETS))));
     }
 }

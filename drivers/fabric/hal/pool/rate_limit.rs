@@ -57,36 +57,36 @@ mod tests {
     use super::*;
 
     /// How often something happens that there is cause for each second.
-    fn times(limit: &mut RateLimit, from: u64, seconds: u64) -> usize {
+    fn times(rate_limit: &mut RateLimit, from: u64, seconds: u64) -> usize {
         (0..seconds)
-            .filter(|second| limit.allow(from + second * 1_000_000).is_some())
+            .filter(|second| rate_limit.allow(from + second * 1_000_000).is_some())
             .count()
     }
 
     #[test]
     fn the_pauses_grow_and_shrink_again() {
-        let mut limit = RateLimit::new(1);
-        assert_eq!(times(&mut limit, 0, 30), 1);
-        assert_eq!(times(&mut limit, 30_000_000, 1), 1);
-        assert_eq!(times(&mut limit, 31_000_000, 59), 0);
-        assert!(times(&mut limit, 90_000_000, 86_400) < 40);
+        let mut rate_limit = RateLimit::new(1);
+        assert_eq!(times(&mut rate_limit, 0, 30), 1);
+        assert_eq!(times(&mut rate_limit, 30_000_000, 1), 1);
+        assert_eq!(times(&mut rate_limit, 31_000_000, 59), 0);
+        assert!(times(&mut rate_limit, 90_000_000, 86_400) < 40);
         let later = 90_000_000_000_000;
-        assert!(limit.allow(later).is_some());
-        assert!(limit.allow(later + FIRST_PAUSE_US).is_some());
+        assert!(rate_limit.allow(later).is_some());
+        assert!(rate_limit.allow(later + FIRST_PAUSE_US).is_some());
     }
 
     #[test]
     fn a_burst_goes_first_and_what_is_left_out_is_counted() {
-        let mut limit = RateLimit::new(8);
-        assert_eq!(times(&mut limit, 0, 30), 8);
+        let mut rate_limit = RateLimit::new(8);
+        assert_eq!(times(&mut rate_limit, 0, 30), 8);
         // The pause is from the eighth on, in second 7.
-        assert_eq!(limit.allow(36_999_999), None);
-        assert_eq!(limit.allow(37_000_000), Some(23));
-        assert_eq!(limit.allow(96_999_999), None);
-        assert_eq!(limit.allow(97_000_000), Some(1));
+        assert_eq!(rate_limit.allow(36_999_999), None);
+        assert_eq!(rate_limit.allow(37_000_000), Some(23));
+        assert_eq!(rate_limit.allow(96_999_999), None);
+        assert_eq!(rate_limit.allow(97_000_000), Some(1));
         // A day of it is some dozens of lines, and a quiet hour makes room for the next burst.
-        let more = times(&mut limit, 100_000_000, 86_400);
+        let more = times(&mut rate_limit, 100_000_000, 86_400);
         assert!((20..40).contains(&more), "{more}");
-        assert_eq!(times(&mut limit, 100_000_000_000_000, 30), 8);
+        assert_eq!(times(&mut rate_limit, 100_000_000_000_000, 30), 8);
     }
 }

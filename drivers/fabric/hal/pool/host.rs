@@ -13,7 +13,7 @@ use nupa_proto::wqe::BLOCK_SIZE;
 pub(super) const MAX_VECTORS: u32 = u64::BITS;
 
 /// One function's host.
-pub(super) struct SoftHost {
+pub(super) struct PoolHost {
     device: ARef<Device>,
     /// Its memory.
     pub(super) memory: NodeMemory,
@@ -26,7 +26,7 @@ pub(super) struct SoftHost {
     clock: HostClock,
 }
 
-impl SoftHost {
+impl PoolHost {
     /// A host with `vectors` vectors, at most [`MAX_VECTORS`].
     pub(super) fn new(
         device: ARef<Device>,
@@ -57,7 +57,7 @@ impl SoftHost {
     }
 }
 
-impl Doorbells for SoftHost {
+impl Doorbells for PoolHost {
     fn pages(&self) -> u32 {
         self.doorbell_pages
     }
@@ -86,7 +86,7 @@ impl Doorbells for SoftHost {
     }
 }
 
-impl Interrupts for SoftHost {
+impl Interrupts for PoolHost {
     fn vectors(&self) -> u16 {
         self.vectors
     }
@@ -100,7 +100,7 @@ impl Interrupts for SoftHost {
     }
 }
 
-impl Clock for SoftHost {
+impl Clock for PoolHost {
     #[inline]
     fn now_us(&self) -> u64 {
         self.clock.now_us()
@@ -111,7 +111,7 @@ impl Clock for SoftHost {
     }
 }
 
-impl Platform for SoftHost {
+impl Platform for PoolHost {
     type Memory = NodeMemory;
 
     #[inline]
@@ -120,7 +120,7 @@ impl Platform for SoftHost {
     }
 }
 
-impl Host for SoftHost {
+impl Host for PoolHost {
     fn set_doorbell_memory(&mut self, memory: Option<DoorbellMemory>) {
         self.doorbells = memory;
     }

@@ -1,41 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The function as software, for hosts that share a pool of memory instead of having a controller.
-//!
-//! It is the same function as the controller's: registers, admin commands, engine. It runs in softirq context, and in the
-//! time of programs that post or wait; the engines of hosts that share a pool work together through rings in it
-//! (`Documentation/pool.md`).
+//! The function in software: what the driver above calls, the lock, and when work is done.
 
-mod dax;
-mod desk;
-mod host;
-mod ivshmem;
-mod kicks;
-mod limit;
-mod memory;
-mod nodes;
-mod pace;
-mod plan;
-mod poison;
-mod runner;
-mod sharing;
-mod start;
-mod station;
-mod storage;
-mod window;
-
-pub(crate) use self::{dax::DaxDriver, ivshmem::IvshmemDriver};
-
-use self::{
-    desk::Desk,
+use super::{
     kicks::Kicks,
-    pace::Wait,
-    plan::Plan,
-    runner::Runner,
+    lock::OwnerLock,
+    node::{PoolNode, Turn},
+    poll_interval::Wait,
+    poll_state::PollState,
+    poller::Poller,
     sharing::Shared,
-    station::{Station, Turn},
     window::HostClock,
 };
-use super::{in_steps, Function, Sharing};
+use crate::hal::{in_steps, Function, Sharing};
 use core::ops::Range;
 use kernel::{
     prelude::*,
@@ -51,71 +27,71 @@ use nk::{
 use nupa_proto::doorbell::device_memory_offset;
 
 /// Has the function look for work.
-type Poller = DetachedNapi<Runner>;
+pub(super) type PollerNapi = DetachedNapi<Poller>;
 
 /// Doorbell page pairs.
-const DOORBELL_PAGES: u32 = 512;
+pub(super) const DOORBELL_PAGES: u32 = 512;
 
 /// Bytes of device memory that are worked on before others may run.
 const STEP: usize = 256 << 10;
 
 /// A function of this host.
 #[pin_data]
-pub(crate) struct SoftFunction {
-    poller: Arc<Poller>,
-    clock: HostClock,
-    plan: Plan,
-    kicks: Kicks,
+pub(super) struct PoolFunction {
+    pub(super) poller: Arc<PollerNapi>,
+    pub(super) clock: HostClock,
+    pub(super) poll_state: PollState,
+    pub(super) kicks: Kicks,
     /// The memory that counts as the function's own, if there is any.
-    own: Option<MmapRange>,
+    pub(super) own: Option<MmapRange>,
     /// Whether that is known to outlive a loss of power.
-    persistent: bool,
+    pub(super) persistent: bool,
     /// Of all nodes, what they share.
-    shared: Shared,
+    pub(super) shared: Shared,
     /// Open until the driver is unbound.
     #[pin]
-    desk: Desk,
+    pub(super) owner: OwnerLock,
     /// What works otherwise, while the host sleeps.
     #[pin]
-    asleep: Mutex<Option<Asleep>>,
+    pub(super) asleep: Mutex<Option<Asleep>>,
 }
 
 /// What is taken from its place while the host sleeps, so that nobody works with it.
-struct Asleep {
-    runner: Runner,
-    station: KBox<Station>,
+pub(super) struct Asleep {
+    poller: Poller,
+    node: KBox<PoolNode>,
 }
 
-impl SoftFunction {
-    /// Has the station do something without sleeping; `None` if somebody else has it, who has it looked at again then, or
+impl PoolFunction {
+    /// Has the node do something without sleeping; `None` if somebody else has it, who has it looked at again then, or
     /// once the driver is unbound. With softirqs off.
-    fn serve(&self, f: impl FnOnce(&mut Station) -> Turn) -> Option<Turn> {
+    pub(super) fn serve(&self, f: impl FnOnce(&mut PoolNode) -> Turn) -> Option<Turn> {
         let begun_us = self.clock.now_us();
-        let turn = self.desk.try_with(f)?;
-        self.plan.looked(begun_us, self.clock.now_us(), &turn);
-        self.mind_missed();
+        let turn = self.owner.try_with(f)?;
+        self.poll_state.looked(begun_us, self.clock.now_us(), &turn);
+        self.reschedule_if_missed();
         Some(turn)
     }
 
     /// Does `f`, which leaves interrupts, in the caller's time. With softirqs off.
-    fn help(&self, f: impl FnOnce(&mut Station) -> Turn) {
+    fn service_inline(&self, f: impl FnOnce(&mut PoolNode) -> Turn) {
         let Some(turn) = self.serve(f) else {
             return;
         };
-        self.plan.set_alone(false);
+        self.poll_state.set_alone(false);
         // Handlers of completions are no business of the caller's.
         if turn.raised != 0 || turn.due_us == Some(0) {
             self.poller.schedule();
         } else {
-            self.plan_next(&turn);
+            self.schedule_next(&turn);
         }
     }
 
     /// Has the next look at its time after a turn. Any context.
-    fn plan_next(&self, turn: &Turn) {
+    pub(super) fn schedule_next(&self, turn: &Turn) {
         let planned_ns = u64::try_from(self.poller.until_due().as_nanos()).unwrap_or(0);
         let planned_us = (planned_ns > 0).then_some(planned_ns / 1000);
-        let repeat = match self.plan.next(self.clock.now_us(), planned_us, turn) {
+        let repeat = match self.poll_state.next(self.clock.now_us(), planned_us, turn) {
             None => return,
             Some(Wait::Tick) => Repeat::Tick,
             Some(Wait::Us(us)) => {
@@ -125,33 +101,33 @@ impl SoftFunction {
         self.poller.schedule_every(repeat);
     }
 
-    /// Has the station looked at if somebody did not get it meanwhile.
-    fn mind_missed(&self) {
-        if self.desk.take_missed() {
+    /// Has the node looked at if somebody did not get it meanwhile.
+    fn reschedule_if_missed(&self) {
+        if self.owner.take_missed() {
             self.poller.schedule();
         }
     }
 
     /// Runs `f`. `ENODEV` once the driver is unbound. Sleeps.
-    fn with<R>(&self, f: impl FnOnce(&mut Station) -> R) -> Result<R> {
-        let result = self.desk.with(f);
-        self.mind_missed();
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut PoolNode) -> R) -> Result<R> {
+        let result = self.owner.with(f);
+        self.reschedule_if_missed();
         result
     }
 
     /// Leaves the fabric for good. Sleeps.
-    fn close(&self) {
+    pub(super) fn close(&self) {
         // No process maps device memory any more.
         if let Some(own) = &self.own {
             self.forget_lines(own);
         }
-        if let Some(mut station) = self.desk.close() {
-            station.leave();
+        if let Some(mut node) = self.owner.close() {
+            node.leave();
         }
     }
 
     /// Where pages are in the pool.
-    fn place(&self, pages: &MmapRange) -> Result<Range<usize>> {
+    pub(super) fn place(&self, pages: &MmapRange) -> Result<Range<usize>> {
         let len = usize::try_from(pages.len())?;
         let start = self.shared.mapping().offset_of(pages.start(), len);
         let start = start.ok_or(EINVAL)?;
@@ -160,7 +136,7 @@ impl SoftFunction {
 
     /// Where caches are not coherent: writes what programs of this host have stored in device memory back, and keeps no copy of
     /// it, before other hosts use the memory or have used it. Sleeps.
-    fn forget_lines(&self, pages: &MmapRange) {
+    pub(super) fn forget_lines(&self, pages: &MmapRange) {
         let mapping = self.shared.mapping();
         if mapping.is_coherent() {
             return;
@@ -172,19 +148,19 @@ impl SoftFunction {
     }
 
     fn read<const N: usize>(&self, register: usize) -> Result<[u8; N]> {
-        self.with(|station| {
+        self.with(|node| {
             let mut data = [0; N];
-            let own = &mut station.model.functions.own;
+            let own = &mut node.model.functions.own;
             own.read_control(register as u64, &mut data);
             data
         })
     }
 
     fn write(&self, register: usize, data: &[u8]) -> Result {
-        self.with(|station| {
-            let (id, epoch) = (station.id(), station.model.functions.own.node.epoch());
-            station.model.write_control(id, register as u64, data);
-            station.follow(epoch);
+        self.with(|node| {
+            let (id, epoch) = (node.id(), node.model.functions.own.node.epoch());
+            node.model.write_control(id, register as u64, data);
+            node.after_register_write(epoch);
         })?;
         // Events, answers to others, timers.
         self.poller.schedule();
@@ -193,11 +169,11 @@ impl SoftFunction {
 
     fn set_reachable(&self, on: bool) {
         // Once the driver is unbound it reaches nothing.
-        let _ = self.with(|station| station.model.functions.own.host.memory.set_reachable(on));
+        let _ = self.with(|node| node.model.functions.own.host.memory.set_reachable(on));
     }
 }
 
-impl Function for SoftFunction {
+impl Function for PoolFunction {
     fn read32(&self, register: usize) -> Result<u32> {
         self.read(register).map(u32::from_le_bytes)
     }
@@ -224,22 +200,22 @@ impl Function for SoftFunction {
 
     fn suspend(&self) {
         // Its timer ends with that.
-        let runner = self.poller.disable();
-        let station = self.desk.close();
-        if let (Some(runner), Some(station)) = (runner, station) {
-            *self.asleep.lock() = Some(Asleep { runner, station });
+        let poller = self.poller.disable();
+        let node = self.owner.close();
+        if let (Some(poller), Some(node)) = (poller, node) {
+            *self.asleep.lock() = Some(Asleep { poller, node });
         }
     }
 
     fn resume(&self) -> Result {
         let asleep = self.asleep.lock().take();
-        let Asleep { runner, station } = asleep.ok_or(ENODEV)?;
-        if !station.is_member() {
+        let Asleep { poller, node } = asleep.ok_or(ENODEV)?;
+        if !node.is_member() {
             // Of the pool, nothing is this node's any more.
             return Err(ENODEV);
         }
-        self.desk.open(station);
-        self.poller.enable(runner)?;
+        self.owner.open(node);
+        self.poller.enable(poller)?;
         self.poller.schedule();
         Ok(())
     }
@@ -251,7 +227,7 @@ impl Function for SoftFunction {
         if let Some(own) = &self.own {
             self.forget_lines(own);
         }
-        drop(self.desk.close());
+        drop(self.owner.close());
     }
 
     fn doorbell_room(&self) -> u32 {
@@ -271,10 +247,10 @@ impl Function for SoftFunction {
         self.kicks.add(page, slot);
         if bh::are_disabled() {
             // Mostly a frame, which is sent when this returns: nobody need be told later.
-            if self.plan.wakeable {
-                self.help(|station| station.send(&self.kicks));
+            if self.poll_state.wakeable {
+                self.service_inline(|node| node.send(&self.kicks));
             } else {
-                self.help(|station| station.work(&self.kicks));
+                self.service_inline(|node| node.work(&self.kicks));
             }
         } else {
             self.poller.schedule();
@@ -287,14 +263,14 @@ impl Function for SoftFunction {
     }
 
     fn look(&self) {
-        let lingers = self.plan.is_tended();
+        let lingers = self.poll_state.programs_poll();
         bh::disabled(|| {
-            self.help(|station| {
+            self.service_inline(|node| {
                 let turn = match lingers {
-                    true => station.linger(&self.kicks),
-                    false => station.work(&self.kicks),
+                    true => node.poll_for_program(&self.kicks),
+                    false => node.work(&self.kicks),
                 };
-                self.plan.polled(&turn);
+                self.poll_state.polled(&turn);
                 turn
             });
         });
@@ -319,7 +295,7 @@ impl Function for SoftFunction {
         let mapping = self.shared.mapping();
         in_steps(self.place(&window)?, STEP, |piece| {
             // The memory of a node that was taken for dead may be another's by now.
-            if !self.with(|station| station.membership.is_valid(&station.window))? {
+            if !self.with(|node| node.membership.is_valid(&node.window))? {
                 return Err(ENODEV);
             }
             let cleared = mapping.clear(piece.clone());

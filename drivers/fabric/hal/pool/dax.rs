@@ -2,8 +2,8 @@
 //! A pool in a DAX device, such as a region of CXL memory.
 
 use super::{
-    start::{map, Place, SoftInstance},
-    Poller,
+    function::PollerNapi,
+    instance::{map, Place, PoolInstance},
 };
 use kernel::{device::Core, prelude::*};
 use nk::{dax, power::Transition, window::Window};
@@ -12,7 +12,7 @@ use nk::{dax, power::Transition, window::Window};
 pub(crate) struct DaxDriver;
 
 impl dax::Driver for DaxDriver {
-    type Data<'bound> = SoftInstance<'bound>;
+    type Data<'bound> = PoolInstance<'bound>;
 
     fn probe<'bound>(
         dev: &'bound dax::Device<Core<'_>>,
@@ -25,15 +25,15 @@ impl dax::Driver for DaxDriver {
     }
 }
 
-fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<SoftInstance<'bound>> {
+fn probe<'bound>(dev: &'bound dax::Device<Core<'_>>) -> Result<PoolInstance<'bound>> {
     let place = Place {
         window: map(dev.as_ref(), |coherence, extent| {
             Window::of_dax(dev, c"nupa_fabric", coherence, extent)
         })?,
         own_bell: 0,
         bell: None,
-        poller: Poller::new()?,
+        poller: PollerNapi::new()?,
         persistent: dev.is_persistent(),
     };
-    SoftInstance::new(dev.as_ref(), place)
+    PoolInstance::new(dev.as_ref(), place)
 }

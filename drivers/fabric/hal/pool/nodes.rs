@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The fabric as this host's engine sees it: one function here, links to the nodes of other hosts.
 
-use super::{host::SoftHost, storage::KernelStorage, window::PoolWindow};
+use super::{host::PoolHost, storage::KernelStorage, window::PoolWindow};
 use kernel::prelude::*;
 use nupa_engine::{node::Node, NodeTable, Peer, PoolLink};
 use nupa_function::{Function, Functions, Membership};
@@ -12,7 +12,7 @@ pub(super) type Link = PoolLink<PoolWindow>;
 /// One function, and its peers by node id.
 pub(super) struct Nodes {
     /// In a place of its own, which it is moved to from the stack.
-    pub(super) own: KBox<Function<KernelStorage, SoftHost>>,
+    pub(super) own: KBox<Function<KernelStorage, PoolHost>>,
     pub(super) peers: KVVec<Peer<Link>>,
 }
 
@@ -29,7 +29,7 @@ impl Nodes {
 
 impl NodeTable for Nodes {
     type Storage = KernelStorage;
-    type Platform = SoftHost;
+    type Platform = PoolHost;
     type Link = Link;
 
     #[inline]
@@ -38,12 +38,12 @@ impl NodeTable for Nodes {
     }
 
     #[inline]
-    fn node(&self, id: u16) -> Option<(&Node<KernelStorage>, &SoftHost)> {
+    fn node(&self, id: u16) -> Option<(&Node<KernelStorage>, &PoolHost)> {
         self.is_own(id).then_some((&self.own.node, &self.own.host))
     }
 
     #[inline]
-    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<KernelStorage>, &SoftHost)> {
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<KernelStorage>, &PoolHost)> {
         let own = self.is_own(id).then_some(&mut *self.own)?;
         Some((&mut own.node, &own.host))
     }
@@ -56,11 +56,11 @@ impl NodeTable for Nodes {
 }
 
 impl Functions for Nodes {
-    fn function(&self, id: u16) -> Option<&Function<KernelStorage, SoftHost>> {
+    fn function(&self, id: u16) -> Option<&Function<KernelStorage, PoolHost>> {
         self.is_own(id).then_some(&self.own)
     }
 
-    fn function_mut(&mut self, id: u16) -> Option<&mut Function<KernelStorage, SoftHost>> {
+    fn function_mut(&mut self, id: u16) -> Option<&mut Function<KernelStorage, PoolHost>> {
         self.is_own(id).then_some(&mut self.own)
     }
 

@@ -2,23 +2,23 @@
 //! When the function looks for work, in softirq context: at kicks and doorbells, without a pause as long as there is work
 //! and nobody else wants the processor, and from time to time.
 
-use super::{station::Turn, SoftFunction};
+use super::{function::PoolFunction, node::Turn};
 use crate::vector::VectorInterrupt;
 use kernel::{prelude::*, sync::Arc};
 use nk::net::{is_alone, NapiContext, Poll};
 
 /// What the function's NAPI instance polls.
-pub(super) struct Runner {
-    pub(super) function: Arc<SoftFunction>,
+pub(super) struct Poller {
+    pub(super) function: Arc<PoolFunction>,
     pub(super) vectors: KVec<VectorInterrupt>,
 }
 
-impl Poll for Runner {
+impl Poll for Poller {
     fn poll(&mut self, _context: &NapiContext<'_>, budget: u32) -> u32 {
         let poller = &self.function.poller;
         poller.begin_poll();
         let Some((turn, again)) = self.look() else {
-            // Who has the station schedules this again.
+            // Who has the node schedules this again.
             poller.end_poll();
             return 0;
         };
@@ -27,35 +27,38 @@ impl Poll for Runner {
             return budget;
         }
         poller.end_poll();
-        self.function.plan_next(&turn);
+        self.function.schedule_next(&turn);
         0
     }
 }
 
-impl Runner {
-    /// Looks for work; `None` if somebody else has the station. Also says whether the next look is due at once.
+impl Poller {
+    /// Looks for work; `None` if somebody else has the node. Also says whether the next look is due at once.
     fn look(&self) -> Option<(Turn, bool)> {
         let function = &self.function;
         let alone = is_alone();
-        function.plan.set_alone(alone);
-        let is_warm = || function.plan.is_warm(function.clock.now_us());
+        function.poll_state.set_alone(alone);
+        let is_warm = || function.poll_state.is_warm(function.clock.now_us());
         let mut spins = alone && is_warm();
-        let (mut paused, first) = (function.poller.take_expired(), function.plan.is_first());
+        let (mut paused, first) = (
+            function.poller.take_expired(),
+            function.poll_state.is_first(),
+        );
         let mut before: Option<Turn> = None;
         loop {
-            let awake = spins || function.plan.gathers();
-            let turn = function.serve(|station| station.turn(&function.kicks, spins, awake));
+            let awake = spins || function.poll_state.coalesces();
+            let turn = function.serve(|node| node.turn(&function.kicks, spins, awake));
             let Some(mut turn) = turn else {
                 return before.map(|turn| (turn, false));
             };
             turn.raised |= before.map_or(0, |turn| turn.raised);
             let now_us = function.clock.now_us();
-            function.plan.looked_itself(now_us, spins, &turn);
+            function.poll_state.note_own_poll(now_us, spins, &turn);
             if core::mem::take(&mut paused) {
-                function.plan.paused(first, alone, &turn);
+                function.poll_state.note_timed_poll(first, alone, &turn);
             }
             let alone = is_alone();
-            function.plan.set_alone(alone);
+            function.poll_state.set_alone(alone);
             let goes_on = is_warm() && alone;
             if spins && !goes_on {
                 // Who relied on its looking has been told only now that it does not, so it looks once more.

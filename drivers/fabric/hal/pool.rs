@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The function as software, for hosts that share a pool of memory instead of having a controller.
+//!
+//! It is the same function as the controller's: registers, admin commands, engine. It runs in softirq context, and in the
+//! time of programs that post or wait; the engines of hosts that share a pool work together through rings in it
+//! (`Documentation/pool.md`).
+
+mod dax;
+mod function;
+mod host;
+mod instance;
+mod ivshmem;
+mod kicks;
+mod lock;
+mod memory;
+mod node;
+mod nodes;
+mod poison;
+mod poll_interval;
+mod poll_state;
+mod poller;
+mod rate_limit;
+mod sharing;
+mod storage;
+mod window;
+
+pub(crate) use self::{dax::DaxDriver, ivshmem::IvshmemDriver};
