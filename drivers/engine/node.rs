@@ -87,7 +87,7 @@ impl<S: Storage> Node<S> {
             polled: false,
             eqs: Objects::new(ASYNC_EQN, limits.max_eq),
             cqs: Objects::new(0, limits.max_cq),
-            qps: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).rss(),
+            qps: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).in_turn(),
             srqs: Objects::new(0, limits.max_srq),
             mrs: Objects::new(0, limits.max_mr),
             stored_pages: 0,

@@ -73,9 +73,9 @@ impl<S: Storage> Node<S> {
         let cqn = body.cqn.get();
         let queue = self.cqs.get_mut(cqn).ok_or(AdminStatus::NoSuchObject)?;
         let (usecs, max_count) = (body.usecs.get(), body.max_count.get());
-        let deferred = queue.moderation.deadline.is_some();
+        let held_back = queue.moderation.deadline.is_some();
         (queue.moderation.usecs, queue.moderation.max_count) = (usecs, max_count);
-        if deferred {
+        if held_back {
             self.fire(platform, cqn);
         }
         Ok(())

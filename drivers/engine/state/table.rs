@@ -11,7 +11,7 @@ pub(crate) struct Objects<T, L, M> {
     limit: u32,
     /// So many of the first numbers are not for [`Objects::insert`].
     reserved: usize,
-    /// Slot that is tried first for the next object, with [`Objects::spread`].
+    /// Slot that is tried first for the next object, with [`Objects::in_turn`].
     next: Option<usize>,
     full: FullGroups<M>,
     _object: core::marker::PhantomData<T>,
@@ -47,7 +47,7 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
 
     /// Gives numbers in turn instead of the lowest free one, so that the number of an object that is gone is not given
     /// again before [`TURN`] others were.
-    pub(crate) fn rss(mut self) -> Self {
+    pub(crate) fn in_turn(mut self) -> Self {
         self.next = Some(self.reserved);
         self
     }
@@ -91,7 +91,7 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
         near.find(|at| slots.get(*at).is_none_or(Option::is_none))
     }
 
-    /// Adds the object that `make` builds from its number: the lowest free one, or one in turn ([`Objects::spread`]).
+    /// Adds the object that `make` builds from its number: the lowest free one, or one in turn ([`Objects::in_turn`]).
     /// May allocate.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, Full> {
         let free = match self.free_in_turn() {
@@ -305,7 +305,7 @@ mod tests {
     fn numbers_in_turn_are_given_again_late() {
         let mut objects =
             Objects::<u32, DoorbellSlots<u32>, DoorbellSlots<u64>>::with_reserved(0, 10_000, 2)
-                .rss();
+                .in_turn();
         for n in 2..TURN as u32 {
             assert_eq!(objects.insert(|number| number), Ok(n));
             assert_eq!(objects.remove(n), Some(n));
