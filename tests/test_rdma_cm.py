@@ -8,7 +8,7 @@ import pytest
 from modes import only
 from nodes import INTERFACE
 from verbs import DEVICE, gid_of, install
-from waiting import PATIENCE, many
+from waiting import PATIENCE, many, wait_until
 
 
 @pytest.fixture
@@ -61,6 +61,11 @@ def tagged(pair):
             node.run(f"ip link add link {INTERFACE} name {name} type vlan id {number} && ip link set {name} up && "
                      f"ip addr add 10.77.{number}.{node.number}/24 dev {name} && "
                      f"ip addr add fd77:{number}::{node.number}/64 dev {name} nodad")
+    # Until its link-local address is no longer tentative, an interface asks for no neighbour unless a packet waits for it, and the RDMA
+    # core sends none: the connection manager gives up after two seconds, or the request is lost and sent again after four.
+    for node in pair:
+        wait_until(f"{node.name} to have link-local addresses in the VLANs", lambda node=node: not node.run(
+            "ip -6 -o addr show tentative").out, 15)
     yield pair
     for node in pair:
         node.run(f"ip link del {INTERFACE}.7; ip link del {INTERFACE}.8", check=False)
