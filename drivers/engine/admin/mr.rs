@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Creation, change and destruction of memory keys.
 //!
-//! Regions are bound to memory here; keys for fast registration and windows are bound by requests, see [`crate::bind`].
+//! Regions are bound to memory here; keys for fast registration and windows are bound by requests, see [`crate::path::bind`].
 
 use crate::{
     hal::{NoMemory, Platform, Storage},

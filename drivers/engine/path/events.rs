@@ -10,8 +10,11 @@ use crate::{
     node::{Node, ASYNC_EQN},
     state::{cq::Notice, deferred::DeferredEvents, eq::NotWritten, qp::QueuePair},
 };
-use nupa_proto::eqe::EventType;
-use nupa_proto::{cqe::Cqe, eqe::Eqe, regs::FAULT_EVENT_QUEUE};
+use nupa_proto::{
+    cqe::Cqe,
+    eqe::{Eqe, EventType},
+    regs::FAULT_EVENT_QUEUE,
+};
 use zerocopy::little_endian::{U16, U32};
 
 /// How long it takes until a full event queue is looked at again: its driver is behind by all of its entries.
@@ -187,7 +190,7 @@ impl<S: Storage> Node<S> {
         });
     }
 
-    /// As [`Node::raise_held_events`], for objects below `end` of one kind, as far as there is room.
+    /// As [`Node::raise_deferred_events`], for objects below `end` of one kind, as far as there is room.
     fn raise_deferred_of(
         &mut self,
         platform: &impl Platform,

@@ -6,10 +6,10 @@ use crate::{
     node::Node,
     state::{check::Check, qp::QueuePair, rq::RecvQueue, wqe::Wqe},
 };
-use nupa_proto::eqe::EventType;
 use nupa_proto::{
     admin::QpStateCode,
     cqe::{Cqe, CqeOpcode},
+    eqe::EventType,
     status::WcStatus,
 };
 use zerocopy::little_endian::{U16, U32, U64};

@@ -16,9 +16,9 @@ use crate::{
     },
 };
 use nupa_pool::Body;
-use nupa_proto::eqe::EventType;
 use nupa_proto::{
     admin::QpStateCode,
+    eqe::EventType,
     pool::{
         message::{Reply, ResponseBody, NOTIFY_ALL},
         Class,
@@ -54,12 +54,12 @@ impl Engine {
         };
         let body = match &incoming.arrival.body {
             Body::Response(_, _, body) => *body,
-            Body::Data => match peer.transit.accepted.take() {
+            Body::Data => match peer.transit.response.take() {
                 Some(body) => body,
                 None => return,
             },
             Body::Abort => {
-                peer.transit.accepted = None;
+                peer.transit.response = None;
                 return;
             }
             Body::Notify(body) => {
@@ -119,7 +119,7 @@ impl Engine {
         };
         if result == Ok(true) {
             if let Some(peer) = nodes.peer_mut(id) {
-                peer.transit.accepted = Some(*body);
+                peer.transit.response = Some(*body);
             }
             return;
         }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the responder answers if it does not carry a request out.
 
-use crate::state::{check::WcError, request::Outcome};
+use crate::state::{
+    check::{Check, WcError},
+    request::Outcome,
+};
+use nupa_proto::status::WcStatus;
 
 /// Why the responder does not carry a request out.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +32,10 @@ impl Nak {
             Self::Failed(error) => Outcome::Failed(error),
             // Nobody there wants it: it was delivered as far as the sender is concerned.
             Self::Filtered => Outcome::Done,
-            // Requests of this host are not numbered.
-            Self::OutOfSequence => Outcome::Later,
+            // Requests of this host are not numbered. Were there one, it would end, not wait for ever.
+            Self::OutOfSequence => {
+                Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Peer))
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct InTransit {
     /// Some of those who were refused have not been told that they may try again.
     pub(crate) owes_notify: bool,
     /// An answer that has arrived in part: that of this request, or one that nobody waits for.
-    pub(crate) accepted: Option<ResponseBody>,
+    pub(crate) response: Option<ResponseBody>,
     /// When the frame at the head of its ring is dropped for want of receive buffers.
     pub(crate) frame_deadline: Option<u64>,
     /// When what is asked of it is given up, unless it was heard of.

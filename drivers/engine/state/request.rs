@@ -10,11 +10,10 @@ use crate::{
         wqe::Wqe,
     },
 };
-use nupa_proto::{frame::FrameMeta, wqe::Opcode};
 use nupa_proto::{
-    frame::MIN_FRAME,
+    frame::{FrameMeta, MIN_FRAME},
     status::WcStatus,
-    wqe::{MAX_DATAGRAM, MAX_MESSAGE},
+    wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE},
 };
 
 /// Bytes that an atomic operation is about.

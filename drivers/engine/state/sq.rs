@@ -13,9 +13,9 @@ use crate::{
         wqe::{malformed, Header, Wqe},
     },
 };
-use nupa_proto::doorbell::event_quiet;
 use nupa_proto::{
     admin::{QpType, QP_FLAG_SIGNAL_ALL},
+    doorbell::event_quiet,
     status::WcStatus,
     wqe::{Opcode, WQE_FENCE, WQE_SIGNALED, WQE_SOLICITED},
 };
@@ -250,7 +250,7 @@ impl<P> QueuePair<P> {
         };
     }
 
-    /// The oldest request, which is at hand, was answered.
+    /// The oldest request, which is the current one, was answered.
     pub(crate) fn answered(&mut self, request: &Request) {
         let inflight = &mut self.send.inflight;
         inflight.count = inflight.count.saturating_sub(1);
