@@ -23,6 +23,7 @@ pub mod process;
 pub mod random;
 pub mod ring;
 pub mod sched;
+pub mod timer;
 pub mod user;
 pub mod window;
 pub mod work;

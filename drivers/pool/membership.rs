@@ -4,6 +4,7 @@
 use crate::{
     attach::Pool,
     grants::{self, Grants},
+    heartbeat::Heartbeat,
     join::{next_epoch, JoinOptions, TakenSlot},
     link::{self, Ends, Link},
     peer::{Change, Peer, Standing},
@@ -92,7 +93,6 @@ pub struct Membership {
     node: u16,
     claim: Claim,
     presence: Presence,
-    heartbeat: u64,
     dead_after_us: u64,
     /// When it last looked around.
     looked_us: u64,
@@ -113,7 +113,6 @@ impl Membership {
                 flags: PRESENCE_POLLING,
                 epoch: slot.claim.epoch,
             },
-            heartbeat: 0,
             dead_after_us: slot
                 .options
                 .dead_after_us
@@ -133,8 +132,9 @@ impl Membership {
         if before.is_err() {
             zero(window, self.owner()..self.owner().saturating_add(LINE));
         }
-        self.heartbeat = before.unwrap_or(options.token).wrapping_add(1);
+        let next = before.unwrap_or(options.token).wrapping_add(1);
         for (offset, value) in [
+            (heartbeat, next),
             (core::mem::offset_of!(Slot, token), options.token),
             (core::mem::offset_of!(Slot, identity), options.identity),
             (
@@ -162,6 +162,11 @@ impl Membership {
     /// This node's epoch.
     pub fn epoch(&self) -> u32 {
         self.claim.epoch
+    }
+
+    /// What shows that it lives, until it has another epoch.
+    pub fn heartbeat(&self) -> Heartbeat {
+        Heartbeat::new(self.pool, self.node, self.claim.to_wire())
     }
 
     /// The pool.
@@ -223,7 +228,7 @@ impl Membership {
         self.evicted = true;
     }
 
-    /// Shows that the node lives and looks at the others, each [`HEARTBEAT_US`]; to be called at least as often. `now_us`
+    /// Moves the heartbeat on and looks at the others, each [`HEARTBEAT_US`]; to be called at least as often. `now_us`
     /// counts from some start and never goes back.
     #[inline]
     pub fn tick(&mut self, window: &impl Window, now_us: u64) -> Events {
@@ -246,8 +251,7 @@ impl Membership {
             events.evicted = true;
             return events;
         }
-        self.heartbeat = self.heartbeat.wrapping_add(1);
-        self.show(window);
+        self.heartbeat().beat(window);
         // While this node did not look, the others may have been as lively as ever.
         let unseen = elapsed.saturating_sub(HEARTBEAT_US.saturating_mul(2));
         for node in self.others() {
@@ -366,8 +370,6 @@ impl Membership {
         }
         let presence = core::mem::offset_of!(Slot, presence);
         window.store(self.field(presence), self.presence.to_wire());
-        let heartbeat = core::mem::offset_of!(Slot, heartbeat);
-        window.store(self.field(heartbeat), self.heartbeat);
         window.publish(self.owner(), LINE);
     }
 

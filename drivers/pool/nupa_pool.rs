@@ -23,6 +23,7 @@ mod attach;
 mod format;
 mod geometry;
 mod grants;
+mod heartbeat;
 mod join;
 mod link;
 mod membership;
@@ -40,6 +41,7 @@ pub use self::{
     attach::{Pool, Survey},
     geometry::{Area, Geometry},
     grants::{Grant, Grants},
+    heartbeat::Heartbeat,
     join::{JoinOptions, TakenSlot},
     link::{Link, PerClass},
     membership::{Events, Membership, NodeSet, PeerInfo},

@@ -7,6 +7,7 @@
 
 mod dax;
 mod function;
+mod heartbeat;
 mod host;
 mod instance;
 mod ivshmem;

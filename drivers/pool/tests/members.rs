@@ -323,3 +323,22 @@ fn a_host_that_was_stopped_leaves_the_next_owner_of_its_slot_alone() {
     );
     assert!(a.tick().evicted && !c.tick().evicted);
 }
+
+#[test]
+fn a_node_that_is_busy_shows_that_it_lives_until_its_epoch_is_over() {
+    let (_, _, [mut a, mut b, _c]) = trio(31);
+    let node = a.member.node();
+    let heartbeat = a.member.heartbeat();
+    // Nobody works with the first node for long.
+    for _ in 0..30 {
+        assert!(heartbeat.beat(&a.host));
+        a.host.sleep_us(HEARTBEAT_US);
+        assert!(!b.tick().down.contains(node));
+    }
+    assert!(a.member.renew(&a.host));
+    assert!(!heartbeat.beat(&a.host));
+    assert!(a.member.heartbeat().beat(&a.host));
+    let heartbeat = a.member.heartbeat();
+    a.member.leave(&a.host);
+    assert!(!heartbeat.beat(&a.host));
+}

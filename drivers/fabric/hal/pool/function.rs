@@ -2,6 +2,7 @@
 //! The function in software: what the driver above calls, the lock, and when work is done.
 
 use super::{
+    heartbeat::{Beating, HeartbeatTimer},
     kicks::Kicks,
     lock::OwnerLock,
     node::{PoolNode, Turn},
@@ -51,6 +52,10 @@ pub(super) struct PoolFunction {
     /// Open until the driver is unbound.
     #[pin]
     pub(super) owner: OwnerLock,
+    /// Shows the others that the node lives, but for while the host sleeps.
+    pub(super) heartbeat: Arc<HeartbeatTimer>,
+    #[pin]
+    pub(super) beating: Mutex<Option<Beating>>,
     /// What works otherwise, while the host sleeps.
     #[pin]
     pub(super) asleep: Mutex<Option<Asleep>>,
@@ -117,6 +122,7 @@ impl PoolFunction {
 
     /// Leaves the fabric for good. Sleeps.
     pub(super) fn close(&self) {
+        self.set_beating(false);
         // No process maps device memory any more.
         if let Some(own) = &self.own {
             self.forget_lines(own);
@@ -167,6 +173,16 @@ impl PoolFunction {
         Ok(())
     }
 
+    /// Has the sign of life given from now on, or no more. Sleeps.
+    pub(super) fn set_beating(&self, on: bool) {
+        let mut beating = self.beating.lock();
+        // One that is there goes on until it is dropped, here.
+        *beating = None;
+        if on {
+            *beating = Some(self.heartbeat.set());
+        }
+    }
+
     fn set_reachable(&self, on: bool) {
         // Once the driver is unbound it reaches nothing.
         let _ = self.with(|node| node.model.functions.own.host.memory.set_reachable(on));
@@ -199,6 +215,7 @@ impl Function for PoolFunction {
     }
 
     fn suspend(&self) {
+        self.set_beating(false);
         // Its timer ends with that.
         let poller = self.poller.disable();
         let node = self.owner.close();
@@ -215,12 +232,14 @@ impl Function for PoolFunction {
             return Err(ENODEV);
         }
         self.owner.open(node);
+        self.set_beating(true);
         self.poller.enable(poller)?;
         self.poller.schedule();
         Ok(())
     }
 
     fn shutdown(&self) {
+        self.set_beating(false);
         // Programs may run on until the processors stop, with device memory mapped. So the node keeps its slot, and what
         // it holds, as one that crashes does.
         drop(self.poller.disable());

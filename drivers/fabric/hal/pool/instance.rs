@@ -3,6 +3,7 @@
 
 use super::{
     function::{PollerNapi, PoolFunction, DOORBELL_PAGES},
+    heartbeat::{Beat, HeartbeatTimer},
     host::{PoolHost, MAX_VECTORS},
     kicks::Kicks,
     lock::OwnerLock,
@@ -117,7 +118,16 @@ impl<'bound> PoolInstance<'bound> {
         let count = u16::try_from(vectors)?;
         let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
         let nodes = nodes(&membership, &window, host)?;
-        let node = node(device, membership, window, nodes, place.bell, clock)?;
+        let heartbeat = Beat::timer(window.clone(), membership.heartbeat())?;
+        let node = node(
+            device,
+            membership,
+            heartbeat.clone(),
+            window,
+            nodes,
+            place.bell,
+            clock,
+        )?;
         let kicks = Kicks::new(DOORBELL_PAGES)?;
         let function = Arc::pin_init(
             pin_init!(PoolFunction {
@@ -129,11 +139,14 @@ impl<'bound> PoolInstance<'bound> {
                 persistent: place.persistent,
                 shared,
                 owner <- OwnerLock::new(node),
+                heartbeat,
+                beating <- new_mutex!(None),
                 asleep <- new_mutex!(None),
             }),
             GFP_KERNEL,
         )?;
         let closing = Closing(function.clone());
+        function.set_beating(true);
         let device: &'bound Device<Bound> = device;
         let found = Found::new(device, function.clone())?;
         let instance = Instance::new(device, found, vectors, |controller| {
@@ -244,6 +257,7 @@ fn own(config: &FunctionConfig, host: PoolHost) -> Result<KBox<Function<KernelSt
 fn node(
     device: &Device<Bound>,
     membership: KBox<Membership>,
+    heartbeat: Arc<HeartbeatTimer>,
     window: PoolWindow,
     nodes: Nodes,
     bell: Option<Arc<dyn Bell>>,
@@ -259,6 +273,7 @@ fn node(
         window,
         clock,
         membership,
+        heartbeat,
         sharing: Sharing::new(),
         model: Model::new(nodes),
         linked: NodeSet::default(),

@@ -2,6 +2,7 @@
 //! What the function's lock protects: the model of the function, and the node's place in the pool.
 
 use super::{
+    heartbeat::HeartbeatTimer,
     kicks::Kicks,
     nodes::Nodes,
     rate_limit::RateLimit,
@@ -31,6 +32,8 @@ pub(super) struct PoolNode {
     pub(super) clock: HostClock,
     /// The node's place in the fabric.
     pub(super) membership: KBox<Membership>,
+    /// Shows the others that it lives.
+    pub(super) heartbeat: Arc<HeartbeatTimer>,
     /// Device memory that it shares.
     pub(super) sharing: Sharing,
     pub(super) model: Model<Nodes>,
@@ -205,6 +208,7 @@ impl PoolNode {
         self.enabled_announced = false;
         self.drop_links();
         if self.membership.renew(&self.window) {
+            self.heartbeat.target().set(self.membership.heartbeat());
             self.model
                 .functions
                 .own
