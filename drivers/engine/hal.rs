@@ -45,6 +45,11 @@ pub trait Memory {
     /// store: anything). Atomic also against the node's own processors; ordered as a full fence.
     fn atomic(&self, addr: u64, operation: Atomic) -> Result<u64, AccessError>;
 
+    /// Whether [`Memory::write_back`] does anything for what is at this address.
+    fn needs_write_back(&self, _addr: u64) -> bool {
+        false
+    }
+
     /// Brings what was stored in a range to where all who share the memory see it, and to where it is as lasting as the memory
     /// is. Nothing where that is so anyway.
     fn write_back(&self, _addr: u64, _len: usize) -> Result<(), AccessError> {

@@ -6,6 +6,7 @@ use crate::{
     state::{
         counters::{Counters, Volume},
         cq::CompletionQueue,
+        deferred::Deferred,
         eq::EventQueue,
         filter::{Rss, RxFilter},
         gid::GidTable,
@@ -13,10 +14,12 @@ use crate::{
         list::List,
         mr::Mrs,
         pd::Pd,
-        qp::QueuePair,
+        qp::{Polled, QueuePair, Waiting},
+        ready::Ready,
         slots::DoorbellSlots,
         srq::Srq,
         table::{Objects, TableOf},
+        timer::TimerWheel,
     },
 };
 use nupa_proto::{admin::PortCounters, ident::GSI_QPN, regs::FAULT_NONE};
@@ -37,6 +40,17 @@ pub struct NodeConfig {
     pub id: u16,
     /// What it may use.
     pub limits: Limits,
+    /// Ids of nodes of other hosts are below this; 0 if there are none.
+    pub remote_nodes: u16,
+}
+
+/// Queue pairs that wait for one node of another host.
+#[derive(Debug, Default)]
+pub(crate) struct RemoteWaiters {
+    /// For room in a ring to it.
+    pub(crate) ring: List<Waiting>,
+    /// For receive entries or a connection there.
+    pub(crate) responder: List<Waiting>,
 }
 
 /// One node's controller, as far as queues go: objects, link and epoch, counters.
@@ -48,8 +62,9 @@ pub struct Node<S: Storage> {
     pub(crate) enabled: bool,
     pub(crate) link: bool,
     pub(crate) fault: u32,
-    /// The host looks at doorbells by itself, no kicks are wanted.
+    /// The host polls doorbells: those of `polled_qps`, from which no kicks are wanted then.
     pub(crate) polled: bool,
+    pub(crate) polled_qps: List<Polled>,
     pub(crate) eqs: TableOf<S, EventQueue<S::Pages>>,
     pub(crate) cqs: TableOf<S, CompletionQueue<S::Pages>>,
     pub(crate) qps: TableOf<S, QueuePair<S::Pages>>,
@@ -63,10 +78,23 @@ pub struct Node<S: Storage> {
     pub(crate) gids: GidTable<S>,
     pub(crate) rss: Rss<S>,
     pub(crate) counters: Counters,
-    /// Queue pairs whose send queue stands still, see [`Wait`].
-    pub(crate) waiting: List,
-    /// Completion queues that hold an event back.
-    pub(crate) moderated: List,
+    /// Queue pairs whose send queue is to be served.
+    pub(crate) ready: Ready<S>,
+    /// Queue pairs that wait for other hosts' nodes, by node id.
+    pub(crate) remote_waiters: S::Table<RemoteWaiters>,
+    /// Raw queue pairs that wait for receive buffers of nodes of this host.
+    pub(crate) frame_waiters: List<Waiting>,
+    /// Timers of queue pairs whose wait ends by itself.
+    pub(crate) timers: TimerWheel<S>,
+    /// Queue pair that is looked at next, and how many are, see [`crate::path::sweep`].
+    pub(crate) sweep_at: u32,
+    pub(crate) sweep_left: u32,
+    /// Timers of completion queues that hold an event back.
+    pub(crate) moderated: TimerWheel<S>,
+    /// Objects with events that found no room.
+    pub(crate) deferred_cqs: List<Deferred>,
+    pub(crate) deferred_qps: List<Deferred>,
+    pub(crate) deferred_srqs: List<Deferred>,
     /// When events that found no room are tried again, see [`crate::path::events`].
     pub(crate) retry_at: Option<u64>,
     /// Some of those were about the function itself.
@@ -85,6 +113,7 @@ impl<S: Storage> Node<S> {
             link: true,
             fault: FAULT_NONE,
             polled: false,
+            polled_qps: List::default(),
             eqs: Objects::new(ASYNC_EQN, limits.max_eq),
             cqs: Objects::new(0, limits.max_cq),
             qps: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).in_turn(),
@@ -97,8 +126,16 @@ impl<S: Storage> Node<S> {
             gids: GidTable::default(),
             rss: Rss::default(),
             counters: Counters::default(),
-            waiting: List::default(),
-            moderated: List::default(),
+            ready: Ready::default(),
+            remote_waiters: S::Table::default(),
+            frame_waiters: List::default(),
+            timers: TimerWheel::default(),
+            sweep_at: 0,
+            sweep_left: 0,
+            moderated: TimerWheel::default(),
+            deferred_cqs: List::default(),
+            deferred_qps: List::default(),
+            deferred_srqs: List::default(),
             retry_at: None,
             events_lost: false,
             grants_stale: false,
@@ -166,11 +203,6 @@ impl<S: Storage> Node<S> {
             self.mrs.iter().count(),
             self.pds.iter().count(),
         ]
-    }
-
-    /// Slots in the table of queue pairs: what it takes to look at all of them.
-    pub fn qp_slots(&self) -> u32 {
-        self.qps.end().saturating_sub(GSI_QPN)
     }
 
     /// Forgets every object; the epoch goes up. Link and configuration stay.

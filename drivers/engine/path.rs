@@ -3,13 +3,16 @@
 
 pub(crate) mod atomic;
 pub(crate) mod bind;
+pub(crate) mod budget;
 pub(crate) mod engine;
 pub(crate) mod events;
 pub(crate) mod flush;
+pub(crate) mod poll;
 pub(crate) mod recv;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod rnr;
 pub(crate) mod schedule;
 pub(crate) mod srq;
+pub(crate) mod sweep;
 pub(crate) mod ud;

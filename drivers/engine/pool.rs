@@ -16,7 +16,10 @@ mod ud;
 use crate::{
     link::{Arrival, Link},
     nodes::NodeTable,
-    path::engine::Engine,
+    path::{
+        budget::{REQUESTS, SLICE},
+        engine::Engine,
+    },
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
@@ -38,6 +41,21 @@ struct Incoming {
     /// This host's node.
     home: u16,
     arrival: Arrival,
+}
+
+/// What is left of a peer's share of a turn.
+struct Share {
+    entries: u32,
+    bytes: u32,
+}
+
+impl Share {
+    const fn new() -> Self {
+        Self {
+            entries: REQUESTS,
+            bytes: SLICE,
+        }
+    }
 }
 
 impl Engine {
@@ -67,16 +85,35 @@ impl Engine {
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        for id in 0..nodes.max_nodes() {
+        let (count, first) = (nodes.max_nodes(), self.first_node);
+        for id in (first..count).chain(0..first.min(count)) {
             if nodes.peer_mut(id).is_none_or(|peer| peer.epoch().is_none()) {
                 continue;
             }
             found |= self.clear_way(nodes, id);
-            found |= self.take_responses(nodes, id);
-            found |= self.take_requests(nodes, id);
-            found |= self.take_frames(nodes, id);
+            let mut share = Share::new();
+            found |= self.take_responses(nodes, id, &mut share);
+            found |= self.take_requests(nodes, id, &mut share);
+            found |= self.take_frames(nodes, id, &mut share);
         }
         found
+    }
+
+    /// Takes an entry with so many bytes off the turn, and off a peer's share of it.
+    fn spend_on_peer<N: NodeTable>(&mut self, nodes: &N, home: u16, share: &mut Share, bytes: u32) {
+        share.entries = share.entries.saturating_sub(1);
+        share.bytes = share.bytes.saturating_sub(bytes);
+        if let Some((_, platform)) = nodes.node(home) {
+            self.budget.spend(platform, bytes);
+        }
+    }
+
+    /// Whether a peer has more of its share left. Half of a turn is for this host's queues.
+    fn goes_on(&mut self, share: &Share) -> bool {
+        let goes_on = share.entries != 0 && share.bytes != 0 && !self.budget.is_half_spent();
+        // There may be more.
+        self.more |= !goes_on;
+        goes_on
     }
 
     /// Ends what the ring to a peer was held up by: lets those go on that waited for room, gives up a message whose sender does not

@@ -14,7 +14,7 @@ pub mod sharing;
 /// Value of [`Superblock::magic`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NUPAPOOL");
 /// Value of [`Superblock::version`]: major in the upper half, minor in the lower. Another one is refused.
-pub const VERSION: u32 = 0x0001_0003;
+pub const VERSION: u32 = 0x0001_0004;
 /// Bytes of a cache line: the unit that nodes with caches of their own write back and invalidate.
 pub const LINE: u64 = 64;
 /// Alignment of all parts of a pool.

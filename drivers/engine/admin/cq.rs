@@ -2,7 +2,7 @@
 //! Creation, change and destruction of completion queues.
 
 use crate::{
-    hal::{Memory, Platform, SlotWord, Storage},
+    hal::{Memory, NoMemory, Platform, SlotWord, Storage},
     node::Node,
     state::{
         cq::{CompletionQueue, Moderation},
@@ -10,6 +10,7 @@ use crate::{
         list::Links,
         ring::Ring,
         slots::Owner,
+        timer::Timer,
     },
 };
 use nupa_proto::{
@@ -49,9 +50,12 @@ impl<S: Storage> Node<S> {
             fired: 0,
             dead: false,
             moderation: Moderation::default(),
-            links: Links::default(),
+            timer: Timer::default(),
+            timer_links: Links::default(),
             deferred: DeferredEvents::default(),
         };
+        let prepared = self.moderated.prepare();
+        prepared.map_err(|NoMemory| AdminStatus::NoResources)?;
         self.slots.claim(platform, page, slot, Owner::Consumer)?;
         let added = self.cqs.insert(|_| queue);
         let cqn = added.map_err(|_| {
@@ -73,7 +77,7 @@ impl<S: Storage> Node<S> {
         let cqn = body.cqn.get();
         let queue = self.cqs.get_mut(cqn).ok_or(AdminStatus::NoSuchObject)?;
         let (usecs, max_count) = (body.usecs.get(), body.max_count.get());
-        let held_back = queue.moderation.deadline.is_some();
+        let held_back = queue.timer.at_us().is_some();
         (queue.moderation.usecs, queue.moderation.max_count) = (usecs, max_count);
         if held_back {
             self.fire(platform, cqn);
@@ -88,7 +92,8 @@ impl<S: Storage> Node<S> {
             Some(queue) if queue.users != 0 => return Err(AdminStatus::Busy),
             Some(_) => {}
         }
-        self.moderated.remove(&mut self.cqs, cqn);
+        self.moderated.stop(&mut self.cqs, cqn);
+        self.deferred_cqs.remove(&mut self.cqs, cqn);
         if let Some(queue) = self.cqs.remove(cqn) {
             self.slots.release(queue.page, queue.slot);
             if let Some(events) = self.eqs.get_mut(queue.eqn) {

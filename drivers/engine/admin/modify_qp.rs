@@ -46,20 +46,19 @@ impl Engine {
         let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.change_qp(platform, body)?;
         self.revoke_grants(nodes, id, Writers::Await);
-        let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
-        match node.qps.get(qpn).map(|qp| qp.state) {
-            Some(QpStateCode::Rts) => {
-                self.wake(nodes, id, qpn);
-                self.serve(nodes, id, qpn, None);
-            }
-            Some(QpStateCode::Rtr) => self.wake(nodes, id, qpn),
-            Some(QpStateCode::Sqd) => self.serve(nodes, id, qpn, None),
-            Some(QpStateCode::Err) => {
-                node.flush(platform, qpn, &mut self.wqe);
-                self.wake(nodes, id, qpn);
-            }
-            Some(QpStateCode::Reset) => self.wake(nodes, id, qpn),
-            _ => {}
+        let (node, _) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let state = node.qps.get(qpn).map(|qp| qp.state);
+        if matches!(
+            state,
+            Some(QpStateCode::Rts | QpStateCode::Sqd | QpStateCode::Err)
+        ) {
+            node.schedule(qpn);
+        }
+        if matches!(
+            state,
+            Some(QpStateCode::Rts | QpStateCode::Rtr | QpStateCode::Err | QpStateCode::Reset)
+        ) {
+            self.wake(nodes, id, qpn);
         }
         Ok(())
     }
@@ -132,7 +131,7 @@ impl<S: Storage> Node<S> {
         };
         let before = core::mem::replace(&mut qp.state, state);
         // What its owner changes meanwhile is to be sent.
-        qp.send.direct = 0;
+        qp.send.done = 0;
         match state {
             QpStateCode::Reset => {
                 qp.clear();

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! NodeTable that come and go, and changes to queue pairs that others notice.
 
-use crate::{
-    hal::{Platform, Storage},
-    node::Node,
-    nodes::NodeTable,
-    path::engine::Engine,
-    state::{grant::Writers, qp::QueuePair},
-};
+use crate::{node::Node, nodes::NodeTable, path::engine::Engine, state::grant::Writers};
 use nupa_proto::{eqe::EventType, regs::FAULT_NONE};
 
 impl Engine {
@@ -71,7 +65,8 @@ impl Engine {
             return self.joined(nodes, id, was_up);
         }
         let epoch = node.epoch();
-        node.disconnect(platform, |remote| remote != id);
+        node.start_sweep();
+        self.sweep(nodes, id);
         self.revoke_grants(nodes, id, Writers::Ignore);
         if was_up {
             self.left(nodes, id, epoch);
@@ -95,8 +90,13 @@ impl Engine {
     }
 
     pub(crate) fn left<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
+        for other in (0..nodes.max_nodes()).filter(|other| *other != id) {
+            if let Some((node, _)) = nodes.node_mut(other).filter(|(node, _)| node.enabled) {
+                node.start_sweep();
+                self.sweep(nodes, other);
+            }
+        }
         for_others(nodes, id, |node, platform| {
-            node.disconnect(platform, |remote| remote == id);
             node.report(platform, EventType::NodeDown, id, epoch);
         });
         self.wake_node(nodes, id);
@@ -113,18 +113,6 @@ fn for_others<N: NodeTable>(
         if let Some((node, platform)) = nodes.node_mut(other) {
             if node.enabled {
                 tell(node, platform);
-            }
-        }
-    }
-}
-
-impl<S: Storage> Node<S> {
-    /// Puts all queue pairs that are connected to such nodes into the error state; they are flushed at their next turn.
-    fn disconnect(&mut self, platform: &impl Platform, gone: impl Fn(u16) -> bool) {
-        for qpn in 0..self.qps.end() {
-            let lost = |qp: &QueuePair<_>| qp.remote.is_some_and(|remote| gone(remote.node));
-            if self.qps.get(qpn).is_some_and(lost) {
-                self.fail(platform, qpn);
             }
         }
     }

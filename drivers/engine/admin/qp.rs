@@ -2,8 +2,8 @@
 //! Creation and destruction of queue pairs.
 
 use crate::{
-    hal::{Platform, Storage},
-    node::Node,
+    hal::{NoMemory, Platform, Storage, Table},
+    node::{Node, RemoteWaiters},
     nodes::NodeTable,
     path::engine::Engine,
     state::{
@@ -14,6 +14,7 @@ use crate::{
         qp::{QueuePair, RecvSide, SendSide, Wait},
         rq::RecvQueue,
         slots::Owner,
+        timer::Timer,
     },
 };
 use nupa_proto::{
@@ -39,12 +40,15 @@ impl Engine {
         qpn: u32,
     ) -> Result<(), AdminStatus> {
         let (node, _) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
-        let refused = node.qps.get(qpn).and_then(|qp| qp.recv.refused);
+        let waiter = node.qps.get_mut(qpn).and_then(|qp| qp.recv.waiter.take());
+        let raw = node.qps.get(qpn).is_some_and(|qp| qp.kind == QpType::Raw);
         node.remove_qp(qpn)?;
         self.revoke_grants(nodes, id, Writers::Await);
-        self.wake(nodes, id, qpn);
-        if let Some(peer) = refused {
-            self.send_notify(nodes, peer, qpn);
+        if let Some(waiter) = waiter {
+            self.wake_waiter(nodes, id, qpn, waiter);
+        }
+        if raw {
+            self.wake_frames(nodes, id, Some(qpn));
         }
         Ok(())
     }
@@ -83,6 +87,10 @@ impl<S: Storage> Node<S> {
             max_dest_rd_atomic: rd_atomic,
             windows: 0,
             links: Links::default(),
+            timer: Timer::default(),
+            timer_links: Links::default(),
+            poll_links: Links::default(),
+            idle_polls: 0,
             deferred: DeferredEvents::default(),
         };
         if body.sq_slot == body.rq_slot && !(qp.send.ring.is_none() && qp.has_recv()) {
@@ -114,7 +122,7 @@ impl<S: Storage> Node<S> {
             posted: 0,
             wait: Wait::No,
             inflight: Inflight::new(platform.random()),
-            direct: 0,
+            done: 0,
             rnr_deadline: None,
             peer_deadline: None,
         })
@@ -150,7 +158,8 @@ impl<S: Storage> Node<S> {
             stalled: false,
             kept: None,
             expected: None,
-            refused: None,
+            waiter: None,
+            links: Links::default(),
         })
     }
 
@@ -162,6 +171,7 @@ impl<S: Storage> Node<S> {
         let (page, pd, gsi) = (qp.page, qp.pd, qp.flags & QP_FLAG_GSI != 0);
         let (send, recv) = (qp.send.slot, qp.recv.slot());
         let (cqns, srqn) = (qp.cqns(), qp.recv.srqn);
+        self.prepare_waits(page)?;
         let qpn = if gsi {
             if self.qps.get(GSI_QPN).is_some() {
                 return Err(AdminStatus::Busy);
@@ -190,6 +200,21 @@ impl<S: Storage> Node<S> {
         Ok(qpn)
     }
 
+    /// Makes the lists that queue pairs may have to wait in.
+    fn prepare_waits(&mut self, page: u32) -> Result<(), AdminStatus> {
+        let count = usize::from(self.config.remote_nodes);
+        if self.remote_waiters.slots().len() < count {
+            let grown = self.remote_waiters.grow(count);
+            grown.map_err(|NoMemory| AdminStatus::NoResources)?;
+            for slot in self.remote_waiters.slots_mut() {
+                *slot = Some(RemoteWaiters::default());
+            }
+        }
+        let prepared = self.timers.prepare();
+        let prepared = prepared.and_then(|()| self.ready.prepare(page));
+        prepared.map_err(|NoMemory| AdminStatus::NoResources)
+    }
+
     fn count_user(&mut self, cqn: u32, change: i32) {
         if let Some(queue) = self.cqs.get_mut(cqn) {
             queue.users = queue.users.saturating_add_signed(change);
@@ -212,6 +237,9 @@ impl<S: Storage> Node<S> {
         }
         self.unpark(qpn);
         self.release_entry(qpn);
+        self.forget_waiter(qpn);
+        self.polled_qps.remove(&mut self.qps, qpn);
+        self.deferred_qps.remove(&mut self.qps, qpn);
         self.unbind_windows(qpn);
         let Some(qp) = self.qps.remove(qpn) else {
             return Ok(());

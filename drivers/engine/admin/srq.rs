@@ -4,7 +4,10 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
-    state::{access::KeyHolder, deferred::DeferredEvents, rq::RecvQueue, slots::Owner, srq::Srq},
+    state::{
+        access::KeyHolder, deferred::DeferredEvents, list::List, rq::RecvQueue, slots::Owner,
+        srq::Srq,
+    },
 };
 use nupa_proto::{
     admin::{CreateSrq, ModifySrq, SrqState, QP_FLAG_PRIVILEGED},
@@ -32,7 +35,8 @@ impl<S: Storage> Node<S> {
             holder: KeyHolder::new(pd, flags),
             users: 0,
             limit: 0,
-            kept: 0,
+            kept: List::default(),
+            waiters: List::default(),
             dead: false,
             deferred: DeferredEvents::default(),
         };
@@ -81,6 +85,7 @@ impl<S: Storage> Node<S> {
             Some(srq) if srq.users != 0 => return Err(AdminStatus::Busy),
             Some(_) => {}
         }
+        self.deferred_srqs.remove(&mut self.srqs, srqn);
         if let Some(srq) = self.srqs.remove(srqn) {
             self.slots.release(srq.queue.page, srq.queue.slot);
             self.release_pd(srq.holder.pd);

@@ -7,7 +7,7 @@ use crate::{
     hal::{Atomic, Memory, Platform, Storage},
     node::Node,
     nodes::NodeTable,
-    path::engine::Engine,
+    path::{budget::SLICE, engine::Engine},
     state::{
         access::{remote_mr, remote_span},
         check::{Check, WcError},
@@ -34,16 +34,18 @@ pub(crate) enum Operand {
     Flush(FlushSegment),
 }
 
-impl Operand {
-    /// Bytes that it may write back. A region's length is not known here: one takes a turn.
-    pub(crate) fn written_back(&self) -> u32 {
-        match self {
-            Self::Word(_) => 0,
-            Self::Flush(segment) if segment.level == FLUSH_REGION => u32::MAX,
-            Self::Flush(segment) => segment.len.get(),
-        }
-    }
+/// What became of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Served {
+    /// An atomic operation is done, and found this.
+    Found(u64),
+    /// It is done.
+    Done,
+    /// A slice of it is.
+    InPart,
+}
 
+impl Operand {
     /// Checks the segment that says so.
     pub(crate) fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, WcError> {
         let short = malformed(Check::Blocks);
@@ -71,25 +73,45 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn execute_atomic<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
         let destination = self.request.destination.node;
-        let Some((node, platform)) = nodes.node_mut(destination) else {
+        if nodes.node(destination).is_none() {
             return self.send_request(nodes, destination);
-        };
+        }
         let request = &self.request;
         let operand = Operand::read(request.opcode, self.wqe.operand(request.opcode));
         let operand = match operand {
             Ok(operand) => operand,
             Err(error) => return Outcome::Failed(error),
         };
-        let served = node.serve_atomic(platform, request, &operand);
-        self.request.written_back = operand.written_back();
+        let slices = self.slices_done(nodes);
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return Outcome::Later;
+        };
+        let served = node.serve_atomic(platform, &self.request, &operand, slices);
         match served {
-            Ok(Some(old)) => match self.put_word(nodes, old) {
+            Ok(Served::Found(old)) => match self.put_word(nodes, old) {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Failed(error),
             },
-            Ok(None) => Outcome::Done,
+            Ok(Served::Done) => {
+                self.set_done(nodes, 0);
+                Outcome::Done
+            }
+            Ok(Served::InPart) => {
+                self.moved = SLICE;
+                self.set_done(nodes, slices.saturating_add(1));
+                Outcome::Turn
+            }
             Err(nak) => nak.outcome(destination),
         }
+    }
+
+    /// Slices of the current request that are done.
+    fn slices_done<N: NodeTable>(&self, nodes: &N) -> u32 {
+        let source = self.request.source;
+        let qp = nodes
+            .node(source.node)
+            .and_then(|(node, _)| node.qps.get(source.qpn));
+        qp.map_or(0, |qp| qp.send.done)
     }
 
     /// Puts what an atomic operation found into the requester's memory.
@@ -103,29 +125,31 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// Carries an operation out here. Returns what an atomic one found.
+    /// Carries an operation out here, or the next slice of a flush.
     pub(crate) fn serve_atomic(
         &mut self,
         platform: &impl Platform,
         request: &Request,
         operand: &Operand,
-    ) -> Result<Option<u64>, Nak> {
+        slices: u32,
+    ) -> Result<Served, Nak> {
         self.check_peer(platform, request)?;
         let qpn = request.destination.qpn;
         let served = match operand {
-            Operand::Flush(segment) => self
-                .flush_memory(platform.memory(), request, segment)
-                .map(|()| None),
+            Operand::Flush(segment) => {
+                self.flush_memory(platform.memory(), request, segment, slices)
+            }
             Operand::Word(operation) => self.change_word(platform, request, *operation),
         };
         match served {
-            Ok(found) => {
+            Ok(Served::InPart) => Ok(Served::InPart),
+            Ok(served) => {
                 platform.fence();
                 self.counters.rx_messages.add(1);
                 self.counters.rx_message_bytes.add(request.len);
                 let atomic = u32::from(request.opcode != Opcode::Flush);
                 self.counters.rx_atomics.add(atomic);
-                Ok(found)
+                Ok(served)
             }
             Err(error) => Err(self.deny(platform, qpn, error)),
         }
@@ -147,7 +171,7 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         request: &Request,
         operation: Atomic,
-    ) -> Result<Option<u64>, WcError> {
+    ) -> Result<Served, WcError> {
         let qpn = request.destination.qpn;
         self.check_rd_atomic(qpn)?;
         let misaligned = WcError::new(WcStatus::RemoteInvalidRequest, Check::Alignment);
@@ -169,17 +193,21 @@ impl<S: Storage> Node<S> {
         }
         let done = platform.memory().atomic(addr, operation);
         let old = done.map_err(|_| unreachable)?;
-        Ok((!matches!(operation, Atomic::Store(_))).then_some(old))
+        Ok(match operation {
+            Atomic::Store(_) => Served::Done,
+            _ => Served::Found(old),
+        })
     }
 
-    /// Checks a flush, and writes back what it is about. Device memory is registered in one piece; what is in pages is the host's
+    /// Checks a flush, and writes back the slice of what it is about behind so many. Device memory is registered in one piece; what is in pages is the host's
     /// own memory, for which the fence behind this is enough.
     fn flush_memory(
         &self,
         memory: &impl Memory,
         request: &Request,
         segment: &FlushSegment,
-    ) -> Result<(), WcError> {
+        slices: u32,
+    ) -> Result<Served, WcError> {
         let qpn = request.destination.qpn;
         self.check_rd_atomic(qpn)?;
         let missing = WcError::new(WcStatus::RetryExceeded, Check::Peer);
@@ -195,11 +223,18 @@ impl<S: Storage> Node<S> {
             (span.contiguous::<S>(&self.mrs), u64::from(len))
         };
         let (addr, contiguous) = piece.ok_or(unreachable)?;
-        if contiguous < len {
-            return Ok(());
+        if contiguous < len || !memory.needs_write_back(addr) {
+            return Ok(Served::Done);
         }
-        let len = usize::try_from(len).map_err(|_| unreachable)?;
-        memory.write_back(addr, len).map_err(|_| unreachable)
+        let start = u64::from(slices).saturating_mul(u64::from(SLICE)).min(len);
+        let left = len.saturating_sub(start);
+        let slice = usize::try_from(left.min(u64::from(SLICE))).map_err(|_| unreachable)?;
+        let written = memory.write_back(addr.wrapping_add(start), slice);
+        written.map_err(|_| unreachable)?;
+        Ok(match left <= u64::from(SLICE) {
+            true => Served::Done,
+            false => Served::InPart,
+        })
     }
 
     /// DMA address of a region's or window's first byte, and how many bytes are contiguous from there.

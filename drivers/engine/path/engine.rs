@@ -4,27 +4,21 @@
 use crate::{
     hal::Platform,
     nodes::NodeTable,
-    path::requester::Fetched,
+    path::{
+        budget::{Budget, REQUESTS, SLICE},
+        requester::Fetched,
+    },
     state::{
         check::{Check, WcError},
         copy::{copy, peek, scatter, CopyError, Side, Spans},
         nak::RnrPolicy,
         qp::Wait,
-        request::{Accepted, Outcome, Request},
+        request::{Accepted, Outcome, Part, Request},
         slots::Owner,
         wqe::Wqe,
     },
 };
 use nupa_proto::{admin::QpStateCode, ident::NODE_FLOOD, status::WcStatus, wqe::Opcode};
-
-/// What is done at one go for a send queue, or of what is in a peer's ring: one per request or entry, and one per 4 KiB moved or
-/// written back. Then others have their turn.
-pub(crate) const BUDGET: u32 = 1024;
-
-/// What is left of a budget after a request or an entry with so many bytes.
-pub(crate) const fn spend(budget: u32, len: u32) -> u32 {
-    budget.saturating_sub((len >> 12).saturating_add(1))
-}
 
 /// Scratch space of the data path; one per thread that runs it.
 ///
@@ -35,6 +29,14 @@ pub struct Engine {
     pub(crate) request: Request,
     pub(crate) accepted: Spans,
     pub(crate) wqe: Wqe,
+    /// Bytes that were copied or written back for the current request since that was last asked.
+    pub(crate) moved: u32,
+    /// What is left of the turn.
+    pub(crate) budget: Budget,
+    /// Something was left for the next turn.
+    pub(crate) more: bool,
+    /// Node that is served first in the next turn, so that none is served last each time.
+    pub(crate) first_node: u16,
 }
 
 impl Default for Engine {
@@ -50,6 +52,10 @@ impl Engine {
             request: Request::new(),
             accepted: Spans::new(),
             wqe: Wqe::new(),
+            moved: 0,
+            budget: Budget::new(),
+            more: false,
+            first_node: 0,
         }
     }
 
@@ -89,8 +95,13 @@ impl Engine {
             Some(Owner::Send(qpn)) => {
                 // If it waits for its turn, that comes; if for buffers, more requests behind change nothing.
                 let wait = node.qps.get(qpn).map(|qp| qp.send.wait);
-                if wait == Some(Wait::No) {
-                    self.serve(nodes, id, qpn, pushed);
+                if wait != Some(Wait::No) {
+                    return;
+                }
+                // Nobody is passed.
+                match node.ready.is_empty() && !self.budget.is_spent() {
+                    true => self.serve(nodes, id, qpn, pushed),
+                    false => node.schedule(qpn),
                 }
             }
             Some(Owner::Recv(qpn)) => self.rq_posted(nodes, id, qpn),
@@ -101,7 +112,7 @@ impl Engine {
 
     /// New receive entries were posted: whoever waits for them goes on.
     fn rq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
-        let Some((node, platform)) = nodes.node_mut(id) else {
+        let Some((node, _)) = nodes.node_mut(id) else {
             return;
         };
         let Some(qp) = node.qps.get_mut(qpn) else {
@@ -109,17 +120,15 @@ impl Engine {
         };
         qp.recv.stalled = false;
         if qp.state == QpStateCode::Err {
-            node.flush(platform, qpn, &mut self.wqe);
-            return;
+            return node.schedule(qpn);
         }
         let queue = qp.recv.queue.as_mut();
         if queue.is_some_and(|queue| core::mem::take(&mut queue.wanted)) {
             self.wake(nodes, id, qpn);
-            self.take_turns(nodes);
         }
     }
 
-    /// Serves a send queue until it is empty, has to wait, or has used up its budget.
+    /// Serves a send queue until it is empty, has to wait, has had its share, or the turn is over.
     pub(crate) fn serve<N: NodeTable>(
         &mut self,
         nodes: &mut N,
@@ -127,8 +136,8 @@ impl Engine {
         qpn: u32,
         pushed: Option<u32>,
     ) {
-        let mut budget = BUDGET;
-        while budget > 0 {
+        let (mut requests, mut bytes) = (REQUESTS, SLICE);
+        while requests != 0 && bytes != 0 && !self.budget.is_spent() {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 return;
             };
@@ -139,29 +148,33 @@ impl Engine {
                 Fetched::Failed(error) => Outcome::Failed(error),
                 Fetched::Idle => return,
                 Fetched::Later => Outcome::Later,
-                Fetched::Flush => {
-                    node.flush(platform, qpn, &mut self.wqe);
-                    return self.wake(nodes, id, qpn);
-                }
+                Fetched::Flush => return self.flush(nodes, id, qpn),
                 Fetched::Doorbell => {
                     node.counters.bad_descriptors.add(1);
                     return node.fail(platform, qpn);
                 }
                 Fetched::Nothing => {
-                    let polled = node.polled;
+                    let polled = node.polls(qpn);
                     let qp = node.qps.get(qpn);
-                    if qp.is_some_and(|qp| qp.publish(platform, polled)) {
-                        budget = budget.saturating_sub(1);
-                        continue;
+                    if !qp.is_some_and(|qp| qp.publish(platform, polled)) {
+                        return;
                     }
-                    return;
+                    // Of an owner who changes the index all the time, it may be for nothing.
+                    self.budget.spend(platform, 0);
+                    requests = requests.saturating_sub(1);
+                    continue;
                 }
             };
-            let written_back = core::mem::take(&mut self.request.written_back);
-            if !self.settle(nodes, outcome) {
+            let goes_on = self.settle(nodes, outcome);
+            let moved = core::mem::take(&mut self.moved);
+            if let Some((_, platform)) = nodes.node(id) {
+                self.budget.spend(platform, moved);
+            }
+            if !goes_on {
                 return;
             }
-            budget = spend(budget, self.request.len.saturating_add(written_back));
+            requests = requests.saturating_sub(1);
+            bytes = bytes.saturating_sub(moved);
         }
         if let Some((node, _)) = nodes.node_mut(id) {
             node.schedule(qpn);
@@ -181,8 +194,7 @@ impl Engine {
                 Err(WcError::new(WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
             Outcome::NotReady { node, qpn } => {
-                let again = u64::MAX;
-                if self.peer_wait(nodes, Wait::Peer { node, qpn, again }) {
+                if self.peer_wait(nodes, node, qpn) {
                     return false;
                 }
                 Err(WcError::new(WcStatus::RetryExceeded, Check::PeerState))
@@ -239,9 +251,86 @@ impl Engine {
         let Some((node, platform)) = nodes.node_mut(destination) else {
             return self.send_request(nodes, destination);
         };
-        match node.accept(platform, &self.request, &mut self.accepted) {
+        if self.request.len > SLICE {
+            return self.execute_slice(nodes, destination);
+        }
+        match node.accept(platform, &self.request, Part::WHOLE, &mut self.accepted) {
             Ok(accepted) => self.deliver(nodes, destination, &accepted),
             Err(nak) => nak.outcome(destination),
+        }
+    }
+
+    /// Carries the next slice of the current request out, which is long. All checks are made again: whoever could change what they are
+    /// about has had a turn since.
+    #[inline(never)]
+    fn execute_slice<N: NodeTable>(&mut self, nodes: &mut N, destination: u16) -> Outcome {
+        let source = self.request.source;
+        let (total, done) = match nodes.node(source.node) {
+            Some((node, _)) => {
+                let done = node.qps.get(source.qpn).map_or(0, |qp| qp.send.done);
+                (self.request.len, done.min(self.request.len))
+            }
+            None => return Outcome::Later,
+        };
+        let len = total.saturating_sub(done).min(SLICE);
+        let last = done.saturating_add(len) == total;
+        let part = Part { offset: done, last };
+        let outcome = self.deliver_slice(nodes, destination, part, len);
+        // A request that waits goes on where it was.
+        let done = match outcome {
+            Outcome::Turn => done.saturating_add(len),
+            Outcome::Done | Outcome::Failed(_) => 0,
+            _ => done,
+        };
+        self.set_done(nodes, done);
+        outcome
+    }
+
+    /// Notes how much of the current request is done.
+    pub(crate) fn set_done<N: NodeTable>(&self, nodes: &mut N, done: u32) {
+        let source = self.request.source;
+        let there = nodes.node_mut(source.node);
+        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(source.qpn)) {
+            qp.send.done = done;
+        }
+    }
+
+    fn deliver_slice<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        destination: u16,
+        part: Part,
+        len: u32,
+    ) -> Outcome {
+        let gone = Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Node));
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return gone;
+        };
+        let accepted = match node.accept(platform, &self.request, part, &mut self.accepted) {
+            Ok(accepted) => accepted,
+            Err(nak) => return nak.outcome(destination),
+        };
+        self.request.local.skip(part.offset);
+        self.accepted.skip(part.offset);
+        let moved = self.move_data(nodes, destination, len);
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return gone;
+        };
+        match moved {
+            Err(fault) => {
+                let error = node.transfer_failed(platform, &self.request, &accepted, fault);
+                Outcome::Failed(error)
+            }
+            Ok(()) if part.last => {
+                node.arrived(platform, &self.request, &accepted);
+                Outcome::Done
+            }
+            Ok(()) => {
+                if accepted.received.is_some() {
+                    node.keep_entry(accepted.qpn);
+                }
+                Outcome::Turn
+            }
         }
     }
 
@@ -377,11 +466,12 @@ impl Engine {
     /// The one copy.
     #[inline(always)]
     pub(crate) fn move_data<N: NodeTable>(
-        &self,
+        &mut self,
         nodes: &N,
         destination: u16,
         len: u32,
     ) -> Result<(), CopyError> {
+        self.moved = self.moved.saturating_add(len);
         let here = self.sender(nodes).ok_or(CopyError::Source)?;
         let there = self
             .receiver(nodes, destination)

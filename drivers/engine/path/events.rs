@@ -6,9 +6,15 @@
 //! since consumers of event queues kick nobody.
 
 use crate::{
-    hal::{Clock, Platform, Storage},
+    hal::{Clock, Platform, Storage, Table},
     node::{Node, ASYNC_EQN},
-    state::{cq::Notice, deferred::DeferredEvents, eq::NotWritten, qp::QueuePair},
+    state::{
+        cq::Notice,
+        deferred::{Deferred, HasEvents},
+        eq::NotWritten,
+        list::List,
+        table::Objects,
+    },
 };
 use nupa_proto::{
     cqe::Cqe,
@@ -19,6 +25,8 @@ use zerocopy::little_endian::{U16, U32};
 
 /// How long it takes until a full event queue is looked at again: its driver is behind by all of its entries.
 pub(crate) const RETRY_US: u64 = 1000;
+/// Objects of a kind whose events are tried again in one turn.
+const RETRIES: u32 = 64;
 
 impl<S: Storage> Node<S> {
     /// Tells the driver that admin completions were written.
@@ -83,22 +91,20 @@ impl<S: Storage> Node<S> {
                 let wait = u64::from(queue.moderation.usecs);
                 self.fire_later(platform, cqn, wait);
             }
-            Err(_) => self.overflow(platform, cqn),
+            Err(_) => self.overflow(platform, cqn, entry.qpn.get()),
         }
     }
 
     /// Holds the event of a completion queue back for so many microseconds.
     fn fire_later(&mut self, clock: &impl Clock, cqn: u32, wait: u64) {
-        if let Some(queue) = self.cqs.get_mut(cqn) {
-            queue.moderation.deadline = Some(clock.now_us().saturating_add(wait));
-            self.moderated.push(&mut self.cqs, cqn);
-        }
+        let at_us = clock.now_us().saturating_add(wait);
+        self.moderated.set(&mut self.cqs, cqn, at_us);
     }
 
     /// Raises the event of a completion queue if it is armed and not empty; while its event queue has no room, the queue
     /// stays armed.
     pub(crate) fn fire(&mut self, platform: &impl Platform, cqn: u32) {
-        self.moderated.remove(&mut self.cqs, cqn);
+        self.moderated.stop(&mut self.cqs, cqn);
         let Some(queue) = self.cqs.get_mut(cqn) else {
             return;
         };
@@ -111,8 +117,9 @@ impl<S: Storage> Node<S> {
         }
     }
 
+    /// A completion queue dies. The queue pair whose completion did not fit goes to the error state at once, others soon.
     #[cold]
-    fn overflow(&mut self, platform: &impl Platform, cqn: u32) {
+    fn overflow(&mut self, platform: &impl Platform, cqn: u32, qpn: u32) {
         let eqn = match self.cqs.get_mut(cqn) {
             Some(queue) if !queue.dead => {
                 queue.dead = true;
@@ -122,28 +129,26 @@ impl<S: Storage> Node<S> {
         };
         self.counters.cq_overflows.add(1);
         self.raise(platform, eqn, EventType::CqError, 0, cqn);
-        for qpn in 0..self.qps.end() {
-            let uses = |qp: &QueuePair<_>| qp.send.cqn == cqn || qp.recv.cqn == cqn;
-            if self.qps.get(qpn).is_some_and(uses) {
-                self.fail(platform, qpn);
-            }
-        }
+        self.fail(platform, qpn);
+        self.start_sweep();
     }
 
     /// Keeps an event for later: with its object, or if it has none, as news that were lost.
     #[cold]
     pub(crate) fn defer_event(&mut self, platform: &impl Platform, event: EventType, object: u32) {
-        let deferred = match event {
+        match event {
             EventType::Completion | EventType::CqError => {
-                self.cqs.get_mut(object).map(|queue| &mut queue.deferred)
+                defer(&mut self.deferred_cqs, &mut self.cqs, object, event);
             }
             EventType::QpFatal
             | EventType::QpAccess
             | EventType::LastWqe
             | EventType::SqDrained
-            | EventType::CommEstablished => self.qps.get_mut(object).map(|qp| &mut qp.deferred),
+            | EventType::CommEstablished => {
+                defer(&mut self.deferred_qps, &mut self.qps, object, event);
+            }
             EventType::SrqLimit | EventType::SrqFatal => {
-                self.srqs.get_mut(object).map(|queue| &mut queue.deferred)
+                defer(&mut self.deferred_srqs, &mut self.srqs, object, event);
             }
             EventType::Admin
             | EventType::LinkUp
@@ -151,13 +156,7 @@ impl<S: Storage> Node<S> {
             | EventType::NodeUp
             | EventType::NodeDown
             | EventType::Fatal
-            | EventType::EventsLost => {
-                self.events_lost = true;
-                None
-            }
-        };
-        if let Some(deferred) = deferred {
-            deferred.add(event);
+            | EventType::EventsLost => self.events_lost = true,
         }
         let retry = platform.now_us().saturating_add(RETRY_US);
         self.retry_at.get_or_insert(retry);
@@ -172,43 +171,52 @@ impl<S: Storage> Node<S> {
         if core::mem::take(&mut self.events_lost) {
             self.report(platform, EventType::EventsLost, 0, 0);
         }
-        // These are for other event queues, which may have room when number 0 has none.
-        for cqn in 0..self.cqs.end() {
+        // Those of completion queues are for other event queues, which may have room when number 0 has none.
+        for _ in 0..self.deferred_cqs.len().min(RETRIES) {
+            let Some(cqn) = self.deferred_cqs.pop(&mut self.cqs) else {
+                break;
+            };
             let queue = self.cqs.get_mut(cqn);
-            let deferred = queue.map(|queue| (queue.eqn, queue.deferred.take()));
-            if let Some((eqn, events)) = deferred {
-                for event in events {
-                    self.raise(platform, eqn, event, 0, cqn);
-                }
-            }
-        }
-        self.raise_deferred_of(platform, self.qps.end(), |node, qpn| {
-            Some(&mut node.qps.get_mut(qpn)?.deferred)
-        });
-        self.raise_deferred_of(platform, self.srqs.end(), |node, srqn| {
-            Some(&mut node.srqs.get_mut(srqn)?.deferred)
-        });
-    }
-
-    /// As [`Node::raise_deferred_events`], for objects below `end` of one kind, as far as there is room.
-    fn raise_deferred_of(
-        &mut self,
-        platform: &impl Platform,
-        end: u32,
-        deferred: impl Fn(&mut Self, u32) -> Option<&mut DeferredEvents>,
-    ) {
-        for number in 0..end {
-            let Some(deferred) = deferred(self, number).filter(|deferred| !deferred.is_empty())
-            else {
+            let Some((eqn, events)) = queue.map(|queue| (queue.eqn, queue.deferred.take())) else {
                 continue;
             };
-            for event in deferred.take() {
-                self.report(platform, event, 0, number);
-            }
-            if self.retry_at.is_some() {
-                // No room: the objects behind would find none either.
-                return;
-            }
+            events.for_each(|event| self.raise(platform, eqn, event, 0, cqn));
         }
+        for _ in 0..RETRIES {
+            // No room for one: those behind would find none either.
+            if self.retry_at.is_some() {
+                break;
+            }
+            let Some((number, events)) = self.next_deferred() else {
+                break;
+            };
+            events.for_each(|event| self.report(platform, event, 0, number));
+        }
+        let lists = [&self.deferred_cqs, &self.deferred_qps, &self.deferred_srqs];
+        if lists.iter().any(|list| !list.is_empty()) {
+            self.retry_at.get_or_insert(now);
+        }
+    }
+
+    /// The next object, other than a completion queue, with events that found no room, and these.
+    fn next_deferred(&mut self) -> Option<(u32, impl Iterator<Item = EventType>)> {
+        if let Some(qpn) = self.deferred_qps.pop(&mut self.qps) {
+            return Some((qpn, self.qps.get_mut(qpn)?.deferred.take()));
+        }
+        let srqn = self.deferred_srqs.pop(&mut self.srqs)?;
+        Some((srqn, self.srqs.get_mut(srqn)?.deferred.take()))
+    }
+}
+
+/// Keeps an event with its object.
+fn defer<T: HasEvents, L: Table<T>, M: Table<u64>>(
+    list: &mut List<Deferred>,
+    objects: &mut Objects<T, L, M>,
+    number: u32,
+    event: EventType,
+) {
+    if let Some(object) = objects.get_mut(number) {
+        object.deferred().add(event);
+        list.push(objects, number);
     }
 }

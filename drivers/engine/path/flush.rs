@@ -4,6 +4,8 @@
 use crate::{
     hal::{Platform, Storage},
     node::Node,
+    nodes::NodeTable,
+    path::{budget::REQUESTS, engine::Engine},
     state::{check::Check, qp::QueuePair, rq::RecvQueue, wqe::Wqe},
 };
 use nupa_proto::{
@@ -13,6 +15,29 @@ use nupa_proto::{
     status::WcStatus,
 };
 use zerocopy::little_endian::{U16, U32, U64};
+
+impl Engine {
+    /// Completes what is in the queues of a queue pair in the error state, or in the send queue of one that has stopped sending, and
+    /// gives whoever waits for it a turn. What is too much for one turn, or comes meanwhile, is for the next one.
+    #[cold]
+    pub(crate) fn flush<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
+        for _ in 0..REQUESTS {
+            let Some((node, platform)) = nodes.node_mut(id) else {
+                return;
+            };
+            if self.budget.is_spent() {
+                return node.schedule(qpn);
+            }
+            if !node.flush_one(platform, qpn, &mut self.wqe) {
+                return self.wake(nodes, id, qpn);
+            }
+            self.budget.spend(platform, 0);
+        }
+        if let Some((node, _)) = nodes.node_mut(id) {
+            node.schedule(qpn);
+        }
+    }
+}
 
 impl<S: Storage> Node<S> {
     /// Puts a queue pair into the error state on the device's own account; its work is flushed at its next turn.
@@ -54,19 +79,16 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Completes everything in both queues of a queue pair in the error state, or in the send queue of one that has
-    /// stopped sending, and asks for kicks.
-    #[cold]
-    pub(crate) fn flush(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) {
-        while let Some(entry) = self.flush_send(platform, qpn, wqe) {
-            self.complete_flushed(platform, qpn, entry);
-        }
-        while let Some(entry) = self.flush_receive(platform, qpn) {
-            self.complete_flushed(platform, qpn, entry);
-        }
-        if let Some(entry) = self.flush_kept(platform, qpn) {
-            self.complete_flushed(platform, qpn, entry);
-        }
+    /// Completes the next entry in a queue of a queue pair in the error state, or in the send queue of one that has stopped sending.
+    /// False if there is none: then kicks are asked for.
+    fn flush_one(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) -> bool {
+        let entry = self.flush_send(platform, qpn, wqe);
+        let entry = entry.or_else(|| self.flush_receive(platform, qpn));
+        let Some(entry) = entry.or_else(|| self.flush_kept(platform, qpn)) else {
+            return false;
+        };
+        self.complete_flushed(platform, qpn, entry);
+        true
     }
 
     fn complete_flushed(&mut self, platform: &impl Platform, qpn: u32, entry: Cqe) {

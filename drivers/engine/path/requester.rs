@@ -72,11 +72,11 @@ impl<S: Storage> Node<S> {
             return Fetched::Idle;
         };
         match qp.state {
+            QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
             _ if qp.send.ring.is_none() => return Fetched::Idle,
             QpStateCode::Rts => {}
             // What has begun is brought to its end.
             QpStateCode::Sqd if qp.send.inflight.sent.is_some() => {}
-            QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
             _ => return Fetched::Idle,
         }
         match qp.has_work(platform) {

@@ -10,7 +10,7 @@ use crate::{
         copy::{CopyError, Spans, MAX_SPANS},
         nak::{Nak, RnrPolicy},
         qp::QueuePair,
-        request::{Accepted, Received, Request},
+        request::{Accepted, Part, Received, Request},
         rq::{Fill, RqError},
     },
 };
@@ -42,6 +42,7 @@ impl<S: Storage> Node<S> {
         &mut self,
         platform: &impl Platform,
         request: &Request,
+        part: Part,
         spans: &mut Spans,
     ) -> Result<Accepted, Nak> {
         self.check_peer(platform, request)?;
@@ -49,6 +50,8 @@ impl<S: Storage> Node<S> {
         spans.clear();
         let received = match request.opcode {
             Opcode::Write | Opcode::Read => None,
+            // It takes an entry when all of it is there.
+            Opcode::WriteImm if !part.last => None,
             Opcode::WriteImm => {
                 let wait = RnrPolicy::Wait;
                 Some(self.receive(platform, qpn, 0, Fill::Unused, wait, spans)?)

@@ -31,12 +31,12 @@ impl Engine {
         let wait = Wait::Rnr {
             node: destination,
             qpn,
-            srqn: there.and_then(|qp| qp.recv.srqn),
         };
         if let Some((node, platform)) = nodes.node_mut(source.node).filter(|_| !stalled) {
             if let Some(first) = node.wait_for_rnr(platform, source.qpn, wait, timer) {
-                if let Some((node, _)) = nodes.node_mut(destination).filter(|_| first && !frame) {
-                    node.counters.rx_rnr_naks.add(1);
+                if let Some((node, _)) = nodes.node_mut(destination).filter(|_| !frame) {
+                    node.counters.rx_rnr_naks.add(u32::from(first));
+                    node.note_waiter(qpn, (source.node, source.qpn));
                 }
                 return true;
             }
@@ -52,10 +52,25 @@ impl Engine {
 
     /// Lets the current request wait for its destination to be connected. False if it has waited for as long as it may.
     #[cold]
-    pub(crate) fn peer_wait<N: NodeTable>(&self, nodes: &mut N, wait: Wait) -> bool {
+    pub(crate) fn peer_wait<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        destination: u16,
+        qpn: u32,
+    ) -> bool {
         let source = self.request.source;
+        let wait = Wait::Peer {
+            node: destination,
+            qpn,
+        };
         let there = nodes.node_mut(source.node);
-        there.is_some_and(|(node, platform)| node.wait_for_peer(platform, source.qpn, wait))
+        let waits = there.is_some_and(|(node, platform)| {
+            node.wait_for_peer(platform, source.qpn, wait, u64::MAX)
+        });
+        if let Some((node, _)) = nodes.node_mut(destination).filter(|_| waits) {
+            node.note_waiter(qpn, (source.node, source.qpn));
+        }
+        waits
     }
 
     /// Lets the current request wait for room in the ring to a node of another host. False if it has waited for as long as it may.
@@ -96,12 +111,18 @@ impl<S: Storage> Node<S> {
             return None;
         }
         self.counters.tx_rnr_waits.add(u32::from(first));
-        self.park(qpn, wait);
+        self.park(qpn, wait, deadline);
         Some(first)
     }
 
-    /// Lets a send queue wait for its peer. False if it has waited for as long as it may.
-    pub(crate) fn wait_for_peer(&mut self, clock: &impl Clock, qpn: u32, wait: Wait) -> bool {
+    /// Lets a send queue wait for its peer, and try again after `retry_us` should nobody tell. False if it has waited for as long as it may.
+    pub(crate) fn wait_for_peer(
+        &mut self,
+        clock: &impl Clock,
+        qpn: u32,
+        wait: Wait,
+        retry_us: u64,
+    ) -> bool {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
         };
@@ -111,7 +132,8 @@ impl<S: Storage> Node<S> {
         if now >= deadline {
             return false;
         }
-        self.park(qpn, wait);
+        let again = now.saturating_add(retry_us);
+        self.park(qpn, wait, deadline.min(again));
         true
     }
 
@@ -137,7 +159,7 @@ impl<S: Storage> Node<S> {
         };
         let waits = now < until;
         if waits {
-            self.park(qpn, Wait::RingSpace { node: peer, until });
+            self.park(qpn, Wait::RingSpace { node: peer }, until);
         }
         waits
     }

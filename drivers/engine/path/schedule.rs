@@ -2,13 +2,17 @@
 //! Waiting work: send queues whose turn comes later, receive buffers and time that are waited for, polled doorbells.
 
 use crate::{
-    hal::{Clock, Platform, Storage},
-    node::Node,
+    hal::{Clock, Platform, Storage, Table},
+    node::{Node, RemoteWaiters},
     nodes::NodeTable,
-    path::engine::Engine,
-    state::{grant::Writers, list::List, qp::Wait},
+    path::{budget::Budget, engine::Engine},
+    state::{
+        grant::Writers,
+        list::List,
+        qp::{Wait, Waiting},
+    },
 };
-use nupa_proto::{admin::QpStateCode, regs::FAULT_NONE};
+use nupa_proto::{admin::QpType, regs::FAULT_NONE};
 
 impl Engine {
     /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
@@ -18,12 +22,17 @@ impl Engine {
     pub fn run<N: NodeTable>(&mut self, nodes: &mut N) -> Option<u64> {
         for id in 0..nodes.max_nodes() {
             let there = nodes.node(id);
+            if there.is_some_and(|(node, _)| node.sweep_left != 0) {
+                self.sweep(nodes, id);
+            }
+            let there = nodes.node(id);
             if there.is_some_and(|(node, _)| node.grants_stale) {
                 self.revoke_grants(nodes, id, Writers::Ignore);
             }
         }
         self.take_turns(nodes);
-        let mut next = None;
+        let mut next = core::mem::take(&mut self.more).then_some(0);
+        self.budget = Budget::new();
         for id in 0..nodes.max_nodes() {
             if let Some((node, platform)) = nodes.node_mut(id) {
                 if node.fault != FAULT_NONE && node.enabled {
@@ -48,128 +57,141 @@ impl Engine {
         next
     }
 
-    /// Serves, once each, all send queues whose turn it is or whose wait is over.
-    pub(crate) fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
-        for id in 0..nodes.max_nodes() {
+    /// Serves send queues whose turn it is or whose wait is over, once each, until the turn is over.
+    fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
+        let (count, first) = (nodes.max_nodes(), self.first_node);
+        self.first_node = first.wrapping_add(1).checked_rem(count).unwrap_or(0);
+        for id in (first..count).chain(0..first.min(count)) {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
             };
-            let Some(mut qpn) = node.waiting.first() else {
+            node.end_waits(platform);
+            // What is served may line up again behind these.
+            for _ in 0..node.ready.len() {
+                if self.budget.is_spent() {
+                    return;
+                }
+                let Some((node, _)) = nodes.node_mut(id) else {
+                    break;
+                };
+                let Some(qpn) = node.ready.pop(&mut node.qps) else {
+                    break;
+                };
+                node.unpark(qpn);
+                self.serve(nodes, id, qpn, None);
+            }
+        }
+    }
+
+    /// Gives a turn to whoever waits for receive buffers or the state of this queue pair.
+    pub(crate) fn wake<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
+        let Some((node, _)) = nodes.node_mut(id) else {
+            return;
+        };
+        let Some(qp) = node.qps.get_mut(qpn) else {
+            return;
+        };
+        if qp.kind == QpType::Raw {
+            return self.wake_frames(nodes, id, Some(qpn));
+        }
+        let waiter = qp.recv.waiter;
+        node.forget_waiter(qpn);
+        let Some(waiter) = waiter else {
+            return;
+        };
+        self.wake_waiter(nodes, id, qpn, waiter);
+    }
+
+    /// Gives a turn to a queue pair that waits for queue pair `qpn` of node `id`, or has its host do so.
+    pub(crate) fn wake_waiter<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        qpn: u32,
+        (there, waiter): (u16, u32),
+    ) {
+        match nodes.node_mut(there) {
+            Some((node, _)) => node.notified(waiter, id, qpn),
+            None => self.send_notify(nodes, there, qpn, waiter),
+        }
+    }
+
+    /// Gives a turn to raw queue pairs that wait for one of this node's, or for any.
+    pub(crate) fn wake_frames<N: NodeTable>(&self, nodes: &mut N, id: u16, qpn: Option<u32>) {
+        for other in 0..nodes.max_nodes() {
+            let Some((node, _)) = nodes.node_mut(other) else {
                 continue;
             };
-            let (last, now) = (node.waiting.last(), platform.now_us());
-            while let Some((node, _)) = nodes.node_mut(id) {
-                let next = List::next(&node.qps, qpn);
-                if node.qps.get(qpn).is_some_and(|qp| qp.is_due(now)) {
-                    node.unpark(qpn);
-                    self.serve(nodes, id, qpn, None);
-                }
-                // What is served may line up again, behind the one that was last.
-                match next {
-                    Some(next) if Some(qpn) != last => qpn = next,
-                    _ => break,
+            for _ in 0..node.frame_waiters.len() {
+                let Some(waiter) = node.frame_waiters.pop(&mut node.qps) else {
+                    break;
+                };
+                let wait = node.qps.get(waiter).map_or(Wait::No, |qp| qp.send.wait);
+                match wait {
+                    Wait::Rnr { node: to, qpn: q }
+                        if to == id && qpn.is_none_or(|qpn| qpn == q) =>
+                    {
+                        node.schedule(waiter);
+                    }
+                    _ => node.frame_waiters.push(&mut node.qps, waiter),
                 }
             }
         }
     }
 
-    /// Gives a turn to everyone who waits for receive buffers or the state of this queue pair.
-    pub(crate) fn wake<N: NodeTable>(&mut self, nodes: &mut N, id: u16, number: u32) {
-        wake_if(nodes, |wait| match wait {
-            Wait::Rnr { node, qpn, .. } | Wait::Peer { node, qpn, .. } => {
-                (node, qpn) == (id, number)
+    /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries.
+    pub(crate) fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
+        loop {
+            let Some((node, platform)) = nodes.node_mut(id) else {
+                return;
+            };
+            let Some(srq) = node.srqs.get_mut(srqn) else {
+                return;
+            };
+            let entries = srq.queue.left(platform);
+            for _ in 0..entries {
+                let Some((node, _)) = nodes.node_mut(id) else {
+                    return;
+                };
+                let first = node.srqs.get(srqn).and_then(|srq| srq.waiters.first());
+                match first {
+                    Some(qpn) => self.wake(nodes, id, qpn),
+                    None => return,
+                }
             }
-            Wait::No | Wait::Turn | Wait::RingSpace { .. } | Wait::Responses => false,
-        });
-        self.notify(nodes, id, number);
+            let Some((node, platform)) = nodes.node_mut(id) else {
+                return;
+            };
+            let Some(srq) = node.srqs.get_mut(srqn) else {
+                return;
+            };
+            // For the others, the owner is to kick again.
+            if srq.waiters.is_empty() || !srq.queue.want_entries(platform) {
+                return;
+            }
+        }
     }
 
-    /// Gives a turn to everyone who waits for entries of this shared receive queue.
-    pub(crate) fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, number: u32) {
-        wake_if(
-            nodes,
-            |wait| matches!(wait, Wait::Rnr { node, srqn, .. } if (node, srqn) == (id, Some(number))),
-        );
-        self.notify_srq(nodes, id, number);
-    }
-
-    /// Gives a turn to everyone who waits for something at this node.
+    /// Gives a turn to everyone who waits for something at this node of another host.
     pub(crate) fn wake_node<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
-        wake_if(nodes, |wait| match wait {
-            Wait::Rnr { node, .. } | Wait::Peer { node, .. } | Wait::RingSpace { node, .. } => {
-                node == id
+        for home in 0..nodes.max_nodes() {
+            if let Some((node, _)) = nodes.node_mut(home) {
+                while let Some(qpn) = node.first_remote_waiter(id, |waiters| &waiters.responder) {
+                    node.schedule(qpn);
+                }
             }
-            Wait::No | Wait::Turn | Wait::Responses => false,
-        });
+        }
+        self.wake_ring(nodes, id);
+        self.wake_frames(nodes, id, None);
     }
 
     /// Gives a turn to everyone who waits for room in a ring to this node of another host.
     pub(crate) fn wake_ring<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
-        wake_if(
-            nodes,
-            |wait| matches!(wait, Wait::RingSpace { node, .. } if node == id),
-        );
-    }
-
-    /// Looks at the doorbells of all send queues of a node and serves those that were rung. True if a queue moved on: one
-    /// whose doorbell makes no sense is no reason to stay awake.
-    ///
-    /// For a host with a processor to spare: between [`Engine::set_polled`] on and off it calls this all the time.
-    pub fn poll<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
-        let Some((node, _)) = nodes.node_mut(id) else {
-            return false;
-        };
-        let end = node.qps.end();
-        let mut found = false;
-        for qpn in 0..end {
-            let Some((node, platform)) = nodes.node_mut(id) else {
-                break;
-            };
-            let Some(qp) = node.qps.get_mut(qpn) else {
-                continue;
-            };
-            let active = matches!(
-                qp.state,
-                QpStateCode::Rts | QpStateCode::Err | QpStateCode::Sqe
-            );
-            if active && qp.send.wait == Wait::No && qp.has_work(platform) != Some(false) {
-                let before = qp.send.index;
-                self.serve(nodes, id, qpn, None);
-                let qp = nodes.node_mut(id).and_then(|(node, _)| node.qps.get(qpn));
-                found |= qp.is_some_and(|qp| qp.send.index != before || qp.send.wait != Wait::No);
-            }
-        }
-        found
-    }
-
-    /// Says whether the host polls a node's doorbells. Turned off, kicks are wanted again; true if a doorbell was rung
-    /// just before, so that polling must go on for another round.
-    pub fn set_polled<N: NodeTable>(&mut self, nodes: &mut N, id: u16, polled: bool) -> bool {
-        let Some((node, platform)) = nodes.node_mut(id) else {
-            return false;
-        };
-        node.polled = polled;
-        let mut rung = false;
-        for qpn in 0..node.qps.end() {
-            if let Some(qp) = node.qps.get(qpn).filter(|qp| qp.send.ring.is_some()) {
-                rung |= qp.publish(platform, polled);
-            }
-        }
-        rung
-    }
-}
-
-/// Gives a turn to everyone whose wait is of this kind.
-fn wake_if<N: NodeTable>(nodes: &mut N, matches: impl Fn(Wait) -> bool) {
-    for id in 0..nodes.max_nodes() {
-        let Some((node, _)) = nodes.node_mut(id) else {
-            continue;
-        };
-        let mut next = node.waiting.first();
-        while let Some(qpn) = next {
-            next = List::next(&node.qps, qpn);
-            if let Some(qp) = node.qps.get_mut(qpn).filter(|qp| matches(qp.send.wait)) {
-                qp.send.wait = Wait::Turn;
+        for home in 0..nodes.max_nodes() {
+            if let Some((node, _)) = nodes.node_mut(home) {
+                while let Some(qpn) = node.first_remote_waiter(id, |waiters| &waiters.ring) {
+                    node.schedule(qpn);
+                }
             }
         }
     }
@@ -178,75 +200,143 @@ fn wake_if<N: NodeTable>(nodes: &mut N, matches: impl Fn(Wait) -> bool) {
 impl<S: Storage> Node<S> {
     /// Gives a queue pair's send queue a turn soon.
     pub(crate) fn schedule(&mut self, qpn: u32) {
-        self.park(qpn, Wait::Turn);
+        self.park(qpn, Wait::Turn, u64::MAX);
     }
 
-    /// Makes a queue pair's send queue wait.
-    pub(crate) fn park(&mut self, qpn: u32, wait: Wait) {
-        if let Some(qp) = self.qps.get_mut(qpn) {
-            qp.send.wait = wait;
-            self.waiting.push(&mut self.qps, qpn);
+    /// Makes a queue pair's send queue wait, until this time at the latest (`u64::MAX`: for ever). It is in the list of those that are
+    /// ready, of those that wait for the same node of another host, or of raw ones that wait for a node of this host; in none if
+    /// whatever it waits for knows it.
+    pub(crate) fn park(&mut self, qpn: u32, wait: Wait, until_us: u64) {
+        self.unpark(qpn);
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        qp.send.wait = wait;
+        let raw = qp.kind == QpType::Raw;
+        self.timers.set(&mut self.qps, qpn, until_us);
+        if wait == Wait::Turn {
+            return self.ready.push(&mut self.qps, qpn);
+        }
+        let Self {
+            frame_waiters,
+            remote_waiters,
+            qps,
+            ..
+        } = self;
+        if let Some(list) = list_of::<S>(wait, raw, frame_waiters, remote_waiters) {
+            list.push(qps, qpn);
         }
     }
 
     /// Ends a queue pair's wait.
     #[inline(always)]
     pub(crate) fn unpark(&mut self, qpn: u32) {
-        if let Some(qp) = self.qps.get_mut(qpn) {
-            if qp.send.wait != Wait::No {
-                qp.send.wait = Wait::No;
-                self.waiting.remove(&mut self.qps, qpn);
+        if self.qps.get(qpn).is_some_and(|qp| qp.send.wait != Wait::No) {
+            self.leave_list(qpn);
+        }
+    }
+
+    fn leave_list(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        let wait = core::mem::replace(&mut qp.send.wait, Wait::No);
+        let raw = qp.kind == QpType::Raw;
+        self.timers.stop(&mut self.qps, qpn);
+        if wait == Wait::Turn {
+            return self.ready.remove(&mut self.qps, qpn);
+        }
+        let Self {
+            frame_waiters,
+            remote_waiters,
+            qps,
+            ..
+        } = self;
+        if let Some(list) = list_of::<S>(wait, raw, frame_waiters, remote_waiters) {
+            list.remove(qps, qpn);
+        }
+    }
+
+    /// Gives a turn to queue pairs whose wait is over.
+    fn end_waits(&mut self, clock: &impl Clock) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = clock.now_us();
+        while self.timers.next_us().is_some_and(|next| next <= now) {
+            if let Some(qpn) = self.timers.expire(&mut self.qps, now) {
+                self.schedule(qpn);
             }
         }
     }
 
+    /// Gives a turn to a queue pair if it waits for queue pair `qpn` of node `id`.
+    pub(crate) fn notified(&mut self, waiter: u32, id: u16, qpn: u32) {
+        let wait = self.qps.get(waiter).map_or(Wait::No, |qp| qp.send.wait);
+        if wait == (Wait::Rnr { node: id, qpn }) || wait == (Wait::Peer { node: id, qpn }) {
+            self.schedule(waiter);
+        }
+    }
+
+    fn first_remote_waiter(
+        &self,
+        id: u16,
+        list: impl Fn(&RemoteWaiters) -> &List<Waiting>,
+    ) -> Option<u32> {
+        let waiters = self.remote_waiters.slots().get(usize::from(id))?.as_ref()?;
+        list(waiters).first()
+    }
+
     #[inline]
     fn is_idle(&self) -> bool {
-        self.waiting.first().is_none()
-            && self.moderated.first().is_none()
+        self.ready.is_empty()
+            && self.sweep_left == 0
+            && self.timers.is_empty()
+            && self.moderated.is_empty()
             && self.retry_at.is_none()
     }
 
     /// Raises the events of completion queues that were held back for long enough.
     fn raise_due_events(&mut self, platform: &impl Platform) {
-        let Some(mut cqn) = self.moderated.first() else {
+        if self.moderated.is_empty() {
             return;
-        };
+        }
         let now = platform.now_us();
-        loop {
-            let next = List::next(&self.cqs, cqn);
-            let deadline = self
-                .cqs
-                .get(cqn)
-                .and_then(|queue| queue.moderation.deadline);
-            if deadline.is_some_and(|deadline| deadline <= now) {
+        while self.moderated.next_us().is_some_and(|next| next <= now) {
+            if let Some(cqn) = self.moderated.expire(&mut self.cqs, now) {
                 self.fire(platform, cqn);
-            }
-            match next {
-                Some(next) => cqn = next,
-                None => break,
             }
         }
     }
 
-    /// When the next wait of this node is over.
+    /// When there is something to do for this node; a time that is over: now.
     fn deadline(&self) -> Option<u64> {
-        let mut earliest = self.retry_at;
-        let mut note = |at: u64| earliest = Some(earliest.map_or(at, |earliest| earliest.min(at)));
-        let mut next = self.waiting.first();
-        while let Some(qpn) = next {
-            next = List::next(&self.qps, qpn);
-            if let Some(qp) = self.qps.get(qpn) {
-                note(qp.send.deadline());
-            }
-        }
-        let mut next = self.moderated.first();
-        while let Some(cqn) = next {
-            next = List::next(&self.cqs, cqn);
-            if let Some(at) = self.cqs.get(cqn).and_then(|cq| cq.moderation.deadline) {
-                note(at);
-            }
-        }
-        earliest.filter(|at| *at != u64::MAX)
+        let ready = (!self.ready.is_empty() || self.sweep_left != 0).then_some(0);
+        let times = [
+            ready,
+            self.retry_at,
+            self.timers.next_us(),
+            self.moderated.next_us(),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
+/// The list that a queue pair is in while it waits for this, if it is not ready.
+fn list_of<'a, S: Storage>(
+    wait: Wait,
+    raw: bool,
+    frame_waiters: &'a mut List<Waiting>,
+    remote_waiters: &'a mut S::Table<RemoteWaiters>,
+) -> Option<&'a mut List<Waiting>> {
+    let node = match wait {
+        Wait::No | Wait::Turn | Wait::Responses => return None,
+        Wait::Rnr { node, .. } | Wait::Peer { node, .. } | Wait::RingSpace { node } => node,
+    };
+    let waiters = remote_waiters.slots_mut().get_mut(usize::from(node));
+    match (waiters.and_then(Option::as_mut), wait) {
+        (Some(waiters), Wait::RingSpace { .. }) => Some(&mut waiters.ring),
+        (Some(waiters), _) => Some(&mut waiters.responder),
+        (None, _) => raw.then_some(frame_waiters),
     }
 }

@@ -20,7 +20,6 @@ impl Engine {
         };
         if core::mem::take(&mut srq.queue.wanted) {
             self.wake_srq(nodes, id, srqn);
-            self.take_turns(nodes);
         }
     }
 }
@@ -40,6 +39,9 @@ impl<S: Storage> Node<S> {
     /// Takes the entry that part of a message was put into out of a shared receive queue, so that others do not get it. It is
     /// completed with the rest of the message.
     pub(crate) fn keep_entry(&mut self, qpn: u32) {
+        if self.qps.get(qpn).is_some_and(|qp| qp.recv.kept.is_none()) {
+            self.forget_waiter(qpn);
+        }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
@@ -49,7 +51,7 @@ impl<S: Storage> Node<S> {
         };
         qp.recv.kept = Some(srq.queue.index);
         srq.queue.index = srq.queue.index.wrapping_add(1);
-        srq.kept = srq.kept.saturating_add(1);
+        srq.kept.push(&mut self.qps, qpn);
     }
 
     /// Takes the entry that is kept for a queue pair away from it: its index.
@@ -57,9 +59,34 @@ impl<S: Storage> Node<S> {
         let qp = self.qps.get_mut(qpn)?;
         let kept = qp.recv.kept.take()?;
         if let Some(srq) = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
-            srq.kept = srq.kept.saturating_sub(1);
+            srq.kept.remove(&mut self.qps, qpn);
         }
         Some(kept)
+    }
+
+    /// Notes who was refused for want of entries of a queue pair, or because that is not ready. One who waited there before is
+    /// forgotten: no more than one queue pair is connected to it.
+    pub(crate) fn note_waiter(&mut self, qpn: u32, waiter: (u16, u32)) {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        qp.recv.waiter = Some(waiter);
+        let srq = qp.recv.srqn.filter(|_| qp.recv.kept.is_none());
+        if let Some(srq) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
+            srq.waiters.push(&mut self.qps, qpn);
+        }
+    }
+
+    /// Forgets who waits for a queue pair.
+    pub(crate) fn forget_waiter(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        qp.recv.waiter = None;
+        let srq = qp.recv.srqn.filter(|_| qp.recv.kept.is_none());
+        if let Some(srq) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
+            srq.waiters.remove(&mut self.qps, qpn);
+        }
     }
 
     /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
@@ -75,15 +102,8 @@ impl<S: Storage> Node<S> {
             queue.index = queue.index.wrapping_add(u32::from(entries));
         }
         let index = queue.index;
-        if srq.kept == 0 {
-            return index;
-        }
-        let qps = self.qps.iter().map(|(_, qp)| &qp.recv);
-        let kept = qps
-            .filter(|recv| recv.srqn == srqn)
-            .filter_map(|recv| recv.kept);
-        let before = kept.map(|kept| index.wrapping_sub(kept)).max();
-        index.wrapping_sub(before.unwrap_or(0))
+        let oldest = srq.kept.first().and_then(|qpn| self.qps.get(qpn));
+        oldest.and_then(|qp| qp.recv.kept).unwrap_or(index)
     }
 
     /// Gives a shared receive queue up.

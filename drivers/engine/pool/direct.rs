@@ -4,7 +4,7 @@
 use crate::{
     link::Link,
     nodes::NodeTable,
-    path::engine::Engine,
+    path::{budget::SLICE, engine::Engine},
     state::{grant::GrantHeld, peer::Peer, request::Outcome},
 };
 use nupa_pool::Grant;
@@ -14,7 +14,7 @@ use nupa_proto::{
 };
 
 /// Steps of a WRITE that are done at one go. Then others have their turn.
-const STEPS: u32 = 64;
+const STEPS: u32 = SLICE / GRANT_STEP;
 
 /// What became of a step of a WRITE.
 enum Step {
@@ -76,7 +76,7 @@ impl Engine {
         if send.inflight.count != 0 {
             return None;
         }
-        let before = send.direct;
+        let before = send.done;
         let peer = nodes.peer_mut(destination);
         let peer = peer.filter(|peer| peer.epoch() == Some(epoch))?;
         let (grant, dma) = peer.grants_held(qpns, key, addr, len)?;
@@ -90,23 +90,23 @@ impl Engine {
                 // Nothing was taken off the request yet.
                 Step::Over if done == 0 => return None,
                 Step::Over => {
-                    self.note_direct(nodes, 0);
+                    self.set_done(nodes, 0);
                     return Some(Outcome::Turn);
                 }
                 Step::Failed(outcome) => {
-                    self.note_direct(nodes, 0);
+                    self.set_done(nodes, 0);
                     return Some(outcome);
                 }
             }
             if done == len {
-                self.note_direct(nodes, 0);
+                self.set_done(nodes, 0);
                 if let Some((node, _)) = nodes.node_mut(self.request.source.node) {
                     node.counters.tx_direct_writes.add(1);
                 }
                 return Some(Outcome::Done);
             }
         }
-        self.note_direct(nodes, done);
+        self.set_done(nodes, done);
         Some(Outcome::Turn)
     }
 
@@ -139,15 +139,6 @@ impl Engine {
         match copied {
             Ok(()) => Step::Done,
             Err(error) => Step::Failed(Outcome::Failed(error)),
-        }
-    }
-
-    /// Notes how much of the WRITE at the head of the current send queue is done.
-    fn note_direct<N: NodeTable>(&self, nodes: &mut N, done: u32) {
-        let source = self.request.source;
-        let there = nodes.node_mut(source.node);
-        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(source.qpn)) {
-            qp.send.direct = done;
         }
     }
 }

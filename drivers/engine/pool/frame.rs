@@ -4,11 +4,12 @@
 //! A frame is done for its sender once it lies in the ring. The responder takes it out when it has receive buffers for it; until
 //! then those behind it wait as well, but no longer than its receive queue's owner allows.
 
+use super::Share;
 use crate::{
     hal::{Clock, Memory, Platform},
     link::Arrival,
     nodes::NodeTable,
-    path::engine::{spend, Engine, BUDGET},
+    path::engine::Engine,
     state::{
         check::{Check, WcError},
         nak::{Nak, RnrPolicy},
@@ -64,9 +65,14 @@ impl Engine {
     }
 
     /// Delivers the frames that a peer has sent. Returns whether there was one.
-    pub(super) fn take_frames<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
-        let (mut budget, mut found) = (BUDGET, false);
-        while budget > 0 {
+    pub(super) fn take_frames<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        share: &mut Share,
+    ) -> bool {
+        let mut found = false;
+        while self.goes_on(share) {
             let next = nodes.peer_mut(id).and_then(|peer| {
                 let home = peer.home();
                 let epoch = peer.epoch()?;
@@ -89,7 +95,8 @@ impl Engine {
                 break;
             }
             self.release(nodes, id, Class::Frame);
-            (budget, found) = (spend(budget, arrival.len), true);
+            self.spend_on_peer(nodes, home, share, arrival.len);
+            found = true;
         }
         found
     }

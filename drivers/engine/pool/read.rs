@@ -6,7 +6,7 @@ use crate::{
     link::Arrival,
     nodes::NodeTable,
     path::engine::Engine,
-    state::{nak::Nak, peer::Serving},
+    state::{nak::Nak, peer::Serving, request::Part},
 };
 use nupa_pool::{Body, Outgoing};
 use nupa_proto::pool::Class;
@@ -57,7 +57,7 @@ impl Engine {
     ) -> Result<(), Nak> {
         let gone = Nak::Failed(super::GONE);
         let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
-        let accepted = node.accept(platform, &self.request, &mut self.accepted)?;
+        let accepted = node.accept(platform, &self.request, Part::WHOLE, &mut self.accepted)?;
         self.accepted.skip(done);
         let moved = self.move_data(nodes, home, len);
         let (node, platform) = nodes.node_mut(home).ok_or(gone)?;

@@ -6,7 +6,7 @@ use crate::{
     hal::Storage,
     node::Node,
     nodes::NodeTable,
-    path::engine::Engine,
+    path::{budget::SLICE, engine::Engine},
     state::{
         check::WcError,
         peer::{Peer, Sending},
@@ -75,6 +75,9 @@ impl Engine {
             self.note_sent(nodes, destination, done, total);
             if done >= total {
                 return Outcome::Sent;
+            }
+            if self.moved >= SLICE {
+                return Outcome::Turn;
             }
         }
     }
@@ -162,7 +165,7 @@ impl Engine {
     pub(crate) fn waits_for_responses<N: NodeTable>(&self, nodes: &mut N) {
         let source = self.request.source;
         if let Some((node, _)) = nodes.node_mut(source.node) {
-            node.park(source.qpn, crate::state::qp::Wait::Responses);
+            node.park(source.qpn, crate::state::qp::Wait::Responses, u64::MAX);
         }
     }
 

@@ -2,14 +2,15 @@
 //! The responder's half of what nodes of other hosts ask for. The checks are those of a request from this host; every request of a
 //! connected queue pair is answered once, and none is taken that an answer could not be given to.
 
-use super::Incoming;
+use super::{Incoming, Share};
 use crate::{
     hal::{Platform, Storage},
     node::Node,
     nodes::NodeTable,
     path::{
-        atomic::Operand,
-        engine::{spend, Engine, BUDGET},
+        atomic::{Operand, Served},
+        budget::SLICE,
+        engine::Engine,
     },
     state::{
         check::WcError,
@@ -17,7 +18,7 @@ use crate::{
         nak::Nak,
         peer::{Receiving, Serving},
         qp::Remote,
-        request::Request,
+        request::{Part, Request},
     },
 };
 use nupa_pool::{Body, Outgoing};
@@ -35,27 +36,37 @@ use zerocopy::FromZeros;
 
 impl Engine {
     /// Serves the requests that a peer has sent. Returns whether there was one.
-    pub(super) fn take_requests<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
-        let (mut budget, mut found) = (BUDGET, false);
-        while budget > 0 {
-            if !self.send_owed_responses(nodes, id, &mut budget, &mut found) {
+    pub(super) fn take_requests<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        share: &mut Share,
+    ) -> bool {
+        let mut found = false;
+        while self.goes_on(share) {
+            if !self.send_owed_responses(nodes, id, share, &mut found) {
                 break;
             }
             let Some(incoming) = self.next(nodes, id, Class::Request) else {
                 break;
             };
-            if !self.take_request(nodes, id, &incoming) {
+            let taken = self.take_request(nodes, id, &incoming);
+            let moved = core::mem::take(&mut self.moved);
+            self.spend_on_peer(nodes, incoming.home, share, moved);
+            if taken {
+                self.release(nodes, id, Class::Request);
+                found = true;
+            } else if nodes
+                .peer_mut(id)
+                .is_none_or(|peer| peer.transit.slices == 0)
+            {
                 break;
             }
-            self.release(nodes, id, Class::Request);
-            let written_back = core::mem::take(&mut self.request.written_back);
-            let len = incoming.arrival.len.saturating_add(written_back);
-            (budget, found) = (spend(budget, len), true);
         }
         found
     }
 
-    /// Deals with the entry at the head of a ring. False if it has to wait, for room to answer it.
+    /// Deals with the entry at the head of a ring. False if it has to wait, for room to answer it, or until the rest of it is done.
     fn take_request<N: NodeTable>(&mut self, nodes: &mut N, id: u16, incoming: &Incoming) -> bool {
         let Some(peer) = nodes.peer_mut(id) else {
             return false;
@@ -90,6 +101,9 @@ impl Engine {
         }
         let answered = receiving.answered || self.serve_part(nodes, id, &receiving.body, incoming);
         if let Some(peer) = nodes.peer_mut(id) {
+            if peer.transit.slices != 0 {
+                return false;
+            }
             peer.transit.receiving = (!arrival.last).then_some(Receiving {
                 answered,
                 ..receiving
@@ -158,29 +172,39 @@ impl Engine {
                 true
             }
             Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush => {
-                self.serve_word(nodes, id, body);
-                true
+                self.serve_word(nodes, id, body)
             }
             _ => self.place_part(nodes, id, body, incoming),
         }
     }
 
-    fn serve_word<N: NodeTable>(&mut self, nodes: &mut N, id: u16, body: &RequestBody) {
+    /// Carries out an atomic operation or a flush, or a slice of that. Returns whether it was answered.
+    fn serve_word<N: NodeTable>(&mut self, nodes: &mut N, id: u16, body: &RequestBody) -> bool {
+        let slices = nodes.peer_mut(id).map_or(0, |peer| peer.transit.slices);
         let Some((node, platform)) = nodes.node_mut(self.request.home) else {
-            return;
+            return false;
         };
         let operand = Operand::read(self.request.opcode, &body.operand);
         let served = match operand {
-            Ok(operand) => {
-                self.request.written_back = operand.written_back();
-                node.serve_atomic(platform, &self.request, &operand)
-            }
+            Ok(operand) => node.serve_atomic(platform, &self.request, &operand, slices),
             Err(error) => Err(Nak::Failed(error)),
         };
+        if let Some(peer) = nodes.peer_mut(id) {
+            peer.transit.slices = match served {
+                Ok(Served::InPart) => slices.saturating_add(1),
+                _ => 0,
+            };
+        }
         match served {
-            Ok(found) => self.ack(nodes, id, body, found.unwrap_or(0)),
+            Ok(Served::InPart) => {
+                self.moved = SLICE;
+                return false;
+            }
+            Ok(Served::Done) => self.ack(nodes, id, body, 0),
+            Ok(Served::Found(found)) => self.ack(nodes, id, body, found),
             Err(nak) => self.deny(nodes, id, body, nak),
         }
+        true
     }
 
     /// Puts a part of a SEND or WRITE where it belongs. Returns whether it was answered.
@@ -195,7 +219,11 @@ impl Engine {
         let Some((node, platform)) = nodes.node_mut(home) else {
             return false;
         };
-        let accepted = node.accept(platform, &self.request, &mut self.accepted);
+        let part = Part {
+            offset: arrival.offset,
+            last: arrival.last,
+        };
+        let accepted = node.accept(platform, &self.request, part, &mut self.accepted);
         let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(nak) => {
@@ -257,18 +285,18 @@ impl Engine {
         nak: Nak,
     ) {
         let mut response = response_to(body);
-        let mut refused = None;
+        let mut refused = false;
         let reply = match nak {
             Nak::OutOfSequence => Reply::OutOfSequence,
             Nak::Rnr { .. } => {
-                refused = Some(id);
+                refused = true;
                 if let Some((node, _)) = nodes.node_mut(self.request.home) {
                     node.counters.rx_rnr_naks.add(1);
                 }
                 Reply::NoBuffer
             }
             Nak::NotReady { .. } => {
-                refused = Some(id);
+                refused = true;
                 Reply::NotReady
             }
             Nak::Failed(WcError { status, check }) => {
@@ -279,10 +307,15 @@ impl Engine {
             Nak::Filtered => Reply::Complete,
         };
         response.reply = reply.to_wire();
-        let there = nodes.node_mut(self.request.home);
-        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(self.request.destination.qpn))
-        {
-            qp.recv.refused = refused.or(qp.recv.refused);
+        let qpn = self.request.destination.qpn;
+        let there = nodes.node_mut(self.request.home).map(|(node, _)| node);
+        if let Some(node) = there {
+            if refused {
+                node.note_waiter(qpn, (id, self.request.source.qpn));
+            }
+            let Some(qp) = node.qps.get_mut(qpn) else {
+                return self.respond(nodes, id, &response);
+            };
             if reply == Reply::NoBuffer {
                 response.rnr_timer = qp.min_rnr_timer;
             }
@@ -318,7 +351,7 @@ impl Engine {
         &mut self,
         nodes: &mut N,
         id: u16,
-        budget: &mut u32,
+        share: &mut Share,
         found: &mut bool,
     ) -> bool {
         let Some(peer) = nodes.peer_mut(id) else {
@@ -333,13 +366,15 @@ impl Engine {
             *found = true;
         }
         while let Some(serving) = nodes.peer_mut(id).and_then(|peer| peer.transit.serving) {
-            if *budget == 0 {
+            if !self.goes_on(share) {
                 return false;
             }
+            let home = nodes.peer_mut(id).map_or(0, |peer| peer.home());
             let Some(len) = self.read_part(nodes, id, &serving) else {
                 return false;
             };
-            (*budget, *found) = (spend(*budget, len), true);
+            self.spend_on_peer(nodes, home, share, len);
+            *found = true;
         }
         nodes
             .peer_mut(id)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: answers.
 
-use super::Incoming;
+use super::{Incoming, Share};
 use crate::{
-    hal::{Clock, Platform, Storage},
+    hal::{Platform, Storage},
     node::Node,
     nodes::NodeTable,
-    path::engine::{spend, Engine, BUDGET},
+    path::engine::Engine,
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
@@ -32,15 +32,21 @@ const RETRY_US: u64 = 10_000;
 
 impl Engine {
     /// Takes the answers that a peer has given. Returns whether there was one.
-    pub(super) fn take_responses<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
-        let (mut budget, mut found) = (BUDGET, false);
-        while budget > 0 {
+    pub(super) fn take_responses<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        share: &mut Share,
+    ) -> bool {
+        let mut found = false;
+        while self.goes_on(share) {
             let Some(incoming) = self.next(nodes, id, Class::Response) else {
                 break;
             };
             self.take_response(nodes, id, &incoming);
             self.release(nodes, id, Class::Response);
-            (budget, found) = (spend(budget, incoming.arrival.len), true);
+            self.spend_on_peer(nodes, incoming.home, share, incoming.arrival.len);
+            found = true;
         }
         if found {
             self.note_progress(nodes, id);
@@ -65,7 +71,11 @@ impl Engine {
             Body::Notify(body) => {
                 match body.qpn.get() {
                     NOTIFY_ALL => self.wake_node(nodes, id),
-                    qpn => self.wake(nodes, id, qpn),
+                    qpn => {
+                        if let Some((node, _)) = nodes.node_mut(incoming.home) {
+                            node.notified(body.source_qpn.get(), id, qpn);
+                        }
+                    }
                 }
                 return;
             }
@@ -200,7 +210,6 @@ impl Engine {
                 let wait = Wait::Rnr {
                     node: id,
                     qpn: destination,
-                    srqn: None,
                 };
                 let waits = node.wait_for_rnr(platform, qpn, wait, body.rnr_timer);
                 waits
@@ -211,9 +220,8 @@ impl Engine {
                 let wait = Wait::Peer {
                     node: id,
                     qpn: destination,
-                    again: platform.now_us().saturating_add(RETRY_US),
                 };
-                let waits = node.wait_for_peer(platform, qpn, wait);
+                let waits = node.wait_for_peer(platform, qpn, wait, RETRY_US);
                 waits
                     .then_some(())
                     .ok_or((WcStatus::RetryExceeded, Check::PeerState))

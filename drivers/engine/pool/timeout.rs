@@ -6,7 +6,12 @@
 //! anyone, the others have their turn some time.
 
 use super::GONE;
-use crate::{hal::Clock, nodes::NodeTable, path::engine::Engine, state::qp::Wait};
+use crate::{
+    hal::Clock,
+    nodes::NodeTable,
+    path::engine::Engine,
+    state::qp::{QueuePair, Wait},
+};
 use nupa_proto::admin::QpStateCode;
 
 /// How long a peer may do nothing: requests to it fail after that, and before twice as long.
@@ -30,48 +35,57 @@ impl Engine {
     pub(super) fn note_progress<N: NodeTable>(&self, nodes: &mut N, id: u16) {
         if let Some(peer) = nodes.peer_mut(id) {
             peer.transit.progressed = true;
+            peer.transit.checked = peer.transit.checked.map(|_| true);
         }
     }
 
-    /// Gives up what is asked of a peer that has done nothing for too long. Returns when to look again.
+    /// Has the queue pairs looked at when the time that a peer has is over. Returns when to call this again.
     pub(crate) fn check_timeout<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> Option<u64> {
-        let peer = nodes.peer_mut(id)?;
-        let (home, times_out_at) = (peer.home(), peer.transit.times_out_at?);
-        let now = nodes.node(home)?.1.now_us();
+        let home = nodes.peer_mut(id)?.home();
+        let (node, platform) = nodes.node_mut(home)?;
+        let (looked_at, now) = (node.sweep_left == 0, platform.now_us());
+        let transit = &mut nodes.peer_mut(id)?.transit;
+        if looked_at {
+            transit.checked = None;
+        }
+        let times_out_at = transit.times_out_at?;
         if now < times_out_at {
             return Some(times_out_at);
         }
-        let peer = nodes.peer_mut(id)?;
-        peer.transit.times_out_at = None;
-        let progressed = core::mem::take(&mut peer.transit.progressed);
-        let mut again = None;
-        for qpn in 0..nodes.node(home)?.0.qps.end() {
-            if !expects_progress(nodes, home, qpn, id) {
-                continue;
-            }
-            if progressed {
-                self.expect_progress(nodes, id);
-                return nodes.peer_mut(id)?.transit.times_out_at;
-            }
-            if let Some(qp) = nodes.node_mut(home)?.0.qps.get_mut(qpn) {
-                qp.rewind();
-            }
-            self.give_up(nodes, home, qpn, GONE);
-            // What is behind it is to be flushed.
-            again = Some(now);
+        (transit.times_out_at, transit.checked) = (None, Some(transit.progressed));
+        nodes.node_mut(home)?.0.start_sweep();
+        Some(0)
+    }
+
+    /// Looks at a queue pair of node `home` because the time is over that its peer has: if it expects something, and the peer has done
+    /// something meanwhile, the peer has as much time again; else that is given up.
+    pub(crate) fn check_progress<N: NodeTable>(&mut self, nodes: &mut N, home: u16, qpn: u32) {
+        let there = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
+        let expecting = there.filter(|qp| expects_progress(qp));
+        let Some(id) = expecting.and_then(|qp| qp.remote).map(|remote| remote.node) else {
+            return;
+        };
+        let Some((peer, progressed)) = nodes
+            .peer_mut(id)
+            .and_then(|peer| peer.transit.checked.map(|progressed| (peer, progressed)))
+        else {
+            return;
+        };
+        if progressed {
+            peer.transit.checked = None;
+            return self.expect_progress(nodes, id);
         }
-        again
+        let there = nodes.node_mut(home);
+        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(qpn)) {
+            qp.rewind();
+        }
+        self.give_up(nodes, home, qpn, GONE);
     }
 }
 
 /// Whether a connected queue pair waits for a peer to do something.
-fn expects_progress<N: NodeTable>(nodes: &N, home: u16, qpn: u32, id: u16) -> bool {
-    let there = nodes.node(home);
-    let qp = there.and_then(|(node, _)| node.qps.get(qpn));
-    qp.is_some_and(|qp| {
-        let active = matches!(qp.state, QpStateCode::Rts | QpStateCode::Sqd);
-        let connected = qp.remote.is_some_and(|remote| remote.node == id);
-        let blocked = matches!(qp.send.wait, Wait::RingSpace { node, .. } if node == id);
-        active && connected && (blocked || qp.send.inflight.count != 0)
-    })
+fn expects_progress<P>(qp: &QueuePair<P>) -> bool {
+    let active = matches!(qp.state, QpStateCode::Rts | QpStateCode::Sqd);
+    let blocked = matches!(qp.send.wait, Wait::RingSpace { .. });
+    active && (blocked || qp.send.inflight.count != 0)
 }

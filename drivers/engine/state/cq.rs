@@ -4,9 +4,10 @@
 use crate::{
     hal::{AccessError, Memory, Platform, SlotWord},
     state::{
-        deferred::DeferredEvents,
+        deferred::{Deferred, DeferredEvents, HasEvents},
         list::{Linked, Links},
         ring::Ring,
+        timer::{HasTimer, Timed, Timer},
     },
 };
 use nupa_proto::{
@@ -32,7 +33,9 @@ pub(crate) struct CompletionQueue<P> {
     /// It overflowed or its memory is gone: it takes nothing more.
     pub(crate) dead: bool,
     pub(crate) moderation: Moderation,
-    pub(crate) links: Links,
+    /// Set while an event is held back, or found no room.
+    pub(crate) timer: Timer,
+    pub(crate) timer_links: Links,
     /// Events that found no room.
     pub(crate) deferred: DeferredEvents,
 }
@@ -44,8 +47,6 @@ pub(crate) struct Moderation {
     pub(crate) max_count: u16,
     /// Entries since the first that an event is held back for.
     pub(crate) pending: u16,
-    /// When that event, or one that found no room, is due; in the node's list of moderated queues while there is one.
-    pub(crate) deadline: Option<u64>,
 }
 
 /// What is to be done about an event once an entry is written.
@@ -59,13 +60,31 @@ pub(crate) enum Notice {
     Wait,
 }
 
-impl<P> Linked for CompletionQueue<P> {
-    fn links(&self) -> &Links {
-        &self.links
+impl<P> Linked<Deferred> for CompletionQueue<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        self.deferred.place_in_list()
+    }
+}
+
+impl<P> HasEvents for CompletionQueue<P> {
+    fn deferred(&mut self) -> &mut DeferredEvents {
+        &mut self.deferred
+    }
+}
+
+impl<P> Linked<Timed> for CompletionQueue<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.timer_links
+    }
+}
+
+impl<P> HasTimer for CompletionQueue<P> {
+    fn timer(&self) -> &Timer {
+        &self.timer
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
+    fn timer_mut(&mut self) -> &mut Timer {
+        &mut self.timer
     }
 }
 
@@ -112,16 +131,16 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
             return Notice::Fire;
         }
         moderation.pending = moderation.pending.saturating_add(1);
-        match moderation.deadline {
+        match self.timer.at_us() {
             _ if moderation.pending >= moderation.max_count => Notice::Fire,
             None => Notice::Wait,
             Some(_) => Notice::None,
         }
     }
 
-    /// Ends the wait for an event. Returns whether it is to be raised now: the queue is armed and not empty.
+    /// Ends the wait for an event, whose timer has been stopped. Returns whether it is to be raised now: the queue is armed and not empty.
     pub(crate) fn take_event(&mut self, platform: &impl Platform) -> bool {
-        (self.moderation.pending, self.moderation.deadline) = (0, None);
+        self.moderation.pending = 0;
         let arm = arm_sequence(platform.load(self.page, self.slot, SlotWord::Arm));
         self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
         if self.dead || arm == self.fired || self.consumed == self.index {

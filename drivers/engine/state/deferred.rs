@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Events that an object has yet to tell of.
 
+use crate::state::list::{Linked, Links};
 use nupa_proto::eqe::EventType;
 
-/// Kinds of events that an object has yet to tell of, a bit each.
+/// Marks lists of objects that have events to tell of.
+#[derive(Debug)]
+pub(crate) enum Deferred {}
+
+/// Kinds of events that an object has yet to tell of, a bit each, and its place in the list of those that have some.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DeferredEvents(u32);
+pub(crate) struct DeferredEvents {
+    kinds: u32,
+    links: Links,
+}
 
 impl DeferredEvents {
     pub(crate) fn add(&mut self, event: EventType) {
-        self.0 |= 1 << event.to_wire();
+        self.kinds |= 1 << event.to_wire();
     }
 
     /// All of them, of which there are none any more.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = EventType> {
-        let deferred = core::mem::take(&mut self.0);
+        let kinds = core::mem::take(&mut self.kinds);
         let all = EventType::ALL.iter().copied();
-        all.filter(move |event| deferred & (1 << event.to_wire()) != 0)
+        all.filter(move |event| kinds & (1 << event.to_wire()) != 0)
     }
 
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
+    pub(crate) fn place_in_list(&mut self) -> &mut Links {
+        &mut self.links
     }
+}
+
+/// An object that events are about.
+pub(crate) trait HasEvents: Linked<Deferred> {
+    fn deferred(&mut self) -> &mut DeferredEvents;
 }

@@ -22,6 +22,8 @@ pub(crate) struct InTransit {
     pub(crate) receiving: Option<Receiving>,
     /// A READ that is answered in part.
     pub(crate) serving: Option<Serving>,
+    /// Slices that are done of the flush at the head of its ring.
+    pub(crate) slices: u32,
     /// An answer that is still to be given.
     pub(crate) owed_response: Option<ResponseBody>,
     /// Some of those who were refused have not been told that they may try again.
@@ -32,7 +34,9 @@ pub(crate) struct InTransit {
     pub(crate) frame_deadline: Option<u64>,
     /// When what is asked of it is given up, unless it was heard of.
     pub(crate) times_out_at: Option<u64>,
-    /// It has answered, or taken something out of its rings, since that was set.
+    /// While queue pairs are looked at because that time is over: whether it was heard of.
+    pub(crate) checked: Option<bool>,
+    /// It has answered, or taken something out of its rings, since the time was set.
     pub(crate) progressed: bool,
 }
 

@@ -3,11 +3,12 @@
 
 use crate::state::{
     access::KeyHolder,
-    deferred::DeferredEvents,
+    deferred::{Deferred, DeferredEvents, HasEvents},
     inflight::Inflight,
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
+    timer::{HasTimer, Timed, Timer},
 };
 use nupa_proto::{
     admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
@@ -47,7 +48,14 @@ pub(crate) struct QueuePair<P> {
     pub(crate) max_dest_rd_atomic: u8,
     /// Memory windows that are bound to it.
     pub(crate) windows: u32,
+    /// Its place in the list that its wait puts it into.
     pub(crate) links: Links,
+    /// Set while its wait ends by itself.
+    pub(crate) timer: Timer,
+    pub(crate) timer_links: Links,
+    /// Its place among those whose doorbells are polled, and how often that found nothing, one time after the other.
+    pub(crate) poll_links: Links,
+    pub(crate) idle_polls: u16,
     /// Events that found no room.
     pub(crate) deferred: DeferredEvents,
 }
@@ -66,7 +74,7 @@ pub(crate) struct SendSide<P> {
     /// Requests that another host's engine has.
     pub(crate) inflight: Inflight,
     /// Bytes of the WRITE at the head that were written directly, if it was not done at one go.
-    pub(crate) direct: u32,
+    pub(crate) done: u32,
     /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
     pub(crate) rnr_deadline: Option<u64>,
     /// When it is given up because its destination is not connected yet, once it has had to wait for that.
@@ -87,22 +95,10 @@ pub(crate) struct RecvSide<P> {
     pub(crate) kept: Option<u32>,
     /// Number that the next request from another host must have; `None`: it must be one that starts anew.
     pub(crate) expected: Option<u32>,
-    /// Node of another host that was refused for want of entries, or because this end was not ready.
-    pub(crate) refused: Option<u16>,
-}
-
-impl<P> SendSide<P> {
-    /// When its wait is over at the latest.
-    pub(crate) fn deadline(&self) -> u64 {
-        let until = match self.wait {
-            Wait::No | Wait::Turn => None,
-            Wait::Rnr { .. } => self.rnr_deadline,
-            Wait::Peer { again, .. } => self.peer_deadline.map(|latest| latest.min(again)),
-            Wait::RingSpace { until, .. } => Some(until),
-            Wait::Responses => Some(u64::MAX),
-        };
-        until.unwrap_or(0)
-    }
+    /// Node and queue pair that were refused for want of entries, or because this end was not ready, and are to be told.
+    pub(crate) waiter: Option<(u16, u32)>,
+    /// Its place among those of a shared receive queue that have a waiter, or among those that keep an entry of it.
+    pub(crate) links: Links,
 }
 
 impl<P> RecvSide<P> {
@@ -123,34 +119,78 @@ pub(crate) struct Remote {
     pub(crate) psn: u32,
 }
 
-/// Why a send queue stands still; in the node's list of waiting queue pairs unless [`Wait::No`].
+/// Why a send queue stands still. [`Node::park`](crate::node::Node) says in which list it is meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// It does not.
     No,
     /// It goes on as soon as others had their turn.
     Turn,
-    /// It waits for receive entries of this node's queue pair, which come from a shared receive queue if one is named.
-    Rnr {
-        node: u16,
-        qpn: u32,
-        srqn: Option<u32>,
-    },
-    /// It waits for this node's queue pair to be connected, and tries again at this time.
-    Peer { node: u16, qpn: u32, again: u64 },
+    /// It waits for receive entries of this node's queue pair.
+    Rnr { node: u16, qpn: u32 },
+    /// It waits for this node's queue pair to be connected.
+    Peer { node: u16, qpn: u32 },
     /// It waits for answers to requests that are under way.
     Responses,
-    /// It waits for room in the ring to this node of another host, until then at the latest.
-    RingSpace { node: u16, until: u64 },
+    /// It waits for room in the ring to this node of another host.
+    RingSpace { node: u16 },
 }
 
-impl<P> Linked for QueuePair<P> {
-    fn links(&self) -> &Links {
-        &self.links
+/// Marks lists of queue pairs whose send queue waits.
+#[derive(Debug)]
+pub(crate) enum Waiting {}
+
+/// Marks the list of queue pairs whose doorbells are polled.
+#[derive(Debug)]
+pub(crate) enum Polled {}
+
+/// Marks the lists of a shared receive queue.
+#[derive(Debug)]
+pub(crate) enum OfSrq {}
+
+impl<P> Linked<Waiting> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<P> Linked<Polled> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.poll_links
+    }
+}
+
+impl<P> Linked<OfSrq> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.recv.links
+    }
+}
+
+impl<P> Linked<Deferred> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        self.deferred.place_in_list()
+    }
+}
+
+impl<P> HasEvents for QueuePair<P> {
+    fn deferred(&mut self) -> &mut DeferredEvents {
+        &mut self.deferred
+    }
+}
+
+impl<P> Linked<Timed> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.timer_links
+    }
+}
+
+impl<P> HasTimer for QueuePair<P> {
+    fn timer(&self) -> &Timer {
+        &self.timer
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
+    fn timer_mut(&mut self) -> &mut Timer {
+        &mut self.timer
     }
 }
 
@@ -202,14 +242,6 @@ impl<P> QueuePair<P> {
     #[inline]
     pub(crate) fn is_to_come(&self) -> bool {
         matches!(self.state, QpStateCode::Reset | QpStateCode::Init)
-    }
-
-    /// Whether the send queue waits and is to be served now.
-    pub(crate) fn is_due(&self, now: u64) -> bool {
-        match self.send.wait {
-            Wait::No => false,
-            _ => self.send.deadline() <= now,
-        }
     }
 
     /// When a wait for a receive buffer that begins now is over. `min_rnr_timer` is the responder's.

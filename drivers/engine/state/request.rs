@@ -40,8 +40,6 @@ pub(crate) struct Request {
     pub(crate) datagram: bool,
     /// Bytes to move.
     pub(crate) len: u32,
-    /// Bytes that were written back for it, which cost as much as if they had been moved.
-    pub(crate) written_back: u32,
     pub(crate) imm: u32,
     pub(crate) remote_addr: u64,
     /// Key of the remote memory; queue key of a datagram.
@@ -74,7 +72,6 @@ impl Request {
             data_offset: 0,
             datagram: false,
             len: 0,
-            written_back: 0,
             imm: 0,
             remote_addr: 0,
             remote_key: 0,
@@ -149,6 +146,23 @@ pub(crate) enum Outcome {
     Later,
     /// Others have their turn before more of it is done.
     Turn,
+}
+
+/// A part of a request's data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Bytes before it.
+    pub(crate) offset: u32,
+    /// None come behind it.
+    pub(crate) last: bool,
+}
+
+impl Part {
+    /// All of it.
+    pub(crate) const WHOLE: Self = Self {
+        offset: 0,
+        last: true,
+    };
 }
 
 /// What the responder's half has prepared for a request before any byte moves.

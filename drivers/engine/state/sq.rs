@@ -239,7 +239,7 @@ const fn unconnected(node: u16, qpn: u32) -> Remote {
 impl<P> QueuePair<P> {
     /// Forgets what is under way: it is in the send queue again. Answers to it do not count any more.
     pub(crate) fn rewind(&mut self) {
-        self.send.direct = 0;
+        self.send.done = 0;
         let inflight = &mut self.send.inflight;
         if inflight.count != 0 {
             self.send.index = inflight.head;

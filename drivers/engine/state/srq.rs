@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Shared receive queues: one ring of entries for many queue pairs (InfiniBand volume 1, 10.2.9).
 
-use crate::state::{access::KeyHolder, deferred::DeferredEvents, rq::RecvQueue};
+use crate::state::{
+    access::KeyHolder,
+    deferred::{Deferred, DeferredEvents, HasEvents},
+    list::{Linked, Links, List},
+    qp::OfSrq,
+    rq::RecvQueue,
+};
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -13,10 +19,24 @@ pub(crate) struct Srq<P> {
     pub(crate) users: u32,
     /// An event is raised when fewer entries than this are left; 0: none.
     pub(crate) limit: u32,
-    /// Entries that were taken and not completed yet: messages from other hosts arrive in parts.
-    pub(crate) kept: u32,
+    /// Queue pairs that keep an entry, in the order in which they took them: long messages arrive in parts.
+    pub(crate) kept: List<OfSrq>,
+    /// Queue pairs that somebody waits for entries of.
+    pub(crate) waiters: List<OfSrq>,
     /// Its owner's producer index was out of bounds: it hands out no more entries.
     pub(crate) dead: bool,
     /// Events that found no room.
     pub(crate) deferred: DeferredEvents,
+}
+
+impl<P> Linked<Deferred> for Srq<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        self.deferred.place_in_list()
+    }
+}
+
+impl<P> HasEvents for Srq<P> {
+    fn deferred(&mut self) -> &mut DeferredEvents {
+        &mut self.deferred
+    }
 }

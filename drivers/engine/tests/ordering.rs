@@ -308,9 +308,11 @@ impl NodeTable for Device {
 }
 
 impl Device {
-    /// A kick on a queue.
+    /// A kick on a queue, and what follows from it at once.
     fn kick(&mut self, slot: u16) {
-        Engine::new().kick(self, 0, 0, slot);
+        let mut engine = Engine::new();
+        engine.kick(self, 0, 0, slot);
+        while engine.run(self) == Some(0) {}
     }
 }
 

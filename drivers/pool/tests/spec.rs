@@ -92,7 +92,11 @@ fn layouts_are_those_of_the_specification() {
             flags,
             reserved
         }),
-        layout!(NotifyBody { qpn, reserved }),
+        layout!(NotifyBody {
+            qpn,
+            source_qpn,
+            reserved
+        }),
         layout!(Export {
             secret,
             offset,

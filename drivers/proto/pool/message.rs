@@ -284,8 +284,10 @@ pub const NOTIFY_ALL: u32 = u32::MAX;
 pub struct NotifyBody {
     /// The sender's queue pair, as `target_qpn` of the response that refused.
     pub qpn: U32,
+    /// The receiver's queue pair, `source_qpn` of that response; 0 with [`NOTIFY_ALL`].
+    pub source_qpn: U32,
     /// Zero.
-    pub reserved: [u8; 92],
+    pub reserved: [u8; 88],
 }
 assert_size!(NotifyBody, BODY_SIZE);
 

@@ -119,7 +119,7 @@ impl Pair {
         self.take()
     }
 
-    /// Serves the kick that node 0's send queue has asked for, if it has.
+    /// Serves the kick that node 0's send queue has asked for, if it has, and ends the engine's turn.
     #[inline]
     pub fn serve(&mut self) {
         let [end, _] = &self.ends;
@@ -129,6 +129,7 @@ impl Pair {
             Some(Some(index)) => self.engine.push_kick(&mut self.nodes, 0, 0, slot, index),
             None => {}
         }
+        while self.engine.run(&mut self.nodes) == Some(0) {}
     }
 
     /// Takes one completion of node 0 and the send blocks that it frees. Returns its status.

@@ -3,7 +3,7 @@
 //! What the owner of a fabric chooses.
 
 use nupa_engine::node::NodeConfig;
-use nupa_engine::Limits;
+
 use nupa_function::{FunctionConfig, CAPS};
 use nupa_proto::doorbell::PAGE_SIZE;
 use nupa_proto::regs;
@@ -72,7 +72,7 @@ impl FabricConfig {
         FunctionConfig {
             node: NodeConfig {
                 id,
-                limits: Limits::default(),
+                ..NodeConfig::default()
             },
             max_nodes: self.max_nodes,
             fabric_id: self.fabric_id,

@@ -221,9 +221,12 @@ impl Guest {
         self.write_bar(regs::BAR_CONTROL, register, &value.to_le_bytes());
     }
 
+    /// A store to a BAR, after which the fabric does what is due.
     pub fn write_bar(&self, bar: u8, offset: usize, data: &[u8]) {
         let mut fabric = self.world.fabric.borrow_mut();
         fabric.bar_write(self.node, bar, offset as u64, data);
+        drop(fabric);
+        self.world.pass(0);
     }
 
     pub fn status(&self) -> u32 {

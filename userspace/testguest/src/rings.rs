@@ -63,6 +63,8 @@ impl SlotDoorbell {
         let mut fabric = self.world.fabric.borrow_mut();
         let at = (kick_offset(self.page, self.slot) + offset) as u64;
         fabric.bar_write(self.node, BAR_DOORBELL, at, &index.to_le_bytes());
+        drop(fabric);
+        self.world.pass(0);
     }
 }
 

@@ -94,3 +94,22 @@ fn a_peer_that_is_slow_is_waited_for() {
     assert!(done.iter().all(|(_, status)| *status == OK), "{done:?}");
     assert!(b.bytes(0, 900_000) == pattern(900_000, 2));
 }
+
+/// What is asked of it just when it is looked whether it did something is not given up.
+#[test]
+fn a_peer_that_is_asked_late_is_waited_for() {
+    for seed in 0..30 {
+        let (mut world, mut a, b) = pair();
+        world.shuffle(seed);
+        a.write(0, &b.mr, 0, 8);
+        world.pump();
+        world.pass(10_000_000);
+        for id in 1..9 {
+            world.turns(1);
+            a.write(id, &b.mr, 0, 8);
+        }
+        world.pump();
+        let expected: Vec<_> = (0..9).map(|id| (id, OK)).collect();
+        assert_eq!(a.done(), expected);
+    }
+}

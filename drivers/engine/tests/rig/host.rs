@@ -32,6 +32,8 @@ pub struct Host {
     /// Bytes of device memory that are in use.
     device: u64,
     slot: u16,
+    /// Doorbell page of queue pairs, as another process has another one.
+    pub page: u32,
     pub pd: u32,
 }
 
@@ -54,7 +56,7 @@ pub struct Srq {
 
 pub struct Qp {
     pub qpn: u32,
-    /// Doorbell slots of send and receive queue, on page 0.
+    /// Doorbell slots of send and receive queue.
     pub slots: (u16, u16),
     /// DMA address of the send ring.
     pub send_addr: u64,
@@ -63,7 +65,7 @@ pub struct Qp {
 }
 
 /// A registered region and its memory.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Mr {
     pub key: u32,
     pub addr: u64,
@@ -92,6 +94,7 @@ impl Host {
             brk: BASE,
             device: 0,
             slot: 0,
+            page: 0,
             pd: 0,
         }
     }
@@ -271,12 +274,17 @@ impl Host {
             sq_slot: U16::new(slots.0),
             rq_slot: U16::new(srq.map_or(slots.1, |_| SLOT_NONE)),
             srqn: U32::new(srq.map_or(0, |srq| srq.srqn)),
+            doorbell_page: U32::new(self.page),
             ..CreateQp::default()
         };
         let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
         let qpn = node.create_qp(machine, &body).expect("queue pair");
         let machine = &self.machine;
-        let (send, recv) = (machine.doorbell(0, slots.0), machine.doorbell(0, slots.1));
+        let page = self.page;
+        let (send, recv) = (
+            machine.doorbell(page, slots.0),
+            machine.doorbell(page, slots.1),
+        );
         let send_addr = sq.addr.get();
         let (sq, rq) = (machine.ring(send_addr), machine.ring(rq.addr.get()));
         Qp {

@@ -43,6 +43,8 @@ pub struct TestLink {
     out: [Rc<RefCell<Ring>>; CLASSES],
     back: [Rc<RefCell<Ring>>; CLASSES],
     refused: bool,
+    /// Something was put into a ring since the last [`RigLink::publish`].
+    committed: bool,
 }
 
 /// The two ends of a new link, with payloads in `pool`.
@@ -65,11 +67,13 @@ pub fn link(pool: &Shared) -> [TestLink; 2] {
         out,
         back,
         refused: false,
+        committed: false,
     };
     let other = TestLink {
         out: end.back.clone(),
         back: end.out.clone(),
         refused: false,
+        committed: false,
     };
     [end, other]
 }
@@ -110,6 +114,7 @@ impl Link for TestLink {
     }
 
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32) {
+        self.committed = true;
         let mut ring = self.out[class as usize].borrow_mut();
         let len = ring.reserved.take().expect("it was reserved");
         let body = body(message);
@@ -185,7 +190,10 @@ impl RigLink {
     /// Shows the other end what is new, if there is anything. It is woken for all that is put into rings.
     pub fn publish(&mut self) -> Shown {
         match self {
-            Self::Queues(_) => Shown::default(),
+            Self::Queues(link) => Shown {
+                any: std::mem::take(&mut link.committed),
+                wakes: false,
+            },
             Self::Pool { link, committed } => {
                 let shown = link.publish();
                 assert!(shown.wakes || !*committed, "nobody is woken for it");

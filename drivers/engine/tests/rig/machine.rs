@@ -75,11 +75,18 @@ pub struct Ram {
     pool: Rc<Shared>,
     /// Host that it is of.
     host: usize,
+    /// Bytes that were copied from there.
+    copied: Cell<usize>,
     /// Bytes that were written back.
     written_back: Cell<usize>,
 }
 
 impl Ram {
+    /// Bytes that were copied from there to somewhere so far.
+    pub fn copied(&self) -> usize {
+        self.copied.get()
+    }
+
     /// Bytes that were written back so far.
     pub fn written_back(&self) -> usize {
         self.written_back.get()
@@ -156,6 +163,10 @@ impl Memory for Ram {
         Ok(old)
     }
 
+    fn needs_write_back(&self, addr: u64) -> bool {
+        addr >= POOL
+    }
+
     fn write_back(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         if addr >= POOL {
             let at = self.in_pool(addr, len)?;
@@ -166,6 +177,7 @@ impl Memory for Ram {
     }
 
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
+        self.copied.set(self.copied.get() + len);
         if from.max(to) >= POOL {
             let mut bytes = vec![0; len];
             self.read(from, &mut bytes)?;
@@ -211,6 +223,7 @@ impl Machine {
                 bytes: RefCell::new(vec![0; SIZE]),
                 pool,
                 host: usize::from(id),
+                copied: Cell::new(0),
                 written_back: Cell::new(0),
             },
             words: vec![Cell::new(0); PAGES as usize * usize::from(SLOTS) * 4],

@@ -78,6 +78,7 @@ impl World {
                     max_frame: LONGEST_FRAME,
                     ..Limits::default()
                 },
+                remote_nodes: if linked() { count } else { 0 },
             };
             (
                 Node::new(config),
@@ -199,9 +200,14 @@ impl World {
         self.seed >> 16
     }
 
+    /// Lets time pass in which nobody does anything.
+    pub fn pass(&self, us: u64) {
+        self.now.set(self.now.get() + us);
+    }
+
     /// Lets time pass.
     pub fn advance(&mut self, us: u64) {
-        self.now.set(self.now.get() + us);
+        self.pass(us);
         self.pump();
     }
 }

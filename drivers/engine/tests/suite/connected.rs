@@ -277,7 +277,7 @@ fn receiver_not_ready_waits_then_goes_on_or_gives_up() {
     a.post(Operation::Send { imm: None }, Data::Inline(b"first"));
     world.pump();
     assert_eq!(a.statuses(), []);
-    assert_eq!(world.next, Some(1000));
+    assert!(world.next.is_some_and(|next| next <= 1000));
     b.post_receive(1, &[b.mr.sge(0, 16)]);
     world.pump();
     assert_eq!(a.statuses(), [OK]);

@@ -3,6 +3,7 @@
 //! looks at the name of the one that it is in.
 
 mod atomics;
+mod bounded;
 mod connected;
 mod datagrams;
 mod events;

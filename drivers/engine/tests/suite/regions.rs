@@ -292,7 +292,10 @@ fn what_regions_store_is_limited() {
         max_pages: 10,
         ..Limits::default()
     };
-    let node = Node::new(NodeConfig { id: 0, limits });
+    let node = Node::new(NodeConfig {
+        limits,
+        ..NodeConfig::default()
+    });
     let machine = alone.world.machine(0);
     let mut nodes = Nodes::new(vec![(node, machine.clone())], &alone.world.shared);
     let destroy = |nodes: &mut Nodes, key| Engine::new().destroy_mr(nodes, 0, key);

@@ -220,6 +220,7 @@ fn nodes(membership: &Membership, window: &PoolWindow, host: PoolHost) -> Result
                 max_frame: geometry.max_frame(),
                 ..Limits::default()
             },
+            remote_nodes: max_nodes,
         },
         max_nodes,
         fabric_id: pool.fabric_id(),

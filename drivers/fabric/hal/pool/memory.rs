@@ -88,6 +88,10 @@ impl Memory for NodeMemory {
         })
     }
 
+    fn needs_write_back(&self, _addr: u64) -> bool {
+        self.behind_caches
+    }
+
     fn write_back(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         if !self.behind_caches {
             return Ok(());

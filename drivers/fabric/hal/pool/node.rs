@@ -57,8 +57,6 @@ pub(super) struct PoolNode {
 
 /// Microseconds from one look around who is there to the next: a part of the time between heartbeats.
 const TICK_US: u64 = 1000;
-/// Slots in the table of queue pairs up to which their doorbells are polled: more take longer than a kick.
-const MAX_POLLED: u32 = 1024;
 
 /// Faults of a node that are logged at once.
 pub(super) const FAULTS: u8 = 8;
@@ -158,13 +156,11 @@ impl PoolNode {
     /// Tells the drivers of this host how it looks for work from now on. True if a doorbell may have been rung without a kick
     /// just before.
     fn set_doorbell_polling(&mut self, spins: bool) -> bool {
-        let few = self.model.functions.own.node.qp_slots() <= MAX_POLLED;
-        let polled = spins && few;
-        if polled == self.polled {
+        if spins == self.polled {
             return false;
         }
-        self.polled = polled;
-        self.model.set_polling(polled)
+        self.polled = spins;
+        self.model.set_polling(spins)
     }
 
     /// Tells the others whether they need not ring.

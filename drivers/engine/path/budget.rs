@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! How much the engine does before its caller gets the processor back.
+//!
+//! The engine runs in somebody's time: in softirq context, in a program's system call, between two requests of an emulator. Whatever
+//! processes and peers post, and keep posting meanwhile, a turn (all calls from one [`Engine::run`](crate::Engine::run) to the end of
+//! the next) does no more than a [`Budget`] allows, but for one request or slice that had begun. What is left is scheduled.
+
+use crate::hal::Clock;
+
+/// Bytes that are copied or written back for a queue before others have their turn: long enough that what a slice costs besides the copy
+/// is a few percent of it, short enough for a lock that others wait for (6 us at 10 GB/s).
+pub(crate) const SLICE: u32 = 64 << 10;
+/// Requests that are taken from a queue before others have their turn.
+pub(crate) const REQUESTS: u32 = 64;
+
+/// Bytes of a turn.
+const TURN_BYTES: u32 = 4 * SLICE;
+/// Requests, ring entries and completions of a turn: at 90 ns each far from [`TURN_US`], which is for those that cost more.
+const TURN_REQUESTS: u32 = 256;
+/// Microseconds of a turn.
+const TURN_US: u64 = 50;
+/// Requests from one look at the clock to the next, and bytes: looking costs about a third of a small request.
+const CLOCK_REQUESTS: u32 = 32;
+const CLOCK_BYTES: u32 = 32 << 10;
+
+/// What is left of a turn.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bytes: u32,
+    requests: u32,
+    /// When the turn is over: so long after the first look at the clock, before which there were few requests.
+    until_us: Option<u64>,
+    /// Requests and bytes left until the next look.
+    unlooked: (u32, u32),
+}
+
+impl Budget {
+    /// A whole turn.
+    pub(crate) const fn new() -> Self {
+        Self {
+            bytes: TURN_BYTES,
+            requests: TURN_REQUESTS,
+            until_us: None,
+            unlooked: (CLOCK_REQUESTS, CLOCK_BYTES),
+        }
+    }
+
+    /// Whether the turn is over.
+    #[inline(always)]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.bytes == 0 || self.requests == 0
+    }
+
+    /// Whether half of it is: the rest is for others.
+    pub(crate) fn is_half_spent(&self) -> bool {
+        self.bytes <= TURN_BYTES / 2 || self.requests <= TURN_REQUESTS / 2
+    }
+
+    /// Takes a request with so many bytes off.
+    #[inline(always)]
+    pub(crate) fn spend(&mut self, clock: &impl Clock, bytes: u32) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.requests = self.requests.saturating_sub(1);
+        let (requests, left) = self.unlooked;
+        self.unlooked = (requests.saturating_sub(1), left.saturating_sub(bytes));
+        if self.unlooked.0 == 0 || self.unlooked.1 == 0 {
+            self.look(clock);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, clock: &impl Clock) {
+        self.unlooked = (CLOCK_REQUESTS, CLOCK_BYTES);
+        let now = clock.now_us();
+        let until = *self.until_us.get_or_insert(now.saturating_add(TURN_US));
+        if now >= until {
+            self.requests = 0;
+        }
+    }
+}

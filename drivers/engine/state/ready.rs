@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queue pairs whose send queue can be served: who is next.
+//!
+//! Turns go around processes, and within each around its queue pairs, so that many queue pairs get no more than few. A process is known
+//! by its doorbell page: it has one for each context that it opened, and drivers see to it that nobody has many.
+
+use crate::{
+    hal::{NoMemory, Storage, Table},
+    state::{
+        list::List,
+        qp::{QueuePair, Waiting},
+        table::Objects,
+    },
+};
+
+/// Queue pairs of one process that can be served.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    qps: List<Waiting>,
+    /// It is in the line of processes, if only because nobody has noticed yet that it has no queue pair left.
+    listed: bool,
+    /// The process behind it there.
+    next: Option<usize>,
+}
+
+/// All queue pairs that can be served.
+pub(crate) struct Ready<S: Storage> {
+    /// By doorbell page.
+    processes: S::Table<Process>,
+    first: Option<usize>,
+    last: Option<usize>,
+    len: u32,
+}
+
+impl<S: Storage> Default for Ready<S> {
+    fn default() -> Self {
+        Self {
+            processes: S::Table::default(),
+            first: None,
+            last: None,
+            len: 0,
+        }
+    }
+}
+
+impl<S: Storage> Ready<S> {
+    /// Makes room for queue pairs with this doorbell page. May allocate.
+    pub(crate) fn prepare(&mut self, page: u32) -> Result<(), NoMemory> {
+        let count = (page as usize).saturating_add(1);
+        if self.processes.slots().len() < count {
+            self.processes.grow(count)?;
+        }
+        if let Some(slot) = self.processes.slots_mut().get_mut(page as usize) {
+            slot.get_or_insert_with(Process::default);
+        }
+        Ok(())
+    }
+
+    /// Queue pairs in it.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends a queue pair that is in no list.
+    pub(crate) fn push<L: Table<QueuePair<S::Pages>>, M: Table<u64>>(
+        &mut self,
+        qps: &mut Objects<QueuePair<S::Pages>, L, M>,
+        qpn: u32,
+    ) {
+        let Some(page) = qps.get(qpn).map(|qp| qp.page as usize) else {
+            return;
+        };
+        let Some(process) = self.process(page) else {
+            return;
+        };
+        process.qps.push(qps, qpn);
+        self.len = self.len.saturating_add(1);
+        self.line_up(page);
+    }
+
+    /// Takes a queue pair out that is in it.
+    pub(crate) fn remove<L: Table<QueuePair<S::Pages>>, M: Table<u64>>(
+        &mut self,
+        qps: &mut Objects<QueuePair<S::Pages>, L, M>,
+        qpn: u32,
+    ) {
+        let Some(qp) = qps.get(qpn).filter(|qp| qp.links.is_listed()) else {
+            return;
+        };
+        if let Some(process) = self.process(qp.page as usize) {
+            process.qps.remove(qps, qpn);
+            self.len = self.len.saturating_sub(1);
+        }
+    }
+
+    /// Takes out the queue pair whose turn it is. Its process has the next turn when all others had theirs.
+    pub(crate) fn pop<L: Table<QueuePair<S::Pages>>, M: Table<u64>>(
+        &mut self,
+        qps: &mut Objects<QueuePair<S::Pages>, L, M>,
+    ) -> Option<u32> {
+        while let Some(page) = self.first {
+            let process = self.process(page)?;
+            let qpn = process.qps.pop(qps);
+            let more = !process.qps.is_empty();
+            process.listed = false;
+            self.first = process.next.take();
+            if self.first.is_none() {
+                self.last = None;
+            }
+            if more {
+                self.line_up(page);
+            }
+            if qpn.is_some() {
+                self.len = self.len.saturating_sub(1);
+                return qpn;
+            }
+        }
+        None
+    }
+
+    /// Puts a process at the end of the line, unless it is in it.
+    fn line_up(&mut self, page: usize) {
+        let Some(process) = self.process(page) else {
+            return;
+        };
+        if core::mem::replace(&mut process.listed, true) {
+            return;
+        }
+        let last = self.last.replace(page);
+        match last.and_then(|last| self.process(last)) {
+            Some(last) => last.next = Some(page),
+            None => self.first = Some(page),
+        }
+    }
+
+    fn process(&mut self, page: usize) -> Option<&mut Process> {
+        self.processes.slots_mut().get_mut(page)?.as_mut()
+    }
+}
