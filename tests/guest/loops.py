@@ -49,6 +49,16 @@ class Loops:
             (found,) = self.poll(cq)
             assert found["status"] == "SUCCESS", found
 
+    def write_for(self, qp, cq, element, target, seconds):
+        """Writes for so long, each when the one before is complete; returns how many and the longest time of one."""
+        count, longest, end = 0, 0.0, time.monotonic() + seconds
+        while (start := time.monotonic()) < end:
+            self.post_send(qp, "RDMA_WRITE", sges=[element], remote=target)
+            (found,) = self.poll(cq, timeout=seconds)
+            assert found["status"] == "SUCCESS", found
+            count, longest = count + 1, max(longest, time.monotonic() - start)
+        return count, longest
+
     def write_endlessly(self, qp, cq, element, target):
         """Writes until it fails or the device is lost; tells what ended it and how much was flushed in what time."""
         depth = 16
