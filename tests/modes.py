@@ -14,8 +14,8 @@ SHORT = {
     "cxl": ("test_cleared", "test_pool_memory", "test_pool_nodes", "test_pool_poison", "test_pool_sharing", "test_power",
             "test_rdma_accounting", "test_rdma_direct", "test_rdma_errors", "test_rdma_operations", "test_rdma_registration",
             "test_traffic"),
-    "ivshmem": ("test_pool_memory", "test_pool_sharing", "test_power", "test_rdma_direct", "test_rdma_operations", "test_rdma_udata",
-                "test_traffic"),
+    "ivshmem": ("test_pool_memory", "test_pool_sharing", "test_power", "test_rdma_direct", "test_rdma_operations", "test_rdma_storm",
+                "test_rdma_udata", "test_traffic"),
 }
 
 

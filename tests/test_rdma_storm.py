@@ -11,9 +11,10 @@ from nodes import TOP
 from test_cleared import ONE
 from verbs import DEVICE, remote, sge
 
-pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_rdma0")
+# Beside other tests, these would be what delays them.
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_rdma0")]
 
-SECONDS = 60 if EVERYTHING else 12
+SECONDS = 60 if EVERYTHING else 8
 # Pings of a second.
 RATE = 5
 # What the user may lock of memory: its rings and its messages are in it.
