@@ -24,6 +24,9 @@ use crate::{
 };
 use nupa_proto::{admin::PortCounters, ident::GSI_QPN, regs::FAULT_NONE};
 
+/// The queue pairs of a node.
+pub(crate) type QueuePairs<S> = TableOf<S, QueuePair<<S as Storage>::Pages>>;
+
 /// Queue pair numbers below [`GSI_QPN`] do not exist, and that one is only for who asks for it.
 const RESERVED_QPNS: usize = 1;
 
@@ -67,7 +70,7 @@ pub struct Node<S: Storage> {
     pub(crate) polled_qps: List<Polled>,
     pub(crate) eqs: TableOf<S, EventQueue<S::Pages>>,
     pub(crate) cqs: TableOf<S, CompletionQueue<S::Pages>>,
-    pub(crate) qps: TableOf<S, QueuePair<S::Pages>>,
+    pub(crate) qps: QueuePairs<S>,
     pub(crate) srqs: TableOf<S, Srq<S::Pages>>,
     pub(crate) mrs: Mrs<S>,
     /// Page addresses that regions store.

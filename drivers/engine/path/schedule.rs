@@ -3,7 +3,7 @@
 
 use crate::{
     hal::{Clock, Platform, Storage, Table},
-    node::{Node, RemoteWaiters},
+    node::{Node, QueuePairs, RemoteWaiters},
     nodes::NodeTable,
     path::{budget::Budget, engine::Engine},
     state::{
@@ -13,6 +13,11 @@ use crate::{
     },
 };
 use nupa_proto::{admin::QpType, regs::FAULT_NONE};
+
+/// Timers of a kind that expire in one turn; others do in the next one.
+const EXPIRIES: u32 = 256;
+/// How often it is looked for entries of a shared receive queue that were posted meanwhile.
+const SRQ_LOOKS: u32 = 4;
 
 impl Engine {
     /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
@@ -139,24 +144,16 @@ impl Engine {
         }
     }
 
-    /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries.
+    /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries; for the others, the
+    /// owner is to kick again. If it goes on to move its index, or that is out of bounds, all of them look for themselves.
     pub(crate) fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
-        loop {
-            let Some((node, platform)) = nodes.node_mut(id) else {
-                return;
+        for _ in 0..SRQ_LOOKS {
+            let Some(entries) = srq_entries(nodes, id, srqn) else {
+                break;
             };
-            let Some(srq) = node.srqs.get_mut(srqn) else {
-                return;
-            };
-            let entries = srq.queue.left(platform);
             for _ in 0..entries {
-                let Some((node, _)) = nodes.node_mut(id) else {
+                if !self.wake_next_of_srq(nodes, id, srqn) {
                     return;
-                };
-                let first = node.srqs.get(srqn).and_then(|srq| srq.waiters.first());
-                match first {
-                    Some(qpn) => self.wake(nodes, id, qpn),
-                    None => return,
                 }
             }
             let Some((node, platform)) = nodes.node_mut(id) else {
@@ -165,11 +162,26 @@ impl Engine {
             let Some(srq) = node.srqs.get_mut(srqn) else {
                 return;
             };
-            // For the others, the owner is to kick again.
             if srq.waiters.is_empty() || !srq.queue.want_entries(platform) {
                 return;
             }
         }
+        while self.wake_next_of_srq(nodes, id, srqn) {}
+    }
+
+    /// Gives a turn to the first who waits for entries of a shared receive queue. False if nobody does.
+    fn wake_next_of_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) -> bool {
+        let Some((node, _)) = nodes.node_mut(id) else {
+            return false;
+        };
+        let Some(srq) = node.srqs.get_mut(srqn) else {
+            return false;
+        };
+        let Some(qpn) = srq.waiters.pop(&mut node.qps) else {
+            return false;
+        };
+        self.wake(nodes, id, qpn);
+        true
     }
 
     /// Gives a turn to everyone who waits for something at this node of another host.
@@ -217,13 +229,7 @@ impl<S: Storage> Node<S> {
         if wait == Wait::Turn {
             return self.ready.push(&mut self.qps, qpn);
         }
-        let Self {
-            frame_waiters,
-            remote_waiters,
-            qps,
-            ..
-        } = self;
-        if let Some(list) = list_of::<S>(wait, raw, frame_waiters, remote_waiters) {
+        if let Some((list, qps)) = self.waiters(wait, raw) {
             list.push(qps, qpn);
         }
     }
@@ -246,15 +252,29 @@ impl<S: Storage> Node<S> {
         if wait == Wait::Turn {
             return self.ready.remove(&mut self.qps, qpn);
         }
-        let Self {
-            frame_waiters,
-            remote_waiters,
-            qps,
-            ..
-        } = self;
-        if let Some(list) = list_of::<S>(wait, raw, frame_waiters, remote_waiters) {
+        if let Some((list, qps)) = self.waiters(wait, raw) {
             list.remove(qps, qpn);
         }
+    }
+
+    /// The list that a queue pair is in while it waits for this, if it is not ready, and the queue pairs.
+    fn waiters(
+        &mut self,
+        wait: Wait,
+        raw: bool,
+    ) -> Option<(&mut List<Waiting>, &mut QueuePairs<S>)> {
+        let node = match wait {
+            Wait::No | Wait::Turn | Wait::Responses => return None,
+            Wait::Rnr { node, .. } | Wait::Peer { node, .. } | Wait::RingSpace { node } => node,
+        };
+        let waiters = self.remote_waiters.slots_mut().get_mut(usize::from(node));
+        let list = match (waiters.and_then(Option::as_mut), wait) {
+            (Some(waiters), Wait::RingSpace { .. }) => &mut waiters.ring,
+            (Some(waiters), _) => &mut waiters.responder,
+            (None, _) if raw => &mut self.frame_waiters,
+            (None, _) => return None,
+        };
+        Some((list, &mut self.qps))
     }
 
     /// Gives a turn to queue pairs whose wait is over.
@@ -263,7 +283,10 @@ impl<S: Storage> Node<S> {
             return;
         }
         let now = clock.now_us();
-        while self.timers.next_us().is_some_and(|next| next <= now) {
+        for _ in 0..EXPIRIES {
+            if self.timers.next_us().is_none_or(|next| next > now) {
+                break;
+            }
             if let Some(qpn) = self.timers.expire(&mut self.qps, now) {
                 self.schedule(qpn);
             }
@@ -302,7 +325,10 @@ impl<S: Storage> Node<S> {
             return;
         }
         let now = platform.now_us();
-        while self.moderated.next_us().is_some_and(|next| next <= now) {
+        for _ in 0..EXPIRIES {
+            if self.moderated.next_us().is_none_or(|next| next > now) {
+                break;
+            }
             if let Some(cqn) = self.moderated.expire(&mut self.cqs, now) {
                 self.fire(platform, cqn);
             }
@@ -322,21 +348,8 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// The list that a queue pair is in while it waits for this, if it is not ready.
-fn list_of<'a, S: Storage>(
-    wait: Wait,
-    raw: bool,
-    frame_waiters: &'a mut List<Waiting>,
-    remote_waiters: &'a mut S::Table<RemoteWaiters>,
-) -> Option<&'a mut List<Waiting>> {
-    let node = match wait {
-        Wait::No | Wait::Turn | Wait::Responses => return None,
-        Wait::Rnr { node, .. } | Wait::Peer { node, .. } | Wait::RingSpace { node } => node,
-    };
-    let waiters = remote_waiters.slots_mut().get_mut(usize::from(node));
-    match (waiters.and_then(Option::as_mut), wait) {
-        (Some(waiters), Wait::RingSpace { .. }) => Some(&mut waiters.ring),
-        (Some(waiters), _) => Some(&mut waiters.responder),
-        (None, _) => raw.then_some(frame_waiters),
-    }
+/// Entries of a shared receive queue that are posted and not filled; `None` if the index is out of bounds.
+fn srq_entries<N: NodeTable>(nodes: &mut N, id: u16, srqn: u32) -> Option<u32> {
+    let (node, platform) = nodes.node_mut(id)?;
+    node.srqs.get_mut(srqn)?.queue.left(platform).ok()
 }

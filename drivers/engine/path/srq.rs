@@ -10,7 +10,7 @@ use crate::{
 use nupa_proto::eqe::EventType;
 
 impl Engine {
-    /// New entries were posted to a shared receive queue: whoever waits for them goes on.
+    /// New entries were posted to a shared receive queue: those that wait for them go on.
     pub(crate) fn srq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
         let Some((node, _)) = nodes.node_mut(id) else {
             return;
@@ -30,7 +30,7 @@ impl<S: Storage> Node<S> {
         let Some(srq) = self.srqs.get_mut(srqn).filter(|srq| srq.limit != 0) else {
             return;
         };
-        if srq.queue.left(platform) < srq.limit {
+        if srq.queue.left(platform).is_ok_and(|left| left < srq.limit) {
             srq.limit = 0;
             self.report(platform, EventType::SrqLimit, 0, srqn);
         }

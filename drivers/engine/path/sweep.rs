@@ -41,9 +41,7 @@ impl Engine {
             node.sweep_left = node.sweep_left.saturating_sub(1);
             let qpn = node.sweep_at;
             node.sweep_at = qpn.wrapping_add(1).checked_rem(node.qps.end()).unwrap_or(0);
-            if self.budget.is_spent() {
-                break;
-            }
+            // A piece is looked at in any case, so that nothing that spends all turns holds it up.
             if qpn % 16 == 0 {
                 self.budget.spend(platform, 0);
             }

@@ -103,9 +103,10 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
     }
 
     /// Entries that are posted and not filled.
-    pub(crate) fn left(&mut self, platform: &impl Platform) -> u32 {
-        let posted = self.refresh(platform).unwrap_or(self.posted);
-        posted.wrapping_sub(self.index)
+    pub(crate) fn left(&mut self, platform: &impl Platform) -> Result<u32, RqError> {
+        let index = self.index;
+        self.refresh(platform)
+            .map(|posted| posted.wrapping_sub(index))
     }
 
     /// Asks the owner to kick when it posts more, and looks once more: true if it has done so meanwhile.

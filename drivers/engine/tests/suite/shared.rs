@@ -249,6 +249,23 @@ fn an_index_out_of_bounds_ends_the_queue() {
     assert_eq!((count, events.len()), (1, 5));
 }
 
+/// Somebody waits for entries when the index goes out of bounds: the look for them ends, and so does the wait.
+#[test]
+fn an_index_out_of_bounds_ends_the_wait_for_entries() {
+    let mut s = shared();
+    s.send(0, b"early");
+    s.send(1, b"early too");
+    assert_eq!(s.statuses(), []);
+    let slot = s.srq.slot;
+    s.there.machine.store(0, slot, SlotWord::Index, 1000);
+    s.world.engine.kick(&mut s.world.nodes, 1, 0, slot);
+    s.world.pump();
+    assert_eq!(s.eq.drain()[0], s.event(EventType::SrqFatal, s.srq.srqn));
+    let statuses = s.statuses();
+    assert_eq!(statuses.len(), 2);
+    assert!(!statuses.contains(&OK), "{statuses:?}");
+}
+
 #[test]
 fn a_queue_in_use_stays() {
     let mut s = shared();
