@@ -43,7 +43,7 @@ struct Incoming {
     arrival: Arrival,
 }
 
-/// What is left of a peer's share of a turn.
+/// What is left of a ring's share of a turn.
 struct Share {
     entries: u32,
     bytes: u32,
@@ -85,21 +85,32 @@ impl Engine {
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        let (count, first) = (nodes.max_nodes(), self.first_node);
-        for id in (first..count).chain(0..first.min(count)) {
+        for id in self.in_turn(nodes.max_nodes()) {
             if nodes.peer_mut(id).is_none_or(|peer| peer.epoch().is_none()) {
                 continue;
             }
             found |= self.clear_way(nodes, id);
-            let mut share = Share::new();
-            found |= self.take_responses(nodes, id, &mut share);
-            found |= self.take_requests(nodes, id, &mut share);
-            found |= self.take_frames(nodes, id, &mut share);
+            found |= self.take_entries(nodes, id);
         }
         found
     }
 
-    /// Takes an entry with so many bytes off the turn, and off a peer's share of it.
+    /// Takes entries of each ring from a peer. Which one is the first changes, since two may use up what a turn has for peers.
+    fn take_entries<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
+        let mut found = false;
+        let turn = self.turn.checked_div(nodes.max_nodes().into()).unwrap_or(0);
+        for ring in 0..3 {
+            let mut share = Share::new();
+            found |= match turn.wrapping_add(ring) % 3 {
+                0 => self.take_responses(nodes, id, &mut share),
+                1 => self.take_requests(nodes, id, &mut share),
+                _ => self.take_frames(nodes, id, &mut share),
+            };
+        }
+        found
+    }
+
+    /// Takes an entry with so many bytes off the turn, and off its ring's share of it.
     fn spend_on_peer<N: NodeTable>(&mut self, nodes: &N, home: u16, share: &mut Share, bytes: u32) {
         share.entries = share.entries.saturating_sub(1);
         share.bytes = share.bytes.saturating_sub(bytes);
@@ -108,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// Whether a peer has more of its share left. Half of a turn is for this host's queues.
+    /// Whether a ring has more of its share left. Half of a turn is for this host's queues.
     fn goes_on(&mut self, share: &Share) -> bool {
         let goes_on = share.entries != 0 && share.bytes != 0 && !self.budget.is_half_spent();
         // There may be more.

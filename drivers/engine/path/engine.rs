@@ -35,8 +35,8 @@ pub struct Engine {
     pub(crate) budget: Budget,
     /// Something was left for the next turn.
     pub(crate) more: bool,
-    /// Node that is served first in the next turn, so that none is served last each time.
-    pub(crate) first_node: u16,
+    /// Number of the turn.
+    pub(crate) turn: u32,
 }
 
 impl Default for Engine {
@@ -55,7 +55,7 @@ impl Engine {
             moved: 0,
             budget: Budget::new(),
             more: false,
-            first_node: 0,
+            turn: 0,
         }
     }
 

@@ -62,11 +62,17 @@ impl Engine {
         next
     }
 
+    /// The numbers below `count`. Each is the first one in its turn, so that none is the last each time.
+    pub(crate) fn in_turn(&self, count: u16) -> impl Iterator<Item = u16> {
+        let first = self.turn.checked_rem(count.into()).unwrap_or(0) as u16;
+        (first..count).chain(0..first)
+    }
+
     /// Serves send queues whose turn it is or whose wait is over, once each, until the turn is over.
     fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
-        let (count, first) = (nodes.max_nodes(), self.first_node);
-        self.first_node = first.wrapping_add(1).checked_rem(count).unwrap_or(0);
-        for id in (first..count).chain(0..first.min(count)) {
+        let ids = self.in_turn(nodes.max_nodes());
+        self.turn = self.turn.wrapping_add(1);
+        for id in ids {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
             };

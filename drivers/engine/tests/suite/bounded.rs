@@ -6,7 +6,9 @@ use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
 };
-use nupa_proto::{admin::*, cqe::Cqe, status::WcStatus, wqe::WQE_SIGNALED};
+use nupa_proto::{
+    admin::*, cqe::Cqe, frame::FrameMeta, ident::node_mac, status::WcStatus, wqe::WQE_SIGNALED,
+};
 
 /// Bytes of a turn, and of the slice that it may be exceeded by.
 const TURN: usize = 5 << 16;
@@ -210,4 +212,56 @@ fn many_queue_pairs_get_no_more_than_one() {
     assert_eq!(ends[0].done(), []);
     world.pump();
     assert!(ends[..MANY].iter_mut().all(|end| end.done() == [(1, OK)]));
+}
+
+/// A frame does not wait until all requests between the same two nodes are done.
+#[test]
+fn frames_come_between_requests() {
+    let mut world = World::new(2);
+    let mut hosts = Hosts::new(&mut world);
+    let [mut a, b] = hosts.connected(&mut world);
+    let mut frames = [0, 1].map(|id| {
+        let host = &mut hosts.hosts[id];
+        let cq = host.cq(&mut world, hosts.eqns[id], 6);
+        let qp = host.qp(&mut world, QpType::Raw, &cq, 4);
+        host.ready(&mut world, &qp, None);
+        host.receive_frames(&mut world, &[node_mac(id as u16)], &[qp.qpn]);
+        (cq, qp)
+    });
+    let memory = hosts.hosts.each_mut().map(|host| {
+        let addr = host.alloc(2048);
+        host.dma(addr, 64)
+    });
+    hosts.hosts[0].write(memory[0].addr.get(), &node_mac(1));
+    let (_, receiver) = &mut frames[1];
+    receiver.recv.post(9, &[memory[1]]).expect("room");
+    receiver.recv.ring();
+    let write = Operation::Write {
+        addr: b.mr.iova,
+        rkey: b.mr.key,
+        imm: None,
+    };
+    for id in 0..3 {
+        a.post(id, write, LEN);
+    }
+    world.turns(10);
+    let request = SendRequest {
+        wr_id: 1,
+        flags: WQE_SIGNALED,
+        operation: Operation::Frame {
+            node: 1,
+            meta: FrameMeta::default(),
+        },
+        data: Data::Sges(&memory[..1]),
+    };
+    let (_, sender) = &mut frames[0];
+    sender.send.post(&request).expect("room");
+    sender.send.ring();
+    let mut arrived = false;
+    for _ in 0..60 {
+        world.turns(1);
+        arrived |= !frames[1].0.drain().is_empty();
+    }
+    assert!(arrived);
+    assert!(a.done().len() < 3, "it came after all else");
 }
