@@ -4,8 +4,8 @@
 use crate::{attach::Pool, Window};
 use nupa_proto::pool::{Slot, LINE};
 
-/// Shows that a node lives, however busy whoever works with its [`Membership`](crate::Membership) is: to be called by something else
-/// that runs while the host does.
+/// Shows that a node lives. It is to be called from a timer or thread of its own, so that it goes on while the one that works with the
+/// [`Membership`](crate::Membership) is busy.
 ///
 /// It is for one epoch ([`Membership::heartbeat`](crate::Membership::heartbeat) gives the next one's), and does nothing any more
 /// when that is over.

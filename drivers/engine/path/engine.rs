@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// New receive entries were posted: whoever waits for them goes on.
+    /// New receive entries were posted: those that wait for them go on.
     fn rq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
         let Some((node, _)) = nodes.node_mut(id) else {
             return;
@@ -260,8 +260,8 @@ impl Engine {
         }
     }
 
-    /// Carries the next slice of the current request out, which is long. All checks are made again: whoever could change what they are
-    /// about has had a turn since.
+    /// Carries the next slice of the current request out, which is long. All checks are made again, since
+    /// others had a turn meanwhile and may have changed what is checked.
     #[inline(never)]
     fn execute_slice<N: NodeTable>(&mut self, nodes: &mut N, destination: u16) -> Outcome {
         let source = self.request.source;

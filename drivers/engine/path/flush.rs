@@ -18,7 +18,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 impl Engine {
     /// Completes what is in the queues of a queue pair in the error state, or in the send queue of one that has stopped sending, and
-    /// gives whoever waits for it a turn. What is too much for one turn, or comes meanwhile, is for the next one.
+    /// gives the queue pair that waits for it a turn. What is too much for one turn, or comes meanwhile, is for the next one.
     #[cold]
     pub(crate) fn flush<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
         for _ in 0..REQUESTS {

@@ -101,7 +101,7 @@ impl<S: Storage> Node<S> {
             true => 0,
             false => qp.idle_polls.saturating_add(1),
         };
-        // One that waits is not idle: whoever ends its wait looks at its doorbell.
+        // One that waits is not idle: its doorbell is looked at when its wait ends.
         let leaves = qp.idle_polls >= IDLE && qp.send.wait == Wait::No;
         if !leaves || qp.publish(platform, false) {
             self.polled_qps.push(&mut self.qps, qpn);

@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Gives a turn to whoever waits for receive buffers or the state of this queue pair.
+    /// Gives a turn to the queue pair that waits for receive buffers or the state of this queue pair.
     pub(crate) fn wake<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
         let Some((node, _)) = nodes.node_mut(id) else {
             return;
