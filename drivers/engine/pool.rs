@@ -19,6 +19,7 @@ use crate::{
     path::{
         budget::{REQUESTS, SLICE},
         engine::Engine,
+        schedule::around,
     },
     state::{
         check::{Check, WcError},
@@ -85,9 +86,13 @@ impl Engine {
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        for id in self.in_turn(nodes.max_nodes()) {
+        for id in around(self.first_peer, nodes.max_nodes()) {
             if nodes.peer_mut(id).is_none_or(|peer| peer.epoch().is_none()) {
                 continue;
+            }
+            if !self.budget.is_half_spent() {
+                // If this one uses up what a turn has for peers, the next one begins behind it.
+                self.first_peer = id.wrapping_add(1);
             }
             found |= self.clear_way(nodes, id);
             found |= self.take_entries(nodes, id);
@@ -97,11 +102,14 @@ impl Engine {
 
     /// Takes entries of each ring from a peer. Which one is the first changes, since two may use up what a turn has for peers.
     fn take_entries<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
-        let mut found = false;
-        let turn = self.turn.checked_div(nodes.max_nodes().into()).unwrap_or(0);
+        let Some(peer) = nodes.peer_mut(id) else {
+            return false;
+        };
+        peer.transit.first_ring = peer.transit.first_ring.wrapping_add(1);
+        let (first, mut found) = (peer.transit.first_ring, false);
         for ring in 0..3 {
             let mut share = Share::new();
-            found |= match turn.wrapping_add(ring) % 3 {
+            found |= match first.wrapping_add(ring) % 3 {
                 0 => self.take_responses(nodes, id, &mut share),
                 1 => self.take_requests(nodes, id, &mut share),
                 _ => self.take_frames(nodes, id, &mut share),

@@ -35,8 +35,9 @@ pub struct Engine {
     pub(crate) budget: Budget,
     /// Something was left for the next turn.
     pub(crate) more: bool,
-    /// Number of the turn.
-    pub(crate) turn: u32,
+    /// Nodes of this host, and of others, that come first in the next turn: those behind the ones that used up the last one.
+    pub(crate) first_node: u16,
+    pub(crate) first_peer: u16,
 }
 
 impl Default for Engine {
@@ -55,7 +56,8 @@ impl Engine {
             moved: 0,
             budget: Budget::new(),
             more: false,
-            turn: 0,
+            first_node: 0,
+            first_peer: 0,
         }
     }
 
@@ -260,8 +262,8 @@ impl Engine {
         }
     }
 
-    /// Carries the next slice of the current request out, which is long. All checks are made again, since
-    /// others had a turn meanwhile and may have changed what is checked.
+    /// Carries the next slice of the current request out, which is long. All checks are made again, since others had a turn meanwhile and
+    /// may have changed what is checked.
     #[inline(never)]
     fn execute_slice<N: NodeTable>(&mut self, nodes: &mut N, destination: u16) -> Outcome {
         let source = self.request.source;

@@ -62,17 +62,9 @@ impl Engine {
         next
     }
 
-    /// The numbers below `count`. Each is the first one in its turn, so that none is the last each time.
-    pub(crate) fn in_turn(&self, count: u16) -> impl Iterator<Item = u16> {
-        let first = self.turn.checked_rem(count.into()).unwrap_or(0) as u16;
-        (first..count).chain(0..first)
-    }
-
     /// Serves send queues whose turn it is or whose wait is over, once each, until the turn is over.
     fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
-        let ids = self.in_turn(nodes.max_nodes());
-        self.turn = self.turn.wrapping_add(1);
-        for id in ids {
+        for id in around(self.first_node, nodes.max_nodes()) {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
             };
@@ -82,6 +74,8 @@ impl Engine {
                 if self.budget.is_spent() {
                     return;
                 }
+                // If this one uses the turn up, the next one begins behind it.
+                self.first_node = id.wrapping_add(1);
                 let Some((node, _)) = nodes.node_mut(id) else {
                     break;
                 };
@@ -352,6 +346,12 @@ impl<S: Storage> Node<S> {
         ];
         times.into_iter().flatten().min()
     }
+}
+
+/// The numbers below `count`, from `first` on if that is one.
+pub(crate) fn around(first: u16, count: u16) -> impl Iterator<Item = u16> {
+    let first = first.checked_rem(count).unwrap_or(0);
+    (first..count).chain(0..first)
 }
 
 /// Entries of a shared receive queue that are posted and not filled; `None` if the index is out of bounds.

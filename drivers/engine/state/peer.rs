@@ -36,6 +36,8 @@ pub(crate) struct InTransit {
     pub(crate) times_out_at: Option<u64>,
     /// While queue pairs are looked at because that time is over: whether it was heard of.
     pub(crate) checked: Option<bool>,
+    /// Which of its rings comes first when they are looked at: counted up.
+    pub(crate) first_ring: u32,
     /// It has answered, or taken something out of its rings, since the time was set.
     pub(crate) progressed: bool,
 }

@@ -265,3 +265,51 @@ fn frames_come_between_requests() {
     assert!(arrived);
     assert!(a.done().len() < 3, "it came after all else");
 }
+
+/// A peer that sends much through two rings does not keep another one waiting, though there are others between them that send nothing.
+#[test]
+fn peers_take_turns_whatever_their_numbers() {
+    const HERE: u16 = 7;
+    if !linked() {
+        return;
+    }
+    let mut world = World::new(HERE + 1);
+    let mut here = world.host(HERE);
+    let eqn = here.start(&mut world).eqn;
+    let mut connect = |id: u16| {
+        let mut host = world.host(id);
+        let eqn_there = host.start(&mut world).eqn;
+        let there = End::new(&mut world, &mut host, eqn_there);
+        let end = End::new(&mut world, &mut here, eqn);
+        host.ready(&mut world, &there.qp, Some((HERE, end.qp.qpn, 1)));
+        here.ready(&mut world, &end.qp, Some((id, there.qp.qpn, 1)));
+        (there, end)
+    };
+    let ((mut busy, mut end), (mut other, target)) = (connect(0), connect(1));
+    let write = |mr: &Mr| Operation::Write {
+        addr: mr.iova,
+        rkey: mr.key,
+        imm: None,
+    };
+    let (to, from) = (end.mr, busy.mr);
+    for id in 0..3 {
+        busy.post(id, write(&to), LEN);
+        let read = Operation::Read {
+            addr: from.iova,
+            rkey: from.key,
+        };
+        end.post(id, read, LEN);
+    }
+    other.post(9, write(&target.mr), LEN);
+    let (mut done, mut count) = (Vec::new(), 0);
+    for _ in 0..20_000 {
+        world.turns(1);
+        done.extend(other.done());
+        count += busy.done().len() + end.done().len();
+        if !done.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(done, [(9, OK)]);
+    assert!(count <= 4, "{count} of 6 long ones were done before");
+}
