@@ -7,8 +7,8 @@
 use nupa_pool::{Body, Grant, Outgoing};
 use nupa_proto::pool::Class;
 
-/// An entry that a peer has put into a ring. What it says was checked as far as that can be done without knowing the node:
-/// lengths are in bounds, and entries with more of a message or its end follow one that goes on.
+/// An entry that a peer has put into a ring. What it says was checked as far as that can be done without knowing the node: lengths
+/// are in bounds, and it is in the kind of ring that it may be in.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     /// What it says.
@@ -17,9 +17,9 @@ pub struct Arrival {
     pub payload: u64,
     /// Bytes of its payload.
     pub len: u32,
-    /// Bytes of the message's payload in the entries before.
+    /// Bytes of the message that come before those that this entry brings or asks for.
     pub offset: u32,
-    /// No more of the message follows.
+    /// No more of the request follows. Of a response only who asked knows.
     pub last: bool,
 }
 
@@ -28,17 +28,21 @@ pub struct Arrival {
 /// Nothing here sleeps or allocates.
 pub trait Link {
     /// Reserves an entry, and room for `len` bytes of payload, at most
-    /// [`MAX_FRAGMENT`](nupa_proto::pool::message::MAX_FRAGMENT). Returns where in the DMA address space of this host's node the
+    /// [`max_payload`](nupa_proto::pool::message::max_payload). Returns where in the DMA address space of this host's node the
     /// payload is to be written; `None` if the ring is full. Nothing happens until [`Link::commit`]; a further reservation replaces
     /// this one.
     fn reserve(&mut self, class: Class, len: u32) -> Option<u64>;
 
-    /// Hands the entry that was reserved over, with its payload. `total`: bytes of payload of the whole message. When the peer
+    /// Hands the entry that was reserved over, with its payload. `offset`: bytes of the message that come before. When the peer
     /// sees it is for the link's host to say, before it turns to something else.
-    fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32);
+    fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32);
 
-    /// The oldest entry that is not released. An entry that breaks the rings' rules is not returned: the link is refused then.
+    /// The oldest entry that is not released. One in a ring of long messages is not returned before those in the ring of short ones
+    /// that were put in before it were released. An entry that breaks the rings' rules is never returned: the link is refused then.
     fn next(&mut self, class: Class) -> Option<Arrival>;
+
+    /// Entries that the peer has taken out of its rings, wrapping around.
+    fn taken(&mut self) -> u32;
 
     /// Gives the entry that [`Link::next`] returned back, with its payload.
     fn release(&mut self, class: Class);
@@ -94,6 +98,10 @@ impl Link for NoLink {
     }
 
     fn release(&mut self, _: Class) {
+        match *self {}
+    }
+
+    fn taken(&mut self) -> u32 {
         match *self {}
     }
 

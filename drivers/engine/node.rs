@@ -2,7 +2,7 @@
 //! One node's controller: its objects and its state.
 
 use crate::{
-    hal::Storage,
+    hal::{NoMemory, Storage},
     state::{
         counters::{Counters, Volume},
         cq::CompletionQueue,
@@ -22,7 +22,8 @@ use crate::{
         timer::TimerWheel,
     },
 };
-use nupa_proto::{admin::PortCounters, ident::GSI_QPN, regs::FAULT_NONE};
+use nupa_pool::PerClass;
+use nupa_proto::{admin::PortCounters, ident::GSI_QPN, pool::Class, regs::FAULT_NONE};
 
 /// The queue pairs of a node.
 pub(crate) type QueuePairs<S> = TableOf<S, QueuePair<<S as Storage>::Pages>>;
@@ -48,12 +49,35 @@ pub struct NodeConfig {
 }
 
 /// Queue pairs that wait for one node of another host.
-#[derive(Debug, Default)]
-pub(crate) struct RemoteWaiters {
-    /// For room in a ring to it.
-    pub(crate) ring: List<Waiting>,
+pub(crate) struct RemoteWaiters<S: Storage> {
+    /// Lines for room in the rings to it.
+    lines: PerClass<Ready<S>>,
     /// For receive entries or a connection there.
     pub(crate) responder: List<Waiting>,
+}
+
+impl<S: Storage> Default for RemoteWaiters<S> {
+    fn default() -> Self {
+        Self {
+            lines: PerClass::new(|_| Ready::default()),
+            responder: List::default(),
+        }
+    }
+}
+
+impl<S: Storage> RemoteWaiters<S> {
+    /// Makes room for queue pairs with this doorbell page. May allocate.
+    pub(crate) fn prepare(&mut self, page: u32) -> Result<(), NoMemory> {
+        let used = [Class::ShortRequest, Class::Frame, Class::Request];
+        used.into_iter()
+            .try_for_each(|class| self.lines.of(class).prepare(page))
+    }
+
+    /// The line for room in the ring of a class.
+    #[inline]
+    pub(crate) fn line(&mut self, class: Class) -> &mut Ready<S> {
+        self.lines.of(class)
+    }
 }
 
 /// One node's controller, as far as queues go: objects, link and epoch, counters.
@@ -84,7 +108,7 @@ pub struct Node<S: Storage> {
     /// Queue pairs whose send queue is to be served.
     pub(crate) ready: Ready<S>,
     /// Queue pairs that wait for other hosts' nodes, by node id.
-    pub(crate) remote_waiters: S::Table<RemoteWaiters>,
+    pub(crate) remote_waiters: S::Table<RemoteWaiters<S>>,
     /// Raw queue pairs that wait for receive buffers of nodes of this host.
     pub(crate) frame_waiters: List<Waiting>,
     /// Timers of queue pairs whose wait ends by itself.

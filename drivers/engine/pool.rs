@@ -6,7 +6,6 @@ mod frame;
 pub(crate) mod grant;
 pub(crate) mod link;
 mod notify;
-mod read;
 mod requester;
 mod responder;
 mod response;
@@ -17,20 +16,27 @@ use crate::{
     link::{Arrival, Link},
     nodes::NodeTable,
     path::{
-        budget::{REQUESTS, SLICE},
+        budget::Share,
         engine::Engine,
         schedule::around,
     },
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
-        peer::Peer,
     },
 };
-use nupa_proto::{pool::Class, status::WcStatus};
+use nupa_proto::{
+    pool::{
+        message::{RequestBody, MAX_FRAGMENT},
+        Class,
+    },
+    status::WcStatus,
+    wqe::Opcode,
+};
 
-/// Payload of one entry of a message that is longer.
+/// Payload of one entry of a request that is longer.
 const FRAGMENT: u32 = 65536;
+const _: () = assert!(FRAGMENT <= MAX_FRAGMENT);
 
 /// The node is not there.
 const GONE: WcError = WcError::new(WcStatus::RetryExceeded, Check::Node);
@@ -44,19 +50,40 @@ struct Incoming {
     arrival: Arrival,
 }
 
-/// What is left of a ring's share of a turn.
-struct Share {
-    entries: u32,
-    bytes: u32,
+/// A request of a peer, or a part of it.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// The peer.
+    id: u16,
+    /// The ring that answers go through.
+    class: Class,
+    opcode: Opcode,
+    body: RequestBody,
 }
 
-impl Share {
-    const fn new() -> Self {
-        Self {
-            entries: REQUESTS,
-            bytes: SLICE,
+/// Which rings a ring is served with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Those of short messages, from and to all peers.
+    Short,
+    /// All others.
+    Long,
+}
+
+impl Lane {
+    /// What it may take of a turn.
+    const fn share(self) -> Share {
+        match self {
+            Self::Short => Share::SHORT,
+            Self::Long => Share::LONG,
         }
     }
+}
+
+/// What is left of a ring's or a line's share of a turn.
+struct Turn {
+    lane: Lane,
+    left: Share,
 }
 
 impl Engine {
@@ -86,66 +113,131 @@ impl Engine {
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        for id in around(self.first_peer, nodes.max_nodes()) {
-            if nodes.peer_mut(id).is_none_or(|peer| peer.epoch().is_none()) {
+        for id in around(self.first_short_peer, nodes.max_nodes()) {
+            if !is_up(nodes, id) {
                 continue;
             }
-            if !self.budget.is_half_spent() {
+            if !self.short_share.is_spent() {
                 // If this one uses up what a turn has for peers, the next one begins behind it.
+                self.first_short_peer = id.wrapping_add(1);
+            }
+            self.send_owed_response(nodes, id);
+            self.send_owed_notify(nodes, id);
+            found |= self.take_responses(nodes, id, Class::ShortResponse);
+            found |= self.take_requests(nodes, id, Class::ShortRequest);
+            found |= self.serve_line(nodes, id, Class::ShortRequest);
+        }
+        for id in around(self.first_peer, nodes.max_nodes()) {
+            if !is_up(nodes, id) {
+                continue;
+            }
+            if !self.long_share.is_spent() {
                 self.first_peer = id.wrapping_add(1);
             }
-            found |= self.clear_way(nodes, id);
-            found |= self.take_entries(nodes, id);
+            found |= self.serve_long_rings(nodes, id);
         }
         found
     }
 
-    /// Takes entries of each ring from a peer. Which one is the first changes, since two may use up what a turn has for peers.
-    fn take_entries<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
+    /// Takes entries of each ring of long messages and frames from a peer, and serves those who wait for room in those to it. Which one
+    /// is the first changes, since few may use up what a turn has for all.
+    fn serve_long_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
         let Some(peer) = nodes.peer_mut(id) else {
             return false;
         };
         peer.transit.first_ring = peer.transit.first_ring.wrapping_add(1);
         let (first, mut found) = (peer.transit.first_ring, false);
-        for ring in 0..3 {
-            let mut share = Share::new();
-            found |= match first.wrapping_add(ring) % 3 {
-                0 => self.take_responses(nodes, id, &mut share),
-                1 => self.take_requests(nodes, id, &mut share),
-                _ => self.take_frames(nodes, id, &mut share),
+        for ring in 0..5 {
+            found |= match first.wrapping_add(ring) % 5 {
+                0 => self.take_responses(nodes, id, Class::Response),
+                1 => self.take_requests(nodes, id, Class::Request),
+                2 => self.take_frames(nodes, id),
+                3 => self.serve_line(nodes, id, Class::Request),
+                _ => self.serve_line(nodes, id, Class::Frame),
             };
         }
         found
     }
 
+    /// Serves the send queues that stand in line for room in a ring, as far as there is room. Each puts in what it may at one go, and
+    /// stands at the end of the line if it has more.
+    fn serve_line<N: NodeTable>(&mut self, nodes: &mut N, id: u16, class: Class) -> bool {
+        let (mut turn, mut found) = (Turn::of(class), false);
+        let Some(home) = nodes.peer_mut(id).map(|peer| peer.home()) else {
+            return false;
+        };
+        while let Some(need) = self.room_needed(nodes, home, id, class) {
+            let room = nodes.peer_mut(id).and_then(|peer| peer.reserve(class, need));
+            if room.is_none() || !self.goes_on(&turn) {
+                break;
+            }
+            let line = nodes.node_mut(home);
+            let Some(qpn) = line.and_then(|(node, _)| node.leave_line(id, class)) else {
+                break;
+            };
+            self.first_in_line = Some((id, class));
+            self.serve(nodes, home, qpn, None);
+            self.first_in_line = None;
+            // What was served took its part of the turn, in entries and bytes.
+            turn.left.spend(need);
+            self.share_of(turn.lane).spend(need);
+            found = true;
+        }
+        if found {
+            self.note_progress(nodes, id);
+        }
+        found
+    }
+
+    /// How much room the queue pair that is first in a line needs.
+    fn room_needed<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        home: u16,
+        id: u16,
+        class: Class,
+    ) -> Option<u32> {
+        let (node, _) = nodes.node_mut(home)?;
+        let qpn = node.first_in_line(id, class)?;
+        Some(node.qps.get(qpn)?.send.ring_need)
+    }
+
+    /// Whether the current request has to stand in line for a ring, because others do.
+    fn stands_in_line<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) -> bool {
+        if self.first_in_line == Some((id, class)) {
+            return false;
+        }
+        let there = nodes.node_mut(self.request.source.node);
+        there.is_some_and(|(node, _)| node.first_in_line(id, class).is_some())
+    }
+
+    /// What is left of what a lane may take of the turn.
+    fn share_of(&mut self, lane: Lane) -> &mut Share {
+        match lane {
+            Lane::Short => &mut self.short_share,
+            Lane::Long => &mut self.long_share,
+        }
+    }
+
     /// Takes an entry with so many bytes off the turn, and off its ring's share of it.
-    fn spend_on_peer<N: NodeTable>(&mut self, nodes: &N, home: u16, share: &mut Share, bytes: u32) {
-        share.entries = share.entries.saturating_sub(1);
-        share.bytes = share.bytes.saturating_sub(bytes);
+    fn spend_on_peer<N: NodeTable>(&mut self, nodes: &N, home: u16, turn: &mut Turn, bytes: u32) {
+        turn.left.spend(bytes);
+        self.share_of(turn.lane).spend(bytes);
         if let Some((_, platform)) = nodes.node(home) {
             self.budget.spend(platform, bytes);
         }
     }
 
-    /// Whether a ring has more of its share left. Half of a turn is for this host's queues.
-    fn goes_on(&mut self, share: &Share) -> bool {
-        let goes_on = share.entries != 0 && share.bytes != 0 && !self.budget.is_half_spent();
+    /// Whether more is to be taken from a ring in this turn. Whatever else has spent it, one entry of each lane is, so that nothing keeps
+    /// others' entries waiting for ever.
+    fn goes_on(&mut self, turn: &Turn) -> bool {
+        let share = *self.share_of(turn.lane);
+        let begins = share == turn.lane.share();
+        let spent = share.is_spent() || (self.budget.is_spent() && !begins);
+        let goes_on = !spent && !turn.left.is_spent();
         // There may be more.
         self.more |= !goes_on;
         goes_on
-    }
-
-    /// Ends what the ring to a peer was held up by: lets those go on that waited for room, gives up a message whose sender does not
-    /// go on, and tells the peer's queue pairs what they were not told for want of room.
-    fn clear_way<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
-        self.abandon_message(nodes, id);
-        self.send_owed_notify(nodes, id);
-        let again = nodes.peer_mut(id).is_some_and(Peer::has_room_again);
-        if again {
-            self.note_progress(nodes, id);
-            self.wake_ring(nodes, id);
-        }
-        again
     }
 
     /// The oldest entry of a ring.
@@ -191,4 +283,20 @@ impl Engine {
             CopyError::Destination => GONE,
         })
     }
+}
+
+impl Turn {
+    fn of(class: Class) -> Self {
+        Self {
+            lane: match class {
+                Class::ShortRequest | Class::ShortResponse => Lane::Short,
+                Class::Request | Class::Response | Class::Frame => Lane::Long,
+            },
+            left: Share::RING,
+        }
+    }
+}
+
+fn is_up<N: NodeTable>(nodes: &mut N, id: u16) -> bool {
+    nodes.peer_mut(id).is_some_and(|peer| peer.epoch().is_some())
 }

@@ -7,7 +7,7 @@ use crate::{
     Window, SETTLE_US,
 };
 use nupa_proto::pool::{
-    crc32, state_word, Class, PoolState, Superblock, LINE, MAGIC, POOL_NON_COHERENT, STATE_OFFSET,
+    crc32, state_word, Class, PoolState, Superblock, LINK_WORDS, MAGIC, POOL_NON_COHERENT, STATE_OFFSET,
     VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
@@ -99,17 +99,13 @@ impl<W: Window> Formatter<'_, W> {
         done == Ok(true)
     }
 
-    /// Clears what must not be mistaken for something: node slots, and both lines of each ring.
+    /// Clears what must not be mistaken for something: node slots, and the words of all rings.
     fn clear(&self, geometry: &Geometry) {
         zero(self.window, geometry.slots());
         for source in 0..geometry.max_nodes() {
             for target in (0..geometry.max_nodes()).filter(|target| *target != source) {
-                for class in Class::ALL {
-                    let place = geometry.ring(source, target, *class);
-                    for line in [place.producer(), place.consumer()] {
-                        zero(self.window, line..line.saturating_add(LINE));
-                    }
-                }
+                let words = geometry.ring(source, target, Class::Request).producer();
+                zero(self.window, words..words.saturating_add(LINK_WORDS));
             }
         }
     }

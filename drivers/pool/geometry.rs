@@ -4,9 +4,9 @@
 use core::{fmt, ops::Range};
 use nupa_proto::pool::{
     message::{max_frame, max_payload, ENTRY_SIZE},
-    Class, Superblock, CLASSES, CONSUMER_BULK, DIRECTORY_SIZE, MAX_LOG_BULK, MAX_LOG_ENTRIES,
-    MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, PRODUCER_WANT, RING_CONSUMER, RING_ENTRIES,
-    RING_PRODUCER, SLOT_SIZE,
+    Class, Superblock, DIRECTORY_SIZE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
+    LINK_WANT, MAX_LOG_BULK, MAX_LOG_ENTRIES, MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE,
+    SHORT_LOG_BULK, SLOT_SIZE,
 };
 
 /// log2 of the entries of a ring in pools that are formatted here.
@@ -54,15 +54,12 @@ impl Geometry {
             return None;
         }
         let nodes = u64::from(max_nodes);
-        let entries = ENTRY_SIZE.checked_shl(u32::from(log_entries))?;
-        let bulk = 1u64.checked_shl(u32::from(log_bulk))?;
-        let ring_stride = RING_ENTRIES.checked_add(entries)?.checked_add(bulk)?;
-        let ring_stride = ring_stride.checked_next_multiple_of(PAGE)?;
+        let rings = Class::ALL.iter().map(|class| ring_len(*class, log_entries, log_bulk));
+        let ring_stride = rings.fold(LINK_RINGS, u64::saturating_add);
         let slots = nodes.checked_mul(SLOT_SIZE as u64)?;
         let rings = SLOTS.checked_add(slots)?.checked_next_multiple_of(PAGE)?;
-        let count = nodes.checked_mul(nodes.checked_sub(1)?)?;
-        let count = count.checked_mul(CLASSES as u64)?;
-        let device_memory = rings.checked_add(ring_stride.checked_mul(count)?)?;
+        let pairs = nodes.checked_mul(nodes.checked_sub(1)?)?;
+        let device_memory = rings.checked_add(ring_stride.checked_mul(pairs)?)?;
         let left = size.checked_sub(device_memory)?;
         let share = left.checked_div(nodes)?;
         let device_memory_stride = share.checked_sub(share.checked_rem(PAGE)?)?;
@@ -183,15 +180,23 @@ impl Geometry {
                 false => Area::DeviceMemory { node },
             };
         }
-        let (ring, distance) = part(self.rings, self.ring_stride);
-        let (pair, class) = divide(ring, CLASSES as u64);
+        let (pair, distance) = part(self.rings, self.ring_stride);
         let others = u64::from(self.max_nodes).saturating_sub(1).max(1);
         let (source, target) = divide(pair, others);
-        Area::Ring {
+        let target = target.saturating_add(u64::from(target >= source));
+        let mut end = LINK_RINGS;
+        let holds = |class: &&Class| {
+            end = end.saturating_add(ring_len(**class, self.log_entries, self.log_bulk));
+            distance < end
+        };
+        let class = match distance < LINK_RINGS {
+            true => None,
+            false => Class::ALL.iter().find(holds).copied(),
+        };
+        Area::Link {
             source,
-            target: target.saturating_add(u64::from(target >= source)),
+            target,
             class,
-            control: distance < RING_ENTRIES,
         }
     }
 
@@ -212,14 +217,32 @@ impl Geometry {
         let others = u64::from(self.max_nodes).wrapping_sub(1);
         let target = u64::from(target).wrapping_sub(u64::from(target > source));
         let pair = u64::from(source).wrapping_mul(others).wrapping_add(target);
-        let ring = pair.wrapping_mul(CLASSES as u64);
-        let ring = ring.wrapping_add(u64::from(class.to_wire()));
+        let link = self.rings.wrapping_add(pair.wrapping_mul(self.ring_stride));
+        let before = Class::ALL.iter().take_while(|other| **other != class);
+        let before = before.map(|other| ring_len(*other, self.log_entries, self.log_bulk));
         Place {
-            base: self.rings.wrapping_add(ring.wrapping_mul(self.ring_stride)),
+            link,
+            word: u64::from(class.to_wire()).wrapping_mul(size_of::<u64>() as u64),
+            entries: before.fold(link.wrapping_add(LINK_RINGS), u64::wrapping_add),
             log_entries: self.log_entries,
-            log_bulk: self.log_bulk,
+            log_bulk: log_bulk_of(class, self.log_bulk),
         }
     }
+}
+
+/// log2 of the bytes of the payload area of a ring.
+const fn log_bulk_of(class: Class, log_bulk: u8) -> u8 {
+    match class {
+        Class::Request | Class::Response | Class::Frame => log_bulk,
+        Class::ShortRequest | Class::ShortResponse => SHORT_LOG_BULK,
+    }
+}
+
+/// Bytes of a ring: entries and payload area, whole pages.
+fn ring_len(class: Class, log_entries: u8, log_bulk: u8) -> u64 {
+    let entries = ENTRY_SIZE << log_entries;
+    let len = entries.wrapping_add(1 << log_bulk_of(class, log_bulk));
+    len.next_multiple_of(PAGE)
 }
 
 /// A part of a pool.
@@ -232,16 +255,14 @@ pub enum Area {
         /// The node.
         node: u64,
     },
-    /// A ring.
-    Ring {
+    /// What two nodes share.
+    Link {
         /// The node that writes entries.
         source: u64,
         /// The node that they are for.
         target: u64,
-        /// Number of a [`Class`].
-        class: u64,
-        /// It is about words that say how far the two are, and not about entries and payload.
-        control: bool,
+        /// The ring, with its payload area; none if it is about the words that say how far the two are.
+        class: Option<Class>,
     },
     /// A node's directory.
     Directory {
@@ -262,25 +283,20 @@ impl fmt::Display for Area {
             Self::Slot { node } => write!(f, "slot of node {node}"),
             Self::Directory { node } => write!(f, "directory of node {node}"),
             Self::DeviceMemory { node } => write!(f, "device memory of node {node}"),
-            Self::Ring {
+            Self::Link {
                 source,
                 target,
                 class,
-                control,
             } => {
-                let what = match control {
-                    true => "indices",
-                    false => "entries",
+                let what = match class {
+                    None => "indices of the rings",
+                    Some(Class::Request) => "ring of requests",
+                    Some(Class::Response) => "ring of responses",
+                    Some(Class::Frame) => "ring of frames",
+                    Some(Class::ShortRequest) => "ring of short requests",
+                    Some(Class::ShortResponse) => "ring of short responses",
                 };
-                let class = match class {
-                    0 => "requests",
-                    1 => "responses",
-                    _ => "frames",
-                };
-                write!(
-                    f,
-                    "{what} of the ring of {class} from node {source} to node {target}"
-                )
+                write!(f, "{what} from node {source} to node {target}")
             }
         }
     }
@@ -289,7 +305,11 @@ impl fmt::Display for Area {
 /// Where a ring lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    base: u64,
+    /// Offset of the words of all rings between the two nodes.
+    link: u64,
+    /// Offset of this one's in each of their lines.
+    word: u64,
+    entries: u64,
     log_entries: u8,
     log_bulk: u8,
 }
@@ -319,40 +339,43 @@ impl Place {
     /// Offset of the producer's link word.
     #[inline]
     pub(crate) fn producer(&self) -> u64 {
-        self.base.wrapping_add(RING_PRODUCER)
+        self.word(LINK_PRODUCER)
     }
 
     /// Offset of the producer's want word.
     #[inline]
     pub(crate) fn producer_want(&self) -> u64 {
-        self.producer().wrapping_add(PRODUCER_WANT)
+        self.word(LINK_WANT)
     }
 
     /// Offset of the consumer's link word.
     #[inline]
     pub(crate) fn consumer(&self) -> u64 {
-        self.base.wrapping_add(RING_CONSUMER)
+        self.word(LINK_CONSUMER)
     }
 
     /// Offset of the consumer's bulk word.
     #[inline]
     pub(crate) fn consumer_bulk(&self) -> u64 {
-        self.consumer().wrapping_add(CONSUMER_BULK)
+        self.word(LINK_BULK)
+    }
+
+    #[inline]
+    fn word(&self, line: u64) -> u64 {
+        self.link.wrapping_add(line).wrapping_add(self.word)
     }
 
     /// Offset of the entry of a free-running index.
     #[inline]
     pub(crate) fn entry(&self, index: u32) -> u64 {
         let number = u64::from(index & self.entries().wrapping_sub(1));
-        let entries = self.base.wrapping_add(RING_ENTRIES);
-        entries.wrapping_add(number.wrapping_mul(ENTRY_SIZE))
+        self.entries.wrapping_add(number.wrapping_mul(ENTRY_SIZE))
     }
 
     /// Offset of a free-running position in the payload area.
     #[inline]
     pub(crate) fn bulk(&self, position: u32) -> u64 {
-        let entries = ENTRY_SIZE << self.log_entries;
-        let area = self.base.wrapping_add(RING_ENTRIES).wrapping_add(entries);
+        let area = self.entries.wrapping_add(ENTRY_SIZE << self.log_entries);
         area.wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
     }
 }
@@ -374,7 +397,7 @@ mod tests {
 
     #[test]
     fn usual_pools_can_be_divided() {
-        for (size, nodes, log_bulk) in [(256, 8, 20), (64, 4, 20), (64, 8, 18), (1024, 8, 21)] {
+        for (size, nodes, log_bulk) in [(256, 8, 19), (64, 4, 20), (128, 8, 18), (1024, 8, 21)] {
             let geometry = Geometry::choose(size * MIB, nodes).unwrap();
             assert_eq!((nodes, geometry.log_bulk), (nodes, log_bulk));
             assert!(!geometry.device_memory(nodes - 1).is_empty());
@@ -389,22 +412,32 @@ mod tests {
     fn parts_do_not_overlap_and_fill_the_pool() {
         let geometry = Geometry::choose(64 * MIB, 4).unwrap();
         assert!(geometry.slots().end >= geometry.slot(3) + SLOT_SIZE as u64);
-        let mut starts = Vec::new();
+        let mut end = geometry.slots().end;
         for (source, target) in (0..4).flat_map(|s| (0..4).map(move |t| (s, t))) {
-            for class in Class::ALL.iter().filter(|_| source != target) {
-                starts.push(geometry.ring(source, target, *class));
+            if source == target {
+                continue;
+            }
+            let places = Class::ALL.iter().map(|class| geometry.ring(source, target, *class));
+            let places: Vec<Place> = places.collect();
+            // The words lie in a page, each kind in a line of its own.
+            for (number, place) in (0..).zip(&places) {
+                let words = [
+                    place.producer(),
+                    place.producer_want(),
+                    place.consumer(),
+                    place.consumer_bulk(),
+                ];
+                let expected = [0, 0x40, 0x80, 0xc0].map(|line| end + line + 8 * number);
+                assert_eq!(words, expected);
+            }
+            end += LINK_RINGS;
+            for place in &places {
+                assert_eq!(place.entry(0), end);
+                assert_eq!(place.entry(u32::MAX) + ENTRY_SIZE, place.bulk(0));
+                end = place.bulk(place.bulk_len() - 1) + 1;
             }
         }
-        starts.sort_by_key(|place| place.base);
-        assert_eq!(starts.len(), 36);
-        assert_eq!(starts[0].base, geometry.slots().end);
-        for pair in starts.windows(2) {
-            assert_eq!(pair[0].base + geometry.ring_stride, pair[1].base);
-        }
-        let last = starts[35];
-        let end = last.bulk(last.bulk_len() - 1) + 1;
-        assert!(last.entry(u32::MAX) + ENTRY_SIZE == last.bulk(0));
-        assert!(end <= geometry.device_memory(0).start);
+        assert_eq!(end, geometry.device_memory);
         for node in 0..4 {
             let (share, memory) = (geometry.share(node), geometry.device_memory(node));
             assert_eq!(geometry.directory(node), Some(share.start..memory.start));
@@ -439,13 +472,21 @@ mod tests {
             if source == target {
                 continue;
             }
-            for (class, name) in Class::ALL.iter().zip(["requests", "responses", "frames"]) {
+            let way = std::format!("from node {source} to node {target}");
+            let names = [
+                "requests",
+                "responses",
+                "frames",
+                "short requests",
+                "short responses",
+            ];
+            for (class, name) in Class::ALL.iter().zip(names) {
                 let ring = geometry.ring(source, target, *class);
-                let way = std::format!("of the ring of {name} from node {source} to node {target}");
-                assert_eq!(told(ring.consumer()), std::format!("indices {way}"));
-                assert_eq!(told(ring.entry(0)), std::format!("entries {way}"));
-                let last = ring.bulk(ring.bulk_len() - 1);
-                assert_eq!(told(last), std::format!("entries {way}"));
+                let indices = std::format!("indices of the rings {way}");
+                assert_eq!(told(ring.consumer_bulk()), indices);
+                let entries = std::format!("ring of {name} {way}");
+                assert_eq!(told(ring.entry(0)), entries);
+                assert_eq!(told(ring.bulk(ring.bulk_len() - 1)), entries);
             }
         }
         let memory = geometry.device_memory(2);

@@ -5,11 +5,12 @@ use crate::{
     geometry::{Geometry, Place},
     grants::Grants,
     receiver::Receiver,
-    sender::Sender,
+    message::{Message, Outgoing, Violation},
+    sender::{Reservation, Sender, Stale},
     window::zero,
     Poisoned, Window,
 };
-use nupa_proto::pool::{epoch_tag, Class, LinkWord, CONSUMER_BULK, LINE, TAG_NONE};
+use nupa_proto::pool::{epoch_tag, Class, LinkWord, LINE, TAG_NONE};
 
 /// One of something for each class of messages.
 #[derive(Clone, Copy, Debug)]
@@ -20,14 +21,21 @@ pub struct PerClass<T> {
     pub response: T,
     /// Of [`Class::Frame`].
     pub frame: T,
+    /// Of [`Class::ShortRequest`].
+    pub short_request: T,
+    /// Of [`Class::ShortResponse`].
+    pub short_response: T,
 }
 
 impl<T> PerClass<T> {
-    fn new(mut make: impl FnMut(Class) -> T) -> Self {
+    /// What `make` makes for each class.
+    pub fn new(mut make: impl FnMut(Class) -> T) -> Self {
         Self {
             request: make(Class::Request),
             response: make(Class::Response),
             frame: make(Class::Frame),
+            short_request: make(Class::ShortRequest),
+            short_response: make(Class::ShortResponse),
         }
     }
 
@@ -38,11 +46,22 @@ impl<T> PerClass<T> {
             Class::Request => &mut self.request,
             Class::Response => &mut self.response,
             Class::Frame => &mut self.frame,
+            Class::ShortRequest => &mut self.short_request,
+            Class::ShortResponse => &mut self.short_response,
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        [&self.request, &self.response, &self.frame].into_iter()
+    /// All of them, those of short messages first: what is in their rings must be seen before what lies behind it in the others.
+    #[inline]
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        [
+            &mut self.short_request,
+            &mut self.short_response,
+            &mut self.request,
+            &mut self.response,
+            &mut self.frame,
+        ]
+        .into_iter()
     }
 }
 
@@ -57,6 +76,39 @@ pub struct Link {
     pub receive: PerClass<Receiver>,
     /// Where both say what the other may write directly, if there is such.
     pub grants: Option<Grants>,
+}
+
+impl Link {
+    /// As [`Sender::commit`], behind what is in the ring of short messages.
+    #[inline]
+    pub fn commit(
+        &mut self,
+        window: &impl Window,
+        class: Class,
+        reservation: Reservation,
+        message: &Outgoing<'_>,
+        offset: u32,
+    ) -> Result<(), Stale> {
+        let short = class.short();
+        let behind = short.map_or(0, |short| self.send.of(short).written());
+        let sender = self.send.of(class);
+        sender.commit(window, reservation, message, offset, behind)
+    }
+
+    /// As [`Receiver::next`], but for an entry that others in the ring of short messages come before.
+    #[inline]
+    pub fn next(
+        &mut self,
+        window: &impl Window,
+        class: Class,
+    ) -> Result<Option<Message>, Violation> {
+        let next = self.receive.of(class).next(window)?;
+        let Some(short) = class.short() else {
+            return Ok(next);
+        };
+        let short = self.receive.of(short);
+        Ok(next.filter(|message| !short.comes_before(message.behind)))
+    }
 }
 
 /// Where the rings between this node and another lie.
@@ -79,26 +131,28 @@ impl Ends {
     pub(crate) fn open(&self, window: &impl Window, own_epoch: u32, epoch: u32) -> Link {
         let (own, peer) = (epoch_tag(own_epoch), epoch_tag(epoch));
         self.store(window, word(own, peer), word(peer, own));
+        let Self { mut send, mut receive } = *self;
         Link {
             epoch,
-            send: PerClass {
-                request: Sender::new(self.send.request, Class::Request, word(own, peer)),
-                response: Sender::new(self.send.response, Class::Response, word(own, peer)),
-                frame: Sender::new(self.send.frame, Class::Frame, word(own, peer)),
-            },
-            receive: PerClass {
-                request: Receiver::new(self.receive.request, Class::Request, word(peer, own)),
-                response: Receiver::new(self.receive.response, Class::Response, word(peer, own)),
-                frame: Receiver::new(self.receive.frame, Class::Frame, word(peer, own)),
-            },
+            send: PerClass::new(|class| Sender::new(*send.of(class), class, word(own, peer))),
+            receive: PerClass::new(|class| {
+                Receiver::new(*receive.of(class), class, word(peer, own))
+            }),
             grants: None,
         }
     }
 
     /// Says that there is no link. Whole lines are written, which can be read again then if they could not.
     pub(crate) fn clear(&self, window: &impl Window) {
-        let lines = self.send.iter().map(Place::producer);
-        for line in lines.chain(self.receive.iter().map(Place::consumer)) {
+        // The words of all rings are in the same lines, that of the first ring at their beginning.
+        let (send, receive) = (&self.send.request, &self.receive.request);
+        let lines = [
+            send.producer(),
+            send.producer_want(),
+            receive.consumer(),
+            receive.consumer_bulk(),
+        ];
+        for line in lines {
             zero(window, line..line.saturating_add(LINE));
         }
     }
@@ -123,17 +177,18 @@ impl Ends {
 
     /// Stores all words that are this node's: the producer's and the consumer's.
     fn store(&self, window: &impl Window, producer: LinkWord, consumer: LinkWord) {
-        let len = CONSUMER_BULK.wrapping_mul(2);
-        for place in self.send.iter() {
+        let Self { mut send, mut receive } = *self;
+        for place in send.iter_mut() {
             window.store(place.producer_want(), LinkWord::default().to_wire());
             window.store(place.producer(), producer.to_wire());
-            window.publish(place.producer(), len);
         }
-        for place in self.receive.iter() {
+        for place in receive.iter_mut() {
             window.store(place.consumer_bulk(), consumer.to_wire());
             window.store(place.consumer(), consumer.to_wire());
-            window.publish(place.consumer(), len);
         }
+        let (send, receive) = (&self.send.request, &self.receive.request);
+        window.publish(send.producer(), LINE.wrapping_mul(2));
+        window.publish(receive.consumer(), LINE.wrapping_mul(2));
     }
 }
 

@@ -8,9 +8,9 @@ use nupa_proto::{
     frame::MIN_FRAME,
     pool::{
         message::{
-            FrameBody, Header, Kind, NotifyBody, Reply, RequestBody, ResponseBody, BODY_SIZE,
-            FRAME_FLOOD, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED, REQUEST_START,
-            REQUEST_VLAN,
+            is_short, FrameBody, Header, Kind, NotifyBody, Reply, RequestBody, ResponseBody,
+            BODY_SIZE, FRAME_FLOOD, READ_PIECE, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED,
+            REQUEST_START, REQUEST_VLAN,
         },
         Class,
     },
@@ -45,12 +45,12 @@ pub enum Violation {
     },
     /// A kind of entry that is not known, or not in rings of this class.
     Kind(u8),
-    /// A length that is out of bounds, or does not fit the message that it is part of.
+    /// A length that is out of bounds, or does not fit what the entry says.
     Length {
         /// Bytes of payload.
         payload: u32,
-        /// Bytes of the message.
-        total: u32,
+        /// Bytes of the message before them.
+        offset: u32,
     },
     /// An operation, status or flag that is not known.
     Value(u8),
@@ -77,18 +77,14 @@ impl From<Poisoned> for Violation {
 /// What an entry is about. Enumerations are checked; numbers of queue pairs, keys and addresses are as the peer gave them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A request begins.
+    /// A request, or a part of it.
     Request(Opcode, RequestBody),
-    /// A response begins.
+    /// A response, or a part of it.
     Response(Reply, WcStatus, ResponseBody),
     /// A frame.
     Frame(FrameBody),
-    /// More of the message in the entry before.
-    Data,
     /// Somebody may try again.
     Notify(NotifyBody),
-    /// The message in the entry before ends here, unfinished.
-    Abort,
 }
 
 /// An entry that was checked.
@@ -98,10 +94,10 @@ pub struct Message {
     pub body: Body,
     /// Where its payload lies in the pool. The peer may change it at any time.
     pub payload: Range<u64>,
-    /// Bytes of the message's payload in the entries before.
+    /// Bytes of the message that come before those that this entry brings or asks for.
     pub offset: u32,
-    /// Bytes of payload of the whole message.
-    pub total_len: u32,
+    /// Index in the ring of short messages behind the entries that are to be taken before this one.
+    pub behind: u32,
 }
 
 impl Message {
@@ -112,28 +108,32 @@ impl Message {
         self.payload.end.wrapping_sub(self.payload.start) as u32
     }
 
-    /// Whether no more of the message follows.
+    /// Whether no more of the request follows. Of a response only who asked knows.
     #[inline]
     pub fn is_last(&self) -> bool {
-        self.offset.wrapping_add(self.payload_len()) == self.total_len
+        match &self.body {
+            Body::Request(Opcode::Read, body) => {
+                self.offset.saturating_add(body.piece_len(self.offset)) >= body.len.get()
+            }
+            Body::Request(_, body) => {
+                self.offset.saturating_add(self.payload_len()) >= body.payload_len()
+            }
+            Body::Response(..) | Body::Frame(_) | Body::Notify(_) => true,
+        }
     }
 }
 
 /// What an entry is to say.
 #[derive(Clone, Copy, Debug)]
 pub enum Outgoing<'a> {
-    /// A request begins.
+    /// A request, or a part of it.
     Request(&'a RequestBody),
-    /// A response begins.
+    /// A response, or a part of it.
     Response(&'a ResponseBody),
     /// A frame.
     Frame(&'a FrameBody),
-    /// More of the message in the entry before.
-    Data,
     /// Somebody may try again.
     Notify(&'a NotifyBody),
-    /// The message in the entry before ends here, unfinished.
-    Abort,
 }
 
 impl<'a> Outgoing<'a> {
@@ -143,9 +143,7 @@ impl<'a> Outgoing<'a> {
             Self::Request(_) => Kind::Request,
             Self::Response(_) => Kind::Response,
             Self::Frame(_) => Kind::Frame,
-            Self::Data => Kind::Data,
             Self::Notify(_) => Kind::Notify,
-            Self::Abort => Kind::Abort,
         }
     }
 
@@ -155,56 +153,63 @@ impl<'a> Outgoing<'a> {
             Self::Request(body) => body.as_bytes(),
             Self::Response(body) => body.as_bytes(),
             Self::Frame(body) => body.as_bytes(),
-            Self::Data | Self::Abort => &[],
             Self::Notify(body) => body.as_bytes(),
         }
     }
 }
 
-/// Checks what an entry says. `left` are the bytes that are still to come of the message before, `most` those that it may have of
-/// payload.
+/// Checks what an entry says. `most`: bytes of payload that it may have.
 #[inline]
 pub(crate) fn check(
     class: Class,
     header: &Header,
     bytes: &[u8; BODY_SIZE],
-    left: u32,
     most: u32,
 ) -> Result<Body, Violation> {
     let unknown = Violation::Kind(header.kind);
     let kind = Kind::try_from(header.kind).map_err(|_| unknown)?;
-    let (payload, total) = (header.payload_len.get(), header.total_len.get());
-    let length = Violation::Length { payload, total };
-    // A message goes on until all of it is there, and each of its entries takes it further.
-    let more = matches!(kind, Kind::Data | Kind::Abort);
-    let bounds = match kind {
-        Kind::Data => left,
-        Kind::Abort => 0,
-        _ => total,
-    };
-    let empty = payload == 0 && total != 0 && kind != Kind::Abort;
-    if payload > bounds || payload > most || empty || more != (left != 0) {
-        return Err(length);
-    }
+    let (payload, offset) = (header.payload_len.get(), header.offset.get());
     let body = match (class, kind) {
-        (Class::Request | Class::Response, Kind::Data) => return Ok(Body::Data),
-        (Class::Request | Class::Response, Kind::Abort) => return Ok(Body::Abort),
-        (Class::Request, Kind::Request) => request(transmute!(*bytes))?,
-        (Class::Response, Kind::Response) => response(transmute!(*bytes))?,
+        (Class::Request | Class::ShortRequest, Kind::Request) => request(transmute!(*bytes))?,
+        (Class::Response | Class::ShortResponse, Kind::Response) => response(transmute!(*bytes))?,
         (Class::Response, Kind::Notify) => Body::Notify(transmute!(*bytes)),
         (Class::Frame, Kind::Frame) => frame(transmute!(*bytes))?,
         _ => return Err(unknown),
     };
+    let end = offset.saturating_add(payload);
     let fits = match &body {
-        Body::Request(_, request) => total == request.payload_len(),
-        Body::Response(..) => total <= MAX_MESSAGE,
-        Body::Frame(_) => payload == total && total >= MIN_FRAME,
-        Body::Data | Body::Notify(_) | Body::Abort => total == 0,
+        Body::Request(Opcode::Read, body) => {
+            let begins = offset == 0 || offset < body.len.get();
+            payload == 0 && begins && offset % READ_PIECE == 0
+        }
+        // A datagram is in one piece.
+        Body::Request(_, body) if body.flags & REQUEST_DATAGRAM != 0 => {
+            offset == 0 && payload == body.payload_len()
+        }
+        Body::Request(_, body) => {
+            let total = body.payload_len();
+            end <= total && (payload != 0 || total == 0)
+        }
+        Body::Response(..) => end <= MAX_MESSAGE,
+        Body::Frame(_) => offset == 0 && payload >= MIN_FRAME,
+        Body::Notify(_) => end == 0,
     };
-    if fits {
-        Ok(body)
-    } else {
-        Err(length)
+    if payload > most || !fits || !belongs(class, &body) {
+        return Err(Violation::Length { payload, offset });
+    }
+    Ok(body)
+}
+
+/// Whether a request is in the kind of ring that it may be in.
+#[inline]
+fn belongs(class: Class, body: &Body) -> bool {
+    let Body::Request(opcode, body) = body else {
+        return true;
+    };
+    let datagram = body.flags & REQUEST_DATAGRAM != 0;
+    match class {
+        Class::ShortRequest => datagram || is_short(*opcode, body.len.get()),
+        _ => !datagram,
     }
 }
 
@@ -239,8 +244,8 @@ fn request(body: RequestBody) -> Result<Body, Violation> {
         if datagram { MAX_DATAGRAM } else { MAX_MESSAGE },
     );
     if len > longest {
-        let (payload, total) = (len, len);
-        return Err(Violation::Length { payload, total });
+        let (payload, offset) = (len, 0);
+        return Err(Violation::Length { payload, offset });
     }
     Ok(Body::Request(opcode, body))
 }

@@ -3,12 +3,13 @@
 
 use crate::{
     geometry::Place,
-    message::{check, Body, Message, Violation},
+    message::{check, Message, Violation},
+    sender::CONSUMER_LINES,
     Window,
 };
 use nupa_proto::pool::{
     message::{bulk_size, bulk_start, Entry, Header, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
-    Class, LinkWord, CONSUMER_BULK,
+    Class, LinkWord,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -19,7 +20,7 @@ pub struct Receiver {
     class: Class,
     /// Link word with the index that the peer sees.
     published: LinkWord,
-    /// Index of the entry at hand.
+    /// Index of the current entry.
     index: u32,
     /// Index behind the entries that are known to be there.
     end: u32,
@@ -27,13 +28,8 @@ pub struct Receiver {
     bulk: u32,
     /// Position in the payload area as the peer sees it.
     bulk_published: u32,
-    /// Position behind the entry at hand, once it was looked at.
-    bulk_end: u32,
-    /// Bytes of the message at hand in entries that were released, and all of them.
-    offset: u32,
-    total: u32,
-    /// Bytes of the entry at hand, once it was looked at.
-    at_hand: Option<(u32, u32)>,
+    /// Position behind the current entry, once it was looked at.
+    bulk_end: Option<u32>,
     /// The peer waits for what was freed.
     wanted: bool,
 }
@@ -48,10 +44,7 @@ impl Receiver {
             end: 0,
             bulk: 0,
             bulk_published: 0,
-            bulk_end: 0,
-            offset: 0,
-            total: 0,
-            at_hand: None,
+            bulk_end: None,
             wanted: false,
         }
     }
@@ -68,21 +61,11 @@ impl Receiver {
         window.read(entry, copy.as_mut_bytes())?;
         let header = &copy.header;
         self.check_entry(header)?;
-        let left = self.total.wrapping_sub(self.offset);
         let most = self.place.max_payload(self.class);
-        let body = check(self.class, header, &copy.body, left, most)?;
-        let (len, total) = (header.payload_len.get(), header.total_len.get());
-        if left != 0 && total != self.total {
-            let payload = len;
-            return Err(Violation::Length { payload, total });
-        }
+        let body = check(self.class, header, &copy.body, most)?;
+        let len = header.payload_len.get();
         let start = bulk_start(self.bulk, len, self.place.log_bulk());
-        self.bulk_end = start.wrapping_add(bulk_size(len));
-        self.at_hand = match body {
-            // Nothing of it is left.
-            Body::Abort => Some((0, self.offset)),
-            _ => Some((len, total)),
-        };
+        self.bulk_end = Some(start.wrapping_add(bulk_size(len)));
         let payload = match len <= MAX_INLINE {
             true => entry.wrapping_add(ENTRY_PAYLOAD),
             false => {
@@ -94,8 +77,8 @@ impl Receiver {
         Ok(Some(Message {
             body,
             payload: payload..payload.wrapping_add(u64::from(len)),
-            offset: self.offset,
-            total_len: total,
+            offset: header.offset.get(),
+            behind: header.behind.get(),
         }))
     }
 
@@ -103,17 +86,11 @@ impl Receiver {
     /// free, or by [`Receiver::publish`].
     #[inline]
     pub fn release(&mut self, window: &impl Window) {
-        let Some((len, total)) = self.at_hand.take() else {
+        let Some(bulk_end) = self.bulk_end.take() else {
             return;
         };
         self.index = self.index.wrapping_add(1);
-        self.bulk = self.bulk_end;
-        let offset = self.offset.wrapping_add(len);
-        (self.offset, self.total) = if offset == total {
-            (0, 0)
-        } else {
-            (offset, total)
-        };
+        self.bulk = bulk_end;
         let entries = self.index.wrapping_sub(self.published.index);
         let bulk = self.bulk.wrapping_sub(self.bulk_published);
         if entries >= self.place.entries() >> 2 || bulk >= self.place.bulk_len() >> 2 {
@@ -135,14 +112,22 @@ impl Receiver {
         };
         window.store(self.place.consumer_bulk(), bulk.to_wire());
         window.store(self.place.consumer(), self.published.to_wire());
-        window.publish(self.place.consumer(), CONSUMER_BULK.wrapping_mul(2));
+        window.publish(self.place.consumer(), CONSUMER_LINES);
         // Either this host sees what the peer wants, or the peer what was freed.
         window.fence();
         let at = self.place.producer_want();
         window.refresh(at, size_of::<u64>() as u64);
-        // One that cannot be read is in the line of the producer's link word, which is looked at next.
-        self.wanted |= window.load(at).map(LinkWord::from_wire) == Ok(before);
+        // A peer whose want line cannot be read is woken each time.
+        let want = window.load(at).map(LinkWord::from_wire);
+        self.wanted |= want.is_err() || want == Ok(before);
         true
+    }
+
+    /// Whether an entry before this index is still to be released.
+    #[inline]
+    pub(crate) fn comes_before(&self, index: u32) -> bool {
+        let left = index.wrapping_sub(self.index);
+        left != 0 && left <= self.place.entries()
     }
 
     /// Whether the peer waits for what it was told to be free since the last time this was asked: it is to be woken.

@@ -9,7 +9,7 @@ use crate::{
 use core::ops::Range;
 use nupa_proto::pool::{
     message::{bulk_size, bulk_start, Header, ENTRY_PAYLOAD, MAX_INLINE},
-    Class, LinkWord, CONSUMER_BULK, PRODUCER_WANT,
+    Class, LinkWord, LINE, LINK_BULK, LINK_CONSUMER,
 };
 use zerocopy::{
     little_endian::{U16, U32},
@@ -112,15 +112,16 @@ impl Sender {
         })
     }
 
-    /// Writes an entry, whose payload lies in its place already. `total_len` are the bytes of payload of the whole message. The
-    /// peer sees it when it is published.
+    /// Writes an entry, whose payload lies in its place already. `offset`: bytes of the message before it. `behind`: index in the ring
+    /// of short messages behind what is to be taken before it. The peer sees it when it is published.
     #[inline]
     pub fn commit(
         &mut self,
         window: &impl Window,
         reservation: Reservation,
         message: &Outgoing<'_>,
-        total_len: u32,
+        offset: u32,
+        behind: u32,
     ) -> Result<(), Stale> {
         if reservation.index != self.written {
             return Err(Stale);
@@ -130,10 +131,11 @@ impl Sender {
         let header = Header {
             kind: message.kind().to_wire(),
             payload_len: U32::new(len as u32),
-            total_len: U32::new(total_len),
+            offset: U32::new(offset),
             index: U32::new(self.written),
             source: U16::new(self.published.source),
             target: U16::new(self.published.target),
+            behind: U32::new(behind),
             ..Header::default()
         };
         let (entry, body) = (self.place.entry(self.written), message.bytes());
@@ -146,6 +148,18 @@ impl Sender {
         self.written = self.written.wrapping_add(1);
         self.bulk_written = reservation.bulk_end;
         Ok(())
+    }
+
+    /// Index behind all entries that were committed.
+    #[inline]
+    pub fn written(&self) -> u32 {
+        self.written
+    }
+
+    /// Index before which the peer has freed all entries, as it says now.
+    pub fn freed(&mut self, window: &impl Window) -> Result<u32, Blocked> {
+        self.look(window)?;
+        Ok(self.consumed)
     }
 
     /// Shows the peer all entries that were committed; false if it has seen them before. Whether it looks is for
@@ -180,9 +194,9 @@ impl Sender {
             index: self.consumed,
             ..self.published
         };
-        window.store(self.place.producer_want(), want.to_wire());
-        let line = PRODUCER_WANT.wrapping_add(size_of::<u64>() as u64);
-        window.publish(self.place.producer(), line);
+        let at = self.place.producer_want();
+        window.store(at, want.to_wire());
+        window.publish(at, size_of::<u64>() as u64);
         window.fence();
         self.look(window)?;
         Ok(self.has_room(bulk_end))
@@ -197,7 +211,7 @@ impl Sender {
     /// Looks at what the peer has freed.
     fn look(&mut self, window: &impl Window) -> Result<(), Blocked> {
         let at = self.place.consumer();
-        window.refresh(at, CONSUMER_BULK.wrapping_mul(2));
+        window.refresh(at, CONSUMER_LINES);
         let word = |at| window.load(at).map(LinkWord::from_wire);
         let entries = word(at).map_err(Violation::from)?;
         let bulk = word(self.place.consumer_bulk()).map_err(Violation::from)?;
@@ -211,6 +225,10 @@ impl Sender {
         Ok(())
     }
 }
+
+/// Bytes from a ring's word in the consumer's line to the same in its bulk line, and a word.
+pub(crate) const CONSUMER_LINES: u64 = LINK_BULK - LINK_CONSUMER + size_of::<u64>() as u64;
+const _: () = assert!(LINK_BULK == LINK_CONSUMER + LINE);
 
 /// Checks an index that the consumer gives: from what it gave last to what there is.
 fn credit(found: u32, last: u32, end: u32) -> Result<u32, Blocked> {

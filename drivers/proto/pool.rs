@@ -14,7 +14,7 @@ pub mod sharing;
 /// Value of [`Superblock::magic`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NUPAPOOL");
 /// Value of [`Superblock::version`]: major in the upper half, minor in the lower. Another one is refused.
-pub const VERSION: u32 = 0x0001_0004;
+pub const VERSION: u32 = 0x0002_0000;
 /// Bytes of a cache line: the unit that nodes with caches of their own write back and invalidate.
 pub const LINE: u64 = 64;
 /// Alignment of all parts of a pool.
@@ -48,13 +48,13 @@ pub struct Superblock {
     pub max_nodes: U16,
     /// log2 of the entries of a ring.
     pub log_entries: u8,
-    /// log2 of the bytes of a ring's payload area.
+    /// log2 of the bytes of the payload area of a ring of long messages or frames.
     pub log_bulk: u8,
     /// Offset of the node slots.
     pub slots: U64,
     /// Offset of the rings.
     pub rings: U64,
-    /// Bytes from a ring to the next.
+    /// Bytes from the rings of one node to another to those of the next two.
     pub ring_stride: U64,
     /// Offset of device memory.
     pub device_memory: U64,
@@ -215,27 +215,48 @@ impl Presence {
 wire_enum! {
     /// The rings from one node to another, in the order in which they lie.
     Class: u8 {
-        /// Requests to the target.
+        /// Long requests to the target.
         Request = 0,
         /// What became of them, with what was read. It never waits for a request, so the two cannot block each other.
         Response = 1,
         /// Ethernet frames.
         Frame = 2,
+        /// Datagrams, and [short](message::is_short) requests of queue pairs that have no long one under way.
+        ShortRequest = 3,
+        /// What became of those.
+        ShortResponse = 4,
+    }
+}
+
+impl Class {
+    /// Of a ring of long messages: the ring whose entries, if they were put in before, are taken out before.
+    #[inline]
+    pub const fn short(self) -> Option<Self> {
+        match self {
+            Self::Request => Some(Self::ShortRequest),
+            Self::Response => Some(Self::ShortResponse),
+            Self::Frame | Self::ShortRequest | Self::ShortResponse => None,
+        }
     }
 }
 
 /// Rings from one node to another.
-pub const CLASSES: usize = 3;
-/// Offset in a ring of the producer's line: its link word, then its want word.
-pub const RING_PRODUCER: u64 = 0;
-/// Offset in the producer's line of the want word: a [`LinkWord`] whose index is the consumer's that left too little room.
-pub const PRODUCER_WANT: u64 = 8;
-/// Offset in a ring of the consumer's line: its link word, then its bulk word.
-pub const RING_CONSUMER: u64 = 0x80;
-/// Offset in the consumer's line of the bulk word: a [`LinkWord`] whose index counts bytes of the payload area.
-pub const CONSUMER_BULK: u64 = 8;
-/// Offset in a ring of its first entry; the payload area is behind the entries.
-pub const RING_ENTRIES: u64 = PAGE;
+pub const CLASSES: usize = 5;
+/// Offset of the producer's line: the link word of each ring, in the order of [`Class`].
+pub const LINK_PRODUCER: u64 = 0;
+/// Offset of the want line: of each ring a [`LinkWord`] whose index is the consumer's that left too little room. The producer writes it.
+pub const LINK_WANT: u64 = 0x40;
+/// Offset of the consumer's line: the link word of each ring.
+pub const LINK_CONSUMER: u64 = 0x80;
+/// Offset of the consumer's bulk line: of each ring a [`LinkWord`] whose index counts bytes of the payload area.
+pub const LINK_BULK: u64 = 0xc0;
+/// Bytes of these lines.
+pub const LINK_WORDS: u64 = LINK_BULK + LINE;
+/// Offset of the first ring: its entries, then its payload area.
+pub const LINK_RINGS: u64 = PAGE;
+/// log2 of the bytes of the payload area of a ring of short messages: as many datagrams as fill it take about as long to deal with as
+/// one longer fragment.
+pub const SHORT_LOG_BULK: u8 = 17;
 /// Smallest log2 of a payload area: two of the longest fragments.
 pub const MIN_LOG_BULK: u8 = 18;
 /// Largest log2 of a payload area.

@@ -125,6 +125,7 @@ impl<S: Storage> Node<S> {
             done: 0,
             rnr_deadline: None,
             peer_deadline: None,
+            ring_need: 0,
         })
     }
 
@@ -158,6 +159,7 @@ impl<S: Storage> Node<S> {
             stalled: false,
             kept: None,
             expected: None,
+            taken: 0,
             waiter: None,
             links: Links::default(),
         })
@@ -206,9 +208,11 @@ impl<S: Storage> Node<S> {
         if self.remote_waiters.slots().len() < count {
             let grown = self.remote_waiters.grow(count);
             grown.map_err(|NoMemory| AdminStatus::NoResources)?;
-            for slot in self.remote_waiters.slots_mut() {
-                *slot = Some(RemoteWaiters::default());
-            }
+        }
+        for slot in self.remote_waiters.slots_mut() {
+            let waiters = slot.get_or_insert_with(RemoteWaiters::default);
+            let prepared = waiters.prepare(page);
+            prepared.map_err(|NoMemory| AdminStatus::NoResources)?;
         }
         let prepared = self.timers.prepare();
         let prepared = prepared.and_then(|()| self.ready.prepare(page));

@@ -51,11 +51,6 @@ impl Budget {
         self.bytes == 0 || self.requests == 0
     }
 
-    /// Whether half of it is: the rest is for others.
-    pub(crate) fn is_half_spent(&self) -> bool {
-        self.bytes <= TURN_BYTES / 2 || self.requests <= TURN_REQUESTS / 2
-    }
-
     /// Takes a request with so many bytes off.
     #[inline(always)]
     pub(crate) fn spend(&mut self, clock: &impl Clock, bytes: u32) {
@@ -76,5 +71,35 @@ impl Budget {
         if now >= until {
             self.requests = 0;
         }
+    }
+}
+
+/// A part of a turn, for some of those who would have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    entries: u32,
+    bytes: u32,
+}
+
+impl Share {
+    /// What entries in rings of short messages may take of a turn.
+    pub(crate) const SHORT: Self = Self::new(TURN_REQUESTS / 4, TURN_BYTES / 4);
+    /// What other entries may, and send queues that stand in line for room.
+    pub(crate) const LONG: Self = Self::new(TURN_REQUESTS / 4, TURN_BYTES / 2);
+    /// What one ring or line may, before the next one has its share.
+    pub(crate) const RING: Self = Self::new(TURN_REQUESTS / 16, SLICE);
+
+    const fn new(entries: u32, bytes: u32) -> Self {
+        Self { entries, bytes }
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.entries == 0 || self.bytes == 0
+    }
+
+    /// Takes an entry with so many bytes off.
+    pub(crate) fn spend(&mut self, bytes: u32) {
+        self.entries = self.entries.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     hal::Platform,
     nodes::NodeTable,
     path::{
-        budget::{Budget, REQUESTS, SLICE},
+        budget::{Budget, Share, REQUESTS, SLICE},
         requester::Fetched,
     },
     state::{
@@ -18,7 +18,9 @@ use crate::{
         wqe::Wqe,
     },
 };
-use nupa_proto::{admin::QpStateCode, ident::NODE_FLOOD, status::WcStatus, wqe::Opcode};
+use nupa_proto::{
+    admin::QpStateCode, ident::NODE_FLOOD, pool::Class, status::WcStatus, wqe::Opcode,
+};
 
 /// Scratch space of the data path; one per thread that runs it.
 ///
@@ -31,13 +33,19 @@ pub struct Engine {
     pub(crate) wqe: Wqe,
     /// Bytes that were copied or written back for the current request since that was last asked.
     pub(crate) moved: u32,
-    /// What is left of the turn.
+    /// What is left of the turn, ...
     pub(crate) budget: Budget,
+    /// ... and of what it has for entries of other hosts' in rings of short messages, and in all others.
+    pub(crate) short_share: Share,
+    pub(crate) long_share: Share,
+    /// The queue pair that is served stood in line for the ring of this class to this node of another host, and is the first.
+    pub(crate) first_in_line: Option<(u16, Class)>,
     /// Something was left for the next turn.
     pub(crate) more: bool,
     /// Nodes of this host, and of others, that come first in the next turn: those behind the ones that used up the last one.
     pub(crate) first_node: u16,
     pub(crate) first_peer: u16,
+    pub(crate) first_short_peer: u16,
 }
 
 impl Default for Engine {
@@ -55,9 +63,13 @@ impl Engine {
             wqe: Wqe::new(),
             moved: 0,
             budget: Budget::new(),
+            short_share: Share::SHORT,
+            long_share: Share::LONG,
+            first_in_line: None,
             more: false,
             first_node: 0,
             first_peer: 0,
+            first_short_peer: 0,
         }
     }
 
@@ -201,8 +213,8 @@ impl Engine {
                 }
                 Err(WcError::new(WcStatus::RetryExceeded, Check::PeerState))
             }
-            Outcome::RingFull { node } => {
-                if self.ring_wait(nodes, node) {
+            Outcome::RingFull { node, class, need } => {
+                if self.ring_wait(nodes, node, class, need) {
                     return false;
                 }
                 match self.request.datagram {

@@ -94,6 +94,10 @@ impl<S: Storage> Node<S> {
         let at = qp.send.index;
         let composed = qp.decode::<S>(platform, mrs, at, pushed, wqe, request);
         let checked = composed.and_then(|()| request.check(up, max_frame));
+        if checked.is_err() {
+            // What is under way of it does not count.
+            qp.send.inflight.take_back(request.opcode);
+        }
         if qp.send.inflight.count != 0 && qp.waits_for_responses(request, checked) {
             return Fetched::Later;
         }

@@ -8,7 +8,7 @@ use crate::{
     path::engine::Engine,
     state::qp::{after, Wait},
 };
-use nupa_proto::{admin::QpType, wqe::Opcode};
+use nupa_proto::{admin::QpType, pool::Class, wqe::Opcode};
 
 /// How long a request waits for a queue pair that exists, but is not connected yet. A channel adapter would send it
 /// again and again meanwhile; one end of a connection is always made ready before the other.
@@ -73,17 +73,31 @@ impl Engine {
         waits
     }
 
-    /// Lets the current request wait for room in the ring to a node of another host. False if it has waited for as long as it may.
+    /// Lets the current request wait for room for `need` bytes in the ring to a node of another host, behind those that do. False if it
+    /// has waited for as long as it may.
     ///
     /// A peer that takes nothing out holds up frames and datagrams for others only once, as a receive queue that hangs does.
     #[cold]
-    pub(crate) fn ring_wait<N: NodeTable>(&self, nodes: &mut N, destination: u16) -> bool {
+    pub(crate) fn ring_wait<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        destination: u16,
+        class: Class,
+        need: u32,
+    ) -> bool {
         let source = self.request.source;
         let stalled = nodes.peer_mut(destination).is_none_or(|peer| peer.stalled);
         let Some((node, platform)) = nodes.node_mut(source.node) else {
             return false;
         };
-        let waits = node.wait_for_ring(platform, source.qpn, destination, stalled);
+        let wait = Wait::RingSpace {
+            node: destination,
+            class,
+        };
+        if let Some(qp) = node.qps.get_mut(source.qpn) {
+            qp.send.ring_need = need;
+        }
+        let waits = node.wait_for_ring(platform, source.qpn, wait, stalled);
         self.expect_progress(nodes, destination);
         if let Some(peer) = nodes.peer_mut(destination) {
             peer.stalled |= !waits;
@@ -139,7 +153,7 @@ impl<S: Storage> Node<S> {
 
     /// Lets a send queue wait for room in the ring to a peer. False if it has waited for as long as it may. `stalled`: others have
     /// waited in vain.
-    fn wait_for_ring(&mut self, clock: &impl Clock, qpn: u32, peer: u16, stalled: bool) -> bool {
+    fn wait_for_ring(&mut self, clock: &impl Clock, qpn: u32, wait: Wait, stalled: bool) -> bool {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
         };
@@ -159,7 +173,7 @@ impl<S: Storage> Node<S> {
         };
         let waits = now < until;
         if waits {
-            self.park(qpn, Wait::RingSpace { node: peer }, until);
+            self.park(qpn, wait, until);
         }
         waits
     }

@@ -3,16 +3,20 @@
 
 use crate::{
     hal::{Clock, Platform, Storage, Table},
-    node::{Node, QueuePairs, RemoteWaiters},
+    node::{Node, QueuePairs},
     nodes::NodeTable,
-    path::{budget::Budget, engine::Engine},
+    path::{
+        budget::{Budget, Share},
+        engine::Engine,
+    },
     state::{
         grant::Writers,
         list::List,
         qp::{Wait, Waiting},
+        ready::Ready,
     },
 };
-use nupa_proto::{admin::QpType, regs::FAULT_NONE};
+use nupa_proto::{admin::QpType, pool::Class, regs::FAULT_NONE};
 
 /// Timers of a kind that expire in one turn; others do in the next one.
 const EXPIRIES: u32 = 256;
@@ -38,6 +42,7 @@ impl Engine {
         self.take_turns(nodes);
         let mut next = core::mem::take(&mut self.more).then_some(0);
         self.budget = Budget::new();
+        (self.short_share, self.long_share) = (Share::SHORT, Share::LONG);
         for id in 0..nodes.max_nodes() {
             if let Some((node, platform)) = nodes.node_mut(id) {
                 if node.fault != FAULT_NONE && node.enabled {
@@ -186,22 +191,25 @@ impl Engine {
 
     /// Gives a turn to everyone who waits for something at this node of another host.
     pub(crate) fn wake_node<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        self.wake_refused(nodes, id);
         for home in 0..nodes.max_nodes() {
-            if let Some((node, _)) = nodes.node_mut(home) {
-                while let Some(qpn) = node.first_remote_waiter(id, |waiters| &waiters.responder) {
+            let Some((node, _)) = nodes.node_mut(home) else {
+                continue;
+            };
+            for class in Class::ALL {
+                while let Some(qpn) = node.first_in_line(id, *class) {
                     node.schedule(qpn);
                 }
             }
         }
-        self.wake_ring(nodes, id);
         self.wake_frames(nodes, id, None);
     }
 
-    /// Gives a turn to everyone who waits for room in a ring to this node of another host.
-    pub(crate) fn wake_ring<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+    /// Gives a turn to everyone who was refused by this node of another host for want of receive buffers or of a connection.
+    pub(crate) fn wake_refused<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         for home in 0..nodes.max_nodes() {
             if let Some((node, _)) = nodes.node_mut(home) {
-                while let Some(qpn) = node.first_remote_waiter(id, |waiters| &waiters.ring) {
+                while let Some(qpn) = node.first_refused(id) {
                     node.schedule(qpn);
                 }
             }
@@ -226,8 +234,8 @@ impl<S: Storage> Node<S> {
         qp.send.wait = wait;
         let raw = qp.kind == QpType::Raw;
         self.timers.set(&mut self.qps, qpn, until_us);
-        if wait == Wait::Turn {
-            return self.ready.push(&mut self.qps, qpn);
+        if let Some((line, qps)) = self.line(wait) {
+            return line.push(qps, qpn);
         }
         if let Some((list, qps)) = self.waiters(wait, raw) {
             list.push(qps, qpn);
@@ -249,30 +257,58 @@ impl<S: Storage> Node<S> {
         let wait = core::mem::replace(&mut qp.send.wait, Wait::No);
         let raw = qp.kind == QpType::Raw;
         self.timers.stop(&mut self.qps, qpn);
-        if wait == Wait::Turn {
-            return self.ready.remove(&mut self.qps, qpn);
+        if let Some((line, qps)) = self.line(wait) {
+            return line.remove(qps, qpn);
         }
         if let Some((list, qps)) = self.waiters(wait, raw) {
             list.remove(qps, qpn);
         }
     }
 
-    /// The list that a queue pair is in while it waits for this, if it is not ready, and the queue pairs.
+    /// The line that a queue pair stands in while it waits for this, if it does, and the queue pairs.
+    #[inline]
+    fn line(&mut self, wait: Wait) -> Option<(&mut Ready<S>, &mut QueuePairs<S>)> {
+        match wait {
+            Wait::Turn => Some((&mut self.ready, &mut self.qps)),
+            Wait::RingSpace { node, class } => {
+                let waiters = self.remote_waiters.slots_mut().get_mut(usize::from(node))?;
+                Some((waiters.as_mut()?.line(class), &mut self.qps))
+            }
+            _ => None,
+        }
+    }
+
+    /// The queue pair that comes first in the line for room in a ring to a node of another host.
+    pub(crate) fn first_in_line(&mut self, id: u16, class: Class) -> Option<u32> {
+        self.line(Wait::RingSpace { node: id, class })?.0.first()
+    }
+
+    /// Takes that one out: it is to be served now.
+    pub(crate) fn leave_line(&mut self, id: u16, class: Class) -> Option<u32> {
+        let (line, qps) = self.line(Wait::RingSpace { node: id, class })?;
+        let qpn = line.pop(qps)?;
+        if let Some(qp) = qps.get_mut(qpn) {
+            qp.send.wait = Wait::No;
+        }
+        self.timers.stop(&mut self.qps, qpn);
+        Some(qpn)
+    }
+
+    /// The list that a queue pair is in while it waits for this, if it is in none of those, and the queue pairs.
     fn waiters(
         &mut self,
         wait: Wait,
         raw: bool,
     ) -> Option<(&mut List<Waiting>, &mut QueuePairs<S>)> {
         let node = match wait {
-            Wait::No | Wait::Turn | Wait::Responses => return None,
-            Wait::Rnr { node, .. } | Wait::Peer { node, .. } | Wait::RingSpace { node } => node,
+            Wait::No | Wait::Turn | Wait::Responses | Wait::RingSpace { .. } => return None,
+            Wait::Rnr { node, .. } | Wait::Peer { node, .. } => node,
         };
         let waiters = self.remote_waiters.slots_mut().get_mut(usize::from(node));
-        let list = match (waiters.and_then(Option::as_mut), wait) {
-            (Some(waiters), Wait::RingSpace { .. }) => &mut waiters.ring,
-            (Some(waiters), _) => &mut waiters.responder,
-            (None, _) if raw => &mut self.frame_waiters,
-            (None, _) => return None,
+        let list = match waiters.and_then(Option::as_mut) {
+            Some(waiters) => &mut waiters.responder,
+            None if raw => &mut self.frame_waiters,
+            None => return None,
         };
         Some((list, &mut self.qps))
     }
@@ -301,13 +337,9 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    fn first_remote_waiter(
-        &self,
-        id: u16,
-        list: impl Fn(&RemoteWaiters) -> &List<Waiting>,
-    ) -> Option<u32> {
-        let waiters = self.remote_waiters.slots().get(usize::from(id))?.as_ref()?;
-        list(waiters).first()
+    fn first_refused(&self, id: u16) -> Option<u32> {
+        let waiters = self.remote_waiters.slots().get(usize::from(id))?;
+        waiters.as_ref()?.responder.first()
     }
 
     #[inline]

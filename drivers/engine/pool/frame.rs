@@ -4,7 +4,7 @@
 //! A frame is done for its sender once it lies in the ring. The responder takes it out when it has receive buffers for it; until
 //! then those behind it wait as well, but no longer than its receive queue's owner allows.
 
-use super::Share;
+use super::Turn;
 use crate::{
     hal::{Clock, Memory, Platform},
     link::Arrival,
@@ -44,10 +44,20 @@ impl Engine {
             return Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Node));
         };
         let len = self.request.len;
-        let Some(place) = peer.reserve(Class::Frame, len) else {
-            return Outcome::RingFull { node: destination };
+        let place = peer.reserve(Class::Frame, len);
+        // One for everybody waits for nobody.
+        let waits = policy == RnrPolicy::Wait;
+        let in_line = waits && self.stands_in_line(nodes, destination, Class::Frame);
+        let Some(place) = place.filter(|_| !in_line) else {
+            return Outcome::RingFull {
+                node: destination,
+                class: Class::Frame,
+                need: len,
+            };
         };
-        peer.stalled = false;
+        if let Some(peer) = nodes.peer_mut(destination) {
+            peer.stalled = false;
+        }
         if let Err(error) = self.fill(nodes, place, len) {
             return Outcome::Failed(error);
         }
@@ -59,20 +69,15 @@ impl Engine {
             RnrPolicy::Drop => FRAME_FLOOD,
         };
         if let Some(peer) = nodes.peer_mut(destination) {
-            peer.commit(Class::Frame, &Outgoing::Frame(&body), len);
+            peer.commit(Class::Frame, &Outgoing::Frame(&body), 0);
         }
         Outcome::Done
     }
 
     /// Delivers the frames that a peer has sent. Returns whether there was one.
-    pub(super) fn take_frames<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        id: u16,
-        share: &mut Share,
-    ) -> bool {
-        let mut found = false;
-        while self.goes_on(share) {
+    pub(super) fn take_frames<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
+        let (mut turn, mut found) = (Turn::of(Class::Frame), false);
+        while self.goes_on(&turn) {
             let next = nodes.peer_mut(id).and_then(|peer| {
                 let home = peer.home();
                 let epoch = peer.epoch()?;
@@ -95,7 +100,7 @@ impl Engine {
                 break;
             }
             self.release(nodes, id, Class::Frame);
-            self.spend_on_peer(nodes, home, share, arrival.len);
+            self.spend_on_peer(nodes, home, &mut turn, arrival.len);
             found = true;
         }
         found

@@ -48,11 +48,7 @@ impl<W: Window> PoolLink<W> {
             base,
             own,
             open: None,
-            reserved: PerClass {
-                request: None,
-                response: None,
-                frame: None,
-            },
+            reserved: PerClass::new(|_| None),
             shown: false,
             violation: None,
             refused: false,
@@ -62,9 +58,7 @@ impl<W: Window> PoolLink<W> {
     /// Opens it, or closes it: the peer is up, or down.
     pub fn set(&mut self, open: Option<nupa_pool::Link>) {
         self.open = open;
-        for class in Class::ALL {
-            *self.reserved.of(*class) = None;
-        }
+        self.reserved = PerClass::new(|_| None);
         (self.shown, self.violation, self.refused) = (false, None, false);
     }
 
@@ -74,11 +68,12 @@ impl<W: Window> PoolLink<W> {
             return Shown::default();
         };
         let (mut any, mut wakes) = (false, core::mem::take(&mut self.shown));
-        for class in Class::ALL {
-            let receive = link.receive.of(*class);
+        for receive in link.receive.iter_mut() {
             any |= receive.publish(&self.window);
             wakes |= receive.take_wanted();
-            wakes |= link.send.of(*class).publish(&self.window);
+        }
+        for send in link.send.iter_mut() {
+            wakes |= send.publish(&self.window);
         }
         Shown {
             any: any || wakes,
@@ -120,18 +115,21 @@ impl<W: Window> Link for PoolLink<W> {
     }
 
     #[inline]
-    fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32) {
+    fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
         let reservation = self.reserved.of(class).take();
         let Some((reservation, link)) = reservation.zip(self.open.as_mut()) else {
             return;
         };
         let payload = &reservation.payload;
         let long = payload.end.wrapping_sub(payload.start) >= u64::from(SHOW_AT_ONCE);
-        let sender = link.send.of(class);
         // It is the one that was reserved last, so nothing else took its place.
-        let committed = sender.commit(&self.window, reservation, message, total);
+        let committed = link.commit(&self.window, class, reservation, message, offset);
         if committed.is_ok() && long {
-            self.shown |= sender.publish(&self.window);
+            // It is taken only behind these.
+            if let Some(short) = class.short() {
+                self.shown |= link.send.of(short).publish(&self.window);
+            }
+            self.shown |= link.send.of(class).publish(&self.window);
         }
     }
 
@@ -141,12 +139,12 @@ impl<W: Window> Link for PoolLink<W> {
             return None;
         }
         let link = self.open.as_mut()?;
-        match link.receive.of(class).next(&self.window) {
+        match link.next(&self.window, class) {
             Ok(message) => message.map(|message| Arrival {
                 payload: self.base.wrapping_add(message.payload.start),
                 len: message.payload_len(),
                 offset: message.offset,
-                last: message.is_last() || message.body == nupa_pool::Body::Abort,
+                last: message.is_last(),
                 body: message.body,
             }),
             Err(violation) => {
@@ -161,6 +159,25 @@ impl<W: Window> Link for PoolLink<W> {
         if let Some(link) = &mut self.open {
             link.receive.of(class).release(&self.window);
         }
+    }
+
+    #[cold]
+    fn taken(&mut self) -> u32 {
+        let Some(link) = self.open.as_mut().filter(|_| !self.refused) else {
+            return 0;
+        };
+        let mut taken = 0u32;
+        for send in link.send.iter_mut() {
+            match send.freed(&self.window) {
+                Ok(freed) => taken = taken.wrapping_add(freed),
+                Err(Blocked::Violation(violation)) => {
+                    self.violation = self.violation.or(Some(violation));
+                    self.refused = true;
+                }
+                Err(_) => {}
+            }
+        }
+        taken
     }
 
     #[cold]

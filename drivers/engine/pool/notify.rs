@@ -25,9 +25,9 @@ impl Engine {
         let mut body = NotifyBody::new_zeroed();
         body.qpn.set(qpn);
         body.source_qpn.set(waiter);
-        // Not in the middle of another message.
-        let between = peer.transit.serving.is_none();
-        let room = between && peer.reserve(Class::Response, 0).is_some();
+        // In this ring it comes behind the refusal, whichever that is in.
+        let behind = peer.transit.owed_response.is_none();
+        let room = behind && peer.reserve(Class::Response, 0).is_some();
         if room {
             peer.commit(Class::Response, &Outgoing::Notify(&body), 0);
         }

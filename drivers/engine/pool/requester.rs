@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: requests on their way out.
 
-use super::{FRAGMENT, GONE};
+use super::{is_up, FRAGMENT, GONE};
 use crate::{
     hal::Storage,
     node::Node,
     nodes::NodeTable,
-    path::{budget::SLICE, engine::Engine},
+    path::engine::Engine,
     state::{
         check::WcError,
-        peer::{Peer, Sending},
+        qp::Wait,
         request::{Outcome, Request},
     },
 };
 use nupa_pool::Outgoing;
 use nupa_proto::{
     pool::{
-        message::{RequestBody, REQUEST_SOLICITED, REQUEST_START},
+        message::{is_short, RequestBody, READ_PIECE, REQUEST_SOLICITED, REQUEST_START},
         Class,
     },
     wqe::Opcode,
@@ -24,8 +24,8 @@ use nupa_proto::{
 use zerocopy::FromZeros;
 
 impl Engine {
-    /// Puts the current request, of a connected queue pair, into the ring to a node of another host, or as much of it as there is
-    /// room for.
+    /// Puts the next part of the current request, of a connected queue pair, into a ring to a node of another host. Others have their
+    /// turn before the part behind it.
     #[inline(never)]
     pub(crate) fn send_request<N: NodeTable>(
         &mut self,
@@ -42,43 +42,48 @@ impl Engine {
         let Some(qp) = node.qps.get(source.qpn) else {
             return Outcome::Failed(GONE);
         };
-        let mut sent = qp.send.inflight.sent;
-        let Some(peer) = nodes
-            .peer_mut(destination)
-            .filter(|peer| peer.epoch().is_some())
-        else {
+        let inflight = qp.send.inflight;
+        if !is_up(nodes, destination) {
             return Outcome::Failed(GONE);
-        };
-        let first = peer.transit.sending.map(|sending| sending.qpn);
-        if first != sent.map(|_| source.qpn) {
-            // A message that is there in part comes first.
-            peer.transit.others_blocked = true;
-            return Outcome::RingFull { node: destination };
         }
-        self.request.local.skip(sent.unwrap_or(0));
-        let total = self.request.payload();
-        loop {
-            let left = total.saturating_sub(sent.unwrap_or(0));
-            let len = left.min(FRAGMENT);
-            let place = nodes
+        let (opcode, total) = (self.request.opcode, self.request.len);
+        let long = !is_short(opcode, total) || inflight.follows_long();
+        let class = if long { Class::Request } else { Class::ShortRequest };
+        let done = inflight.sent.unwrap_or(0);
+        // A part of a READ brings nothing, but is answered with as much.
+        let (part, payload) = match opcode {
+            Opcode::Read => (total.saturating_sub(done).min(READ_PIECE), 0),
+            _ => {
+                let left = self.request.payload().saturating_sub(done);
+                (left.min(FRAGMENT), left.min(FRAGMENT))
+            }
+        };
+        if opcode == Opcode::Read && !inflight.may_ask(done) {
+            return Outcome::Later;
+        }
+        let place = match self.stands_in_line(nodes, destination, class) {
+            true => None,
+            false => nodes
                 .peer_mut(destination)
-                .and_then(|peer| peer.reserve(Class::Request, len));
-            let Some(place) = place else {
-                return Outcome::RingFull { node: destination };
+                .and_then(|peer| peer.reserve(class, payload)),
+        };
+        let Some(place) = place else {
+            return Outcome::RingFull {
+                node: destination,
+                class,
+                need: payload,
             };
-            if let Err(error) = self.fill_part(nodes, place, len) {
-                return self.send_failed(nodes, error);
-            }
-            let done = sent.unwrap_or(0).saturating_add(len);
-            self.commit_part(nodes, destination, sent.is_none(), total);
-            sent = Some(done);
-            self.note_sent(nodes, destination, done, total);
-            if done >= total {
-                return Outcome::Sent;
-            }
-            if self.moved >= SLICE {
-                return Outcome::Turn;
-            }
+        };
+        self.request.local.skip(done);
+        if let Err(error) = self.fill_part(nodes, place, payload) {
+            return self.send_failed(nodes, error);
+        }
+        let begins = inflight.sent.is_none();
+        let sent = done.saturating_add(part);
+        self.commit_part(nodes, destination, class, begins, sent);
+        match sent >= self.request.asked() {
+            true => Outcome::Sent,
+            false => Outcome::Turn,
         }
     }
 
@@ -96,47 +101,35 @@ impl Engine {
         Ok(())
     }
 
+    /// Hands the next part of the current request over, all of which up to `sent` is under way then.
     fn commit_part<N: NodeTable>(
         &mut self,
         nodes: &mut N,
         destination: u16,
-        first: bool,
-        total: u32,
+        class: Class,
+        begins: bool,
+        sent: u32,
     ) {
-        if !first {
-            if let Some(peer) = nodes.peer_mut(destination) {
-                peer.commit(Class::Request, &Outgoing::Data, total);
-            }
-            return;
-        }
         let source = self.request.source;
         let mut body = self.request_body();
+        let mut offset = 0;
         if let Some((node, _)) = nodes.node_mut(source.node) {
             if let Some(qp) = node.qps.get_mut(source.qpn) {
                 let index = qp.send.index;
                 let inflight = &mut qp.send.inflight;
-                body.flags |= if inflight.started { 0 } else { REQUEST_START };
-                let sequence = inflight.begin(index, self.request.opcode);
-                body.sequence.set(sequence);
+                if begins {
+                    body.flags |= if inflight.started { 0 } else { REQUEST_START };
+                    inflight.begin(index, self.request.opcode, class == Class::Request);
+                }
+                body.sequence.set(inflight.sequence.wrapping_sub(1));
+                offset = inflight.sent.replace(sent).unwrap_or(0);
             }
         }
         if let Some(peer) = nodes.peer_mut(destination) {
-            peer.commit(Class::Request, &Outgoing::Request(&body), total);
+            peer.commit(class, &Outgoing::Request(&body), offset);
         }
-        self.expect_progress(nodes, destination);
-    }
-
-    /// Notes that so much of the current request is on its way.
-    fn note_sent<N: NodeTable>(&self, nodes: &mut N, destination: u16, done: u32, total: u32) {
-        let source = self.request.source;
-        if let Some((node, _)) = nodes.node_mut(source.node) {
-            if let Some(qp) = node.qps.get_mut(source.qpn) {
-                qp.send.inflight.sent = Some(done);
-            }
-        }
-        if let Some(peer) = nodes.peer_mut(destination) {
-            let qpn = source.qpn;
-            peer.transit.sending = (done < total).then_some(Sending { qpn, total });
+        if begins {
+            self.expect_progress(nodes, destination);
         }
     }
 
@@ -165,30 +158,7 @@ impl Engine {
     pub(crate) fn waits_for_responses<N: NodeTable>(&self, nodes: &mut N) {
         let source = self.request.source;
         if let Some((node, _)) = nodes.node_mut(source.node) {
-            node.park(source.qpn, crate::state::qp::Wait::Responses, u64::MAX);
-        }
-    }
-
-    /// Gives up a message that is in the ring in part, if its sender does not go on with it.
-    pub(super) fn abandon_message<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
-        let Some(peer) = nodes.peer_mut(id) else {
-            return;
-        };
-        let home = peer.home();
-        if let Some(Sending { qpn, total }) = peer.transit.sending {
-            let qp = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
-            let goes_on = qp.is_some_and(|qp| qp.send.inflight.sent.is_some());
-            let Some(peer) = nodes.peer_mut(id).filter(|_| !goes_on) else {
-                return;
-            };
-            if peer.reserve(Class::Request, 0).is_none() {
-                return;
-            }
-            peer.commit(Class::Request, &Outgoing::Abort, total);
-            peer.transit.sending = None;
-        }
-        if nodes.peer_mut(id).is_some_and(Peer::is_clear_again) {
-            self.wake_ring(nodes, id);
+            node.park(source.qpn, Wait::Responses, u64::MAX);
         }
     }
 
@@ -239,7 +209,7 @@ impl<S: Storage> Node<S> {
         let Some(qp) = self.qps.get_mut(request.source.qpn) else {
             return false;
         };
-        qp.send.inflight.revoke_grants();
+        qp.send.inflight.take_back(request.opcode);
         qp.send.inflight.count != 0
     }
 }

@@ -2,9 +2,10 @@
 //! The responder's half of what nodes of other hosts ask for. The checks are those of a request from this host; every request of a
 //! connected queue pair is answered once, and none is taken that an answer could not be given to.
 
-use super::{Incoming, Share};
+use super::{Asked, Incoming, Turn};
 use crate::{
     hal::{Platform, Storage},
+    link::Arrival,
     node::Node,
     nodes::NodeTable,
     path::{
@@ -16,7 +17,6 @@ use crate::{
         check::WcError,
         copy::CopyError,
         nak::Nak,
-        peer::{Receiving, Serving},
         qp::Remote,
         request::{Part, Request},
     },
@@ -34,102 +34,108 @@ use nupa_proto::{
 };
 use zerocopy::FromZeros;
 
+/// How far an entry was dealt with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It is done with.
+    Taken,
+    /// A slice of what it asks for is done.
+    InPart,
+    /// There is no room to answer it.
+    Blocked,
+}
+
 impl Engine {
-    /// Serves the requests that a peer has sent. Returns whether there was one.
+    /// Serves the requests that a peer has put into a ring. Returns whether there was one.
     pub(super) fn take_requests<N: NodeTable>(
         &mut self,
         nodes: &mut N,
         id: u16,
-        share: &mut Share,
+        class: Class,
     ) -> bool {
-        let mut found = false;
-        while self.goes_on(share) {
-            if !self.send_owed_responses(nodes, id, share, &mut found) {
+        let (mut turn, mut found) = (Turn::of(class), false);
+        while self.goes_on(&turn) {
+            if !self.send_owed_response(nodes, id) {
                 break;
             }
-            let Some(incoming) = self.next(nodes, id, Class::Request) else {
+            let Some(incoming) = self.next(nodes, id, class) else {
                 break;
             };
-            let taken = self.take_request(nodes, id, &incoming);
+            let progress = self.take_request(nodes, id, class, &incoming);
             let moved = core::mem::take(&mut self.moved);
-            self.spend_on_peer(nodes, incoming.home, share, moved);
-            if taken {
-                self.release(nodes, id, Class::Request);
-                found = true;
-            } else if nodes
-                .peer_mut(id)
-                .is_none_or(|peer| peer.transit.slices == 0)
-            {
-                break;
+            match progress {
+                Progress::Taken => self.release(nodes, id, class),
+                Progress::InPart => {}
+                Progress::Blocked => break,
             }
+            self.spend_on_peer(nodes, incoming.home, &mut turn, moved);
+            found = true;
         }
         found
     }
 
-    /// Deals with the entry at the head of a ring. False if it has to wait, for room to answer it, or until the rest of it is done.
-    fn take_request<N: NodeTable>(&mut self, nodes: &mut N, id: u16, incoming: &Incoming) -> bool {
-        let Some(peer) = nodes.peer_mut(id) else {
-            return false;
+    /// Deals with the entry at the head of a ring.
+    fn take_request<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        class: Class,
+        incoming: &Incoming,
+    ) -> Progress {
+        let Body::Request(opcode, body) = &incoming.arrival.body else {
+            self.refuse(nodes, id);
+            return Progress::Blocked;
         };
-        let arrival = &incoming.arrival;
-        let receiving = match &arrival.body {
-            Body::Request(opcode, body) if body.flags & REQUEST_DATAGRAM != 0 => {
-                if arrival.last {
-                    self.take_datagram(nodes, id, *opcode, body, incoming);
-                }
-                return true;
-            }
-            Body::Request(_, body) => Receiving {
-                body: *body,
-                answered: false,
+        if body.flags & REQUEST_DATAGRAM != 0 {
+            self.take_datagram(nodes, id, *opcode, body, incoming);
+            return Progress::Taken;
+        }
+        let asked = Asked {
+            id,
+            class: match class {
+                Class::ShortRequest => Class::ShortResponse,
+                _ => Class::Response,
             },
-            Body::Data => match peer.transit.receiving {
-                Some(receiving) => receiving,
-                None => return true,
-            },
-            Body::Abort => {
-                peer.transit.receiving = None;
-                return true;
-            }
-            _ => {
-                self.refuse(nodes, id);
-                return false;
-            }
+            opcode: *opcode,
+            body: *body,
         };
-        if !receiving.answered && peer.reserve(Class::Response, 0).is_none() {
-            return false;
-        }
-        let answered = receiving.answered || self.serve_part(nodes, id, &receiving.body, incoming);
-        if let Some(peer) = nodes.peer_mut(id) {
-            if peer.transit.slices != 0 {
-                return false;
-            }
-            peer.transit.receiving = (!arrival.last).then_some(Receiving {
-                answered,
-                ..receiving
-            });
-        }
-        true
+        let piece = match opcode {
+            Opcode::Read => body.piece_len(incoming.arrival.offset),
+            _ => 0,
+        };
+        let room = nodes
+            .peer_mut(id)
+            .and_then(|peer| peer.reserve(asked.class, piece));
+        let Some(room) = room else {
+            return Progress::Blocked;
+        };
+        // What a READ reads goes there.
+        let arrival = match opcode {
+            Opcode::Read => Arrival {
+                payload: room,
+                len: piece,
+                ..incoming.arrival.clone()
+            },
+            _ => incoming.arrival.clone(),
+        };
+        let incoming = Incoming {
+            arrival,
+            ..*incoming
+        };
+        self.serve_part(nodes, &asked, &incoming)
     }
 
-    /// Makes what a peer's request says the current request. Returns false if it says what none can.
-    pub(super) fn load_request(
-        &mut self,
-        id: u16,
-        body: &RequestBody,
-        incoming: &Incoming,
-    ) -> bool {
-        let Ok(opcode) = Opcode::try_from(body.opcode) else {
-            return false;
-        };
+    /// Makes what a peer's request says the current request.
+    fn load_request(&mut self, asked: &Asked, incoming: &Incoming) {
+        let body = &asked.body;
         let source = Remote {
-            node: id,
+            node: asked.id,
             qpn: body.source_qpn.get(),
             epoch: incoming.epoch,
             psn: body.psn.get(),
         };
         let request = &mut self.request;
-        request.load_arrival(opcode, source, incoming.home, &incoming.arrival);
+        request.load_arrival(asked.opcode, source, incoming.home, &incoming.arrival);
         request.destination.qpn = body.target_qpn.get();
         request.destination.epoch = body.target_epoch.get();
         request.len = body.len.get();
@@ -137,59 +143,90 @@ impl Engine {
         request.remote_addr = body.remote_addr.get();
         request.remote_key = body.remote_key.get();
         request.solicited = body.flags & REQUEST_SOLICITED != 0;
-        true
     }
 
-    /// Carries out what has arrived of a request. Returns whether it was answered.
+    /// Carries out what an entry asks for.
     fn serve_part<N: NodeTable>(
         &mut self,
         nodes: &mut N,
-        id: u16,
-        body: &RequestBody,
+        asked: &Asked,
         incoming: &Incoming,
-    ) -> bool {
-        let home = incoming.home;
-        if !self.load_request(id, body, incoming) {
-            self.refuse(nodes, id);
-            return false;
-        }
-        let Some((node, platform)) = nodes.node_mut(home) else {
-            return false;
+    ) -> Progress {
+        self.load_request(asked, incoming);
+        let Some((node, platform)) = nodes.node_mut(incoming.home) else {
+            return Progress::Taken;
         };
-        let begins = incoming.arrival.offset == 0;
-        if let Err(nak) = node.in_sequence(platform, &self.request, body, begins) {
-            self.deny(nodes, id, body, nak);
-            return true;
+        let Arrival { offset, last, .. } = incoming.arrival;
+        if let Err(nak) = node.in_sequence(platform, &self.request, &asked.body, offset) {
+            // Of a request that was refused before, what lies between was answered with that.
+            if offset == 0 || last {
+                self.deny(nodes, asked, nak);
+            }
+            return Progress::Taken;
         }
-        match self.request.opcode {
-            Opcode::Read => {
-                if let Some(peer) = nodes.peer_mut(id) {
-                    peer.transit.serving = Some(Serving {
-                        body: *body,
-                        done: 0,
-                    });
-                }
-                true
-            }
+        match asked.opcode {
+            Opcode::Read => self.respond_read(nodes, asked, incoming),
             Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush => {
-                self.serve_word(nodes, id, body)
+                return self.serve_atomic_or_flush(nodes, asked);
             }
-            _ => self.place_part(nodes, id, body, incoming),
+            _ => self.write_part(nodes, asked, incoming),
+        }
+        Progress::Taken
+    }
+
+    /// Hands a piece of what a READ asks for back: its copy goes where there is room for the answer.
+    fn respond_read<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, incoming: &Incoming) {
+        let arrival = &incoming.arrival;
+        match self.read_piece(nodes, incoming) {
+            Ok(()) => {
+                self.note_taken(nodes, asked, arrival);
+                if let Some(peer) = nodes.peer_mut(asked.id) {
+                    let response = response_to(&asked.body);
+                    peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
+                }
+            }
+            Err(nak) => self.deny(nodes, asked, nak),
         }
     }
 
-    /// Carries out an atomic operation or a flush, or a slice of that. Returns whether it was answered.
-    fn serve_word<N: NodeTable>(&mut self, nodes: &mut N, id: u16, body: &RequestBody) -> bool {
-        let slices = nodes.peer_mut(id).map_or(0, |peer| peer.transit.slices);
-        let Some((node, platform)) = nodes.node_mut(self.request.home) else {
-            return false;
+    fn read_piece<N: NodeTable>(&mut self, nodes: &mut N, incoming: &Incoming) -> Result<(), Nak> {
+        let (home, arrival) = (incoming.home, &incoming.arrival);
+        let gone = Nak::Failed(super::GONE);
+        let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
+        let accepted = node.accept(platform, &self.request, Part::WHOLE, &mut self.accepted)?;
+        self.accepted.skip(arrival.offset);
+        let moved = self.move_data(nodes, home, arrival.len);
+        let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
+        match moved {
+            Ok(()) => {
+                if arrival.last {
+                    node.arrived(platform, &self.request, &accepted);
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                let error = node.transfer_failed(platform, &self.request, &accepted, fault);
+                Err(Nak::Failed(error))
+            }
+        }
+    }
+
+    /// Carries out an atomic operation or a flush, or a slice of that.
+    fn serve_atomic_or_flush<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked) -> Progress {
+        let flush = asked.opcode == Opcode::Flush;
+        let slices = match nodes.peer_mut(asked.id) {
+            Some(peer) if flush => peer.transit.slices,
+            _ => 0,
         };
-        let operand = Operand::read(self.request.opcode, &body.operand);
+        let Some((node, platform)) = nodes.node_mut(self.request.home) else {
+            return Progress::Taken;
+        };
+        let operand = Operand::read(asked.opcode, &asked.body.operand);
         let served = match operand {
             Ok(operand) => node.serve_atomic(platform, &self.request, &operand, slices),
             Err(error) => Err(Nak::Failed(error)),
         };
-        if let Some(peer) = nodes.peer_mut(id) {
+        if let Some(peer) = nodes.peer_mut(asked.id).filter(|_| flush) {
             peer.transit.slices = match served {
                 Ok(Served::InPart) => slices.saturating_add(1),
                 _ => 0,
@@ -198,26 +235,20 @@ impl Engine {
         match served {
             Ok(Served::InPart) => {
                 self.moved = SLICE;
-                return false;
+                return Progress::InPart;
             }
-            Ok(Served::Done) => self.ack(nodes, id, body, 0),
-            Ok(Served::Found(found)) => self.ack(nodes, id, body, found),
-            Err(nak) => self.deny(nodes, id, body, nak),
+            Ok(Served::Done) => self.ack(nodes, asked, 0),
+            Ok(Served::Found(found)) => self.ack(nodes, asked, found),
+            Err(nak) => self.deny(nodes, asked, nak),
         }
-        true
+        Progress::Taken
     }
 
-    /// Puts a part of a SEND or WRITE where it belongs. Returns whether it was answered.
-    fn place_part<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        id: u16,
-        body: &RequestBody,
-        incoming: &Incoming,
-    ) -> bool {
+    /// Puts a part of a SEND or WRITE where it belongs.
+    fn write_part<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, incoming: &Incoming) {
         let (home, arrival) = (incoming.home, &incoming.arrival);
         let Some((node, platform)) = nodes.node_mut(home) else {
-            return false;
+            return;
         };
         let part = Part {
             offset: arrival.offset,
@@ -226,64 +257,68 @@ impl Engine {
         let accepted = node.accept(platform, &self.request, part, &mut self.accepted);
         let accepted = match accepted {
             Ok(accepted) => accepted,
-            Err(nak) => {
-                self.deny(nodes, id, body, nak);
-                return true;
-            }
+            Err(nak) => return self.deny(nodes, asked, nak),
         };
         self.accepted.skip(arrival.offset);
         let moved = self.move_data(nodes, home, arrival.len);
         if moved == Err(CopyError::Source) {
-            self.unreadable(nodes, id, arrival);
+            self.unreadable(nodes, asked.id, arrival);
         }
         let Some((node, platform)) = nodes.node_mut(home) else {
-            return false;
+            return;
         };
         match moved {
             Ok(()) if !arrival.last => {
                 if accepted.received.is_some() && self.request.opcode != Opcode::WriteImm {
                     node.keep_entry(accepted.qpn);
                 }
-                false
+                self.note_taken(nodes, asked, arrival);
             }
             Ok(()) => {
                 node.arrived(platform, &self.request, &accepted);
-                self.ack(nodes, id, body, 0);
-                true
+                self.ack(nodes, asked, 0);
             }
             Err(fault) => {
                 let error = node.transfer_failed(platform, &self.request, &accepted, fault);
-                self.deny(nodes, id, body, Nak::Failed(error));
-                true
+                self.deny(nodes, asked, Nak::Failed(error));
             }
+        }
+    }
+
+    /// Notes what the next entry of the current queue pair must be: the next part of this request, or the next request.
+    fn note_taken<N: NodeTable>(&self, nodes: &mut N, asked: &Asked, arrival: &Arrival) {
+        let sequence = asked.body.sequence.get();
+        let (sequence, taken) = match arrival.last {
+            true => (sequence.wrapping_add(1), 0),
+            false => (sequence, arrival.offset.saturating_add(arrival.len)),
+        };
+        let there = nodes.node_mut(self.request.home);
+        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(self.request.destination.qpn))
+        {
+            (qp.recv.expected, qp.recv.taken) = (Some(sequence), taken);
         }
     }
 
     /// Answers that a request is done.
-    pub(super) fn ack<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        id: u16,
-        body: &RequestBody,
-        found: u64,
-    ) {
-        self.set_expected(nodes, Some(body.sequence.get().wrapping_add(1)));
+    fn ack<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, found: u64) {
+        let body = &asked.body;
+        let there = nodes.node_mut(self.request.home);
+        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(self.request.destination.qpn))
+        {
+            let next = body.sequence.get().wrapping_add(1);
+            (qp.recv.expected, qp.recv.taken) = (Some(next), 0);
+        }
         let mut response = response_to(body);
         response.found.set(found);
-        if let Some(grant) = self.grant_for_response(nodes, id) {
+        if let Some(grant) = self.grant_for_response(nodes, asked.id) {
             grant.write(&mut response);
         }
-        self.respond(nodes, id, &response);
+        self.respond(nodes, asked, &response);
     }
 
     /// Answers that a request was not carried out.
-    pub(super) fn deny<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        id: u16,
-        body: &RequestBody,
-        nak: Nak,
-    ) {
+    fn deny<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, nak: Nak) {
+        let (id, body) = (asked.id, &asked.body);
         let mut response = response_to(body);
         let mut refused = false;
         let reply = match nak {
@@ -314,76 +349,49 @@ impl Engine {
                 node.note_waiter(qpn, (id, self.request.source.qpn));
             }
             let Some(qp) = node.qps.get_mut(qpn) else {
-                return self.respond(nodes, id, &response);
+                return self.respond(nodes, asked, &response);
             };
             if reply == Reply::NoBuffer {
                 response.rnr_timer = qp.min_rnr_timer;
             }
-            if qp.remote == Some(self.request.source) {
-                qp.recv.expected = None;
+            // One that is out of sequence changes nothing: it may be left over from before a refusal.
+            if reply != Reply::OutOfSequence && qp.remote == Some(self.request.source) {
+                (qp.recv.expected, qp.recv.taken) = (None, 0);
             }
         }
-        self.respond(nodes, id, &response);
-    }
-
-    /// Notes the number that the next request to the current queue pair must have.
-    pub(super) fn set_expected<N: NodeTable>(&self, nodes: &mut N, sequence: Option<u32>) {
-        let there = nodes.node_mut(self.request.home);
-        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(self.request.destination.qpn))
-        {
-            qp.recv.expected = sequence;
-        }
+        self.respond(nodes, asked, &response);
     }
 
     /// Gives an answer, for which there is room in the ring, or soon.
-    fn respond<N: NodeTable>(&self, nodes: &mut N, id: u16, response: &ResponseBody) {
-        let Some(peer) = nodes.peer_mut(id) else {
+    fn respond<N: NodeTable>(&self, nodes: &mut N, asked: &Asked, response: &ResponseBody) {
+        let Some(peer) = nodes.peer_mut(asked.id) else {
             return;
         };
-        match peer.reserve(Class::Response, 0) {
-            Some(_) => peer.commit(Class::Response, &Outgoing::Response(response), 0),
-            None => peer.transit.owed_response = Some(*response),
+        match peer.reserve(asked.class, 0) {
+            Some(_) => peer.commit(asked.class, &Outgoing::Response(response), 0),
+            None => peer.transit.owed_response = Some((asked.class, *response)),
         }
     }
 
-    /// Gives the answers that are due before the next request is taken. False if there is no room.
-    fn send_owed_responses<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        id: u16,
-        share: &mut Share,
-        found: &mut bool,
-    ) -> bool {
+    /// Gives the answer that is due before the next request is taken. False if there is no room.
+    pub(super) fn send_owed_response<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
         let Some(peer) = nodes.peer_mut(id) else {
             return false;
         };
-        if let Some(response) = peer.transit.owed_response {
-            if peer.reserve(Class::Response, 0).is_none() {
-                return false;
-            }
-            peer.transit.owed_response = None;
-            peer.commit(Class::Response, &Outgoing::Response(&response), 0);
-            *found = true;
+        let Some((class, response)) = peer.transit.owed_response else {
+            return true;
+        };
+        if peer.reserve(class, 0).is_none() {
+            return false;
         }
-        while let Some(serving) = nodes.peer_mut(id).and_then(|peer| peer.transit.serving) {
-            if !self.goes_on(share) {
-                return false;
-            }
-            let home = nodes.peer_mut(id).map_or(0, |peer| peer.home());
-            let Some(len) = self.read_part(nodes, id, &serving) else {
-                return false;
-            };
-            self.spend_on_peer(nodes, home, share, len);
-            *found = true;
-        }
-        nodes
-            .peer_mut(id)
-            .is_some_and(|peer| peer.transit.owed_response.is_none())
+        peer.transit.owed_response = None;
+        peer.commit(class, &Outgoing::Response(&response), 0);
+        true
     }
 }
 
 /// The answer that a request is done.
-pub(super) fn response_to(body: &RequestBody) -> ResponseBody {
+fn response_to(body: &RequestBody) -> ResponseBody {
     let mut response = ResponseBody::new_zeroed();
     response.reply = Reply::Complete.to_wire();
     response.status = WcStatus::Success.to_wire();
@@ -394,14 +402,14 @@ pub(super) fn response_to(body: &RequestBody) -> ResponseBody {
 }
 
 impl<S: Storage> Node<S> {
-    /// Whether a request comes from the queue pair that it may come from, and is the next one of it. `begins`: this is its first
-    /// part; a queue pair that was reset since that one must not take the others.
+    /// Whether a request comes from the queue pair that it may come from, and what the entry has of it, from `offset` on, is what comes
+    /// next.
     fn in_sequence(
         &mut self,
         platform: &impl Platform,
         request: &Request,
         body: &RequestBody,
-        begins: bool,
+        offset: u32,
     ) -> Result<(), Nak> {
         self.check_peer(platform, request)?;
         let qp = self.qps.get_mut(request.destination.qpn);
@@ -409,12 +417,15 @@ impl<S: Storage> Node<S> {
             return Err(Nak::OutOfSequence);
         };
         let sequence = body.sequence.get();
-        if begins && body.flags & REQUEST_START != 0 {
-            qp.recv.expected = Some(sequence);
+        if offset == 0 && body.flags & REQUEST_START != 0 {
+            // Numbers go up, so one behind is left over from before its queue pair was reset. The next one is taken, whatever its number.
+            let behind = |expected: u32| sequence.wrapping_sub(expected) > u32::MAX / 2;
+            let stale = qp.recv.expected.is_some_and(behind);
+            (qp.recv.expected, qp.recv.taken) = ((!stale).then_some(sequence), 0);
         }
-        match qp.recv.expected {
-            Some(expected) if expected == sequence => Ok(()),
-            _ => Err(Nak::OutOfSequence),
+        match (qp.recv.expected, qp.recv.taken) == (Some(sequence), offset) {
+            true => Ok(()),
+            false => Err(Nak::OutOfSequence),
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: answers.
 
-use super::{Incoming, Share};
+use super::{Incoming, Turn};
 use crate::{
     hal::{Platform, Storage},
     node::Node,
@@ -20,7 +20,7 @@ use nupa_proto::{
     admin::QpStateCode,
     eqe::EventType,
     pool::{
-        message::{Reply, ResponseBody, NOTIFY_ALL},
+        message::{Reply, ResponseBody, NOTIFY_ALL, READ_PIECE},
         Class,
     },
     status::WcStatus,
@@ -31,23 +31,24 @@ use nupa_proto::{
 const RETRY_US: u64 = 10_000;
 
 impl Engine {
-    /// Takes the answers that a peer has given. Returns whether there was one.
+    /// Takes the answers that a peer has put into a ring. Returns whether there was one.
     pub(super) fn take_responses<N: NodeTable>(
         &mut self,
         nodes: &mut N,
         id: u16,
-        share: &mut Share,
+        class: Class,
     ) -> bool {
-        let mut found = false;
-        while self.goes_on(share) {
-            let Some(incoming) = self.next(nodes, id, Class::Response) else {
+        let (mut turn, mut found) = (Turn::of(class), false);
+        while self.goes_on(&turn) {
+            let Some(incoming) = self.next(nodes, id, class) else {
                 break;
             };
             self.take_response(nodes, id, &incoming);
-            self.release(nodes, id, Class::Response);
-            self.spend_on_peer(nodes, incoming.home, share, incoming.arrival.len);
+            self.release(nodes, id, class);
+            self.spend_on_peer(nodes, incoming.home, &mut turn, incoming.arrival.len);
             found = true;
         }
+        self.moved = 0;
         if found {
             self.note_progress(nodes, id);
         }
@@ -55,34 +56,21 @@ impl Engine {
     }
 
     fn take_response<N: NodeTable>(&mut self, nodes: &mut N, id: u16, incoming: &Incoming) {
-        let Some(peer) = nodes.peer_mut(id) else {
-            return;
-        };
-        let body = match &incoming.arrival.body {
-            Body::Response(_, _, body) => *body,
-            Body::Data => match peer.transit.response.take() {
-                Some(body) => body,
-                None => return,
-            },
-            Body::Abort => {
-                peer.transit.response = None;
-                return;
+        match &incoming.arrival.body {
+            Body::Response(_, _, body) => {
+                if self.is_oldest(nodes, id, incoming.home, body) {
+                    self.finish_inflight(nodes, id, incoming, body);
+                }
             }
-            Body::Notify(body) => {
-                match body.qpn.get() {
-                    NOTIFY_ALL => self.wake_node(nodes, id),
-                    qpn => {
-                        if let Some((node, _)) = nodes.node_mut(incoming.home) {
-                            node.notified(body.source_qpn.get(), id, qpn);
-                        }
+            Body::Notify(body) => match body.qpn.get() {
+                NOTIFY_ALL => self.wake_refused(nodes, id),
+                qpn => {
+                    if let Some((node, _)) = nodes.node_mut(incoming.home) {
+                        node.notified(body.source_qpn.get(), id, qpn);
                     }
                 }
-                return;
-            }
-            _ => return self.refuse(nodes, id),
-        };
-        if self.is_oldest(nodes, id, incoming.home, &body) {
-            self.finish_inflight(nodes, id, incoming, &body);
+            },
+            _ => self.refuse(nodes, id),
         }
     }
 
@@ -127,21 +115,26 @@ impl Engine {
             Ok(status) => Err(WcError::new(status, Check::from_wire(body.check))),
             Err(_) => Err(WcError::new(WcStatus::General, Check::Peer)),
         };
-        if result == Ok(true) {
-            if let Some(peer) = nodes.peer_mut(id) {
-                peer.transit.response = Some(*body);
-            }
-            return;
-        }
-        if result.is_ok() {
+        if result == Ok(false) {
             self.keep_grant(nodes, id, body);
         }
         let Some((node, platform)) = nodes.node_mut(home) else {
             return;
         };
-        node.finish_send(platform, &self.request, result.map(|_| ()));
+        match result {
+            // More of it is to come.
+            Ok(true) => {
+                if let Some(qp) = node.qps.get_mut(qpn) {
+                    let arrival = &incoming.arrival;
+                    qp.send.inflight.received = arrival.offset.saturating_add(arrival.len);
+                }
+            }
+            result => {
+                node.finish_send(platform, &self.request, result.map(|_| ()));
+            }
+        }
         if node.drained(platform, qpn) {
-            self.serve(nodes, home, qpn, None);
+            node.schedule(qpn);
         }
     }
 
@@ -162,9 +155,12 @@ impl Engine {
             }
             Opcode::Read => {
                 fetched?;
-                let end = arrival.offset.saturating_add(arrival.len);
-                let fits = end <= self.request.len && arrival.last == (end == self.request.len);
-                if !fits {
+                let received = nodes.node(incoming.home).and_then(|(node, _)| {
+                    let qp = node.qps.get(self.request.source.qpn)?;
+                    Some(qp.send.inflight.received)
+                });
+                let left = self.request.len.saturating_sub(arrival.offset);
+                if received != Some(arrival.offset) || arrival.len != left.min(READ_PIECE) {
                     return Err(WcError::new(WcStatus::RemoteOperation, Check::Length));
                 }
                 self.request.local.skip(arrival.offset);
@@ -175,7 +171,8 @@ impl Engine {
                 if moved == Err(CopyError::Source) {
                     self.unreadable(nodes, id, arrival);
                 }
-                moved.map_err(|_| unreachable).map(|()| !arrival.last)
+                moved.map_err(|_| unreachable)?;
+                Ok(arrival.len < left)
             }
             // What it took from here was taken when it was sent. A descriptor that cannot be read any more has no end.
             Opcode::Nop => fetched.map(|()| false),

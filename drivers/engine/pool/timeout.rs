@@ -27,6 +27,7 @@ impl Engine {
         let now = nodes.node(home).map(|(_, platform)| platform.now_us());
         if let Some(peer) = nodes.peer_mut(id) {
             peer.transit.progressed = false;
+            peer.transit.taken = peer.taken();
             peer.transit.times_out_at = now.map(|now| now.saturating_add(TIMEOUT_US));
         }
     }
@@ -44,7 +45,10 @@ impl Engine {
         let home = nodes.peer_mut(id)?.home();
         let (node, platform) = nodes.node_mut(home)?;
         let (looked_at, now) = (node.sweep_left == 0, platform.now_us());
-        let transit = &mut nodes.peer_mut(id)?.transit;
+        let peer = nodes.peer_mut(id)?;
+        let due = peer.transit.times_out_at.is_some_and(|due| now >= due);
+        let taken = if due { peer.taken() } else { 0 };
+        let transit = &mut peer.transit;
         if looked_at {
             transit.checked = None;
         }
@@ -52,7 +56,8 @@ impl Engine {
         if now < times_out_at {
             return Some(times_out_at);
         }
-        (transit.times_out_at, transit.checked) = (None, Some(transit.progressed));
+        let progressed = transit.progressed || taken != transit.taken;
+        (transit.times_out_at, transit.checked) = (None, Some(progressed));
         nodes.node_mut(home)?.0.start_sweep();
         Some(0)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Datagrams to and from nodes of other hosts. They go with the requests, but are not answered.
+//! Datagrams to and from nodes of other hosts. They go with the short requests, but are not answered.
 
 use super::{Incoming, GONE};
 use crate::{
@@ -33,15 +33,15 @@ impl Engine {
             return Outcome::Done;
         };
         let len = self.request.len;
-        let place = match peer.transit.sending {
-            None => peer.reserve(Class::Request, len),
-            Some(_) => {
-                peer.transit.others_blocked = true;
-                None
-            }
-        };
-        let Some(place) = place else {
-            return Outcome::RingFull { node: destination };
+        let class = Class::ShortRequest;
+        let place = peer.reserve(class, len);
+        let in_line = self.stands_in_line(nodes, destination, class);
+        let Some(place) = place.filter(|_| !in_line) else {
+            return Outcome::RingFull {
+                node: destination,
+                class,
+                need: len,
+            };
         };
         match self.fill(nodes, place, len) {
             Ok(()) => {}
@@ -62,7 +62,7 @@ impl Engine {
         }
         if let Some(peer) = nodes.peer_mut(destination) {
             peer.stalled = false;
-            peer.commit(Class::Request, &Outgoing::Request(&body), len);
+            peer.commit(class, &Outgoing::Request(&body), 0);
         }
         Outcome::Done
     }

@@ -3,11 +3,18 @@
 //!
 //! They stay in the send queue's ring until they are answered, which happens in the order in which they were sent. A descriptor is
 //! read and checked once more then; nothing else of it is kept.
+//!
+//! Long and short ones go through rings of their own. Short ones that were sent before a long one are carried out before it
+//! ([`Class::short`](nupa_proto::pool::Class::short)); behind a long one all go the same way as it, until it was answered.
 
-use nupa_proto::wqe::Opcode;
+use nupa_proto::{pool::message::READ_PIECE, wqe::Opcode};
 
 /// Requests of one send queue that may be under way.
 pub(crate) const WINDOW: u16 = 64;
+
+/// Bytes of a READ that may be asked for and not handed back: as much as keeps the way there and back busy, and no more, since what
+/// others ask for comes behind it.
+pub(crate) const READ_WINDOW: u32 = 16 * READ_PIECE;
 
 /// Requests of a send queue that are under way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +29,12 @@ pub(crate) struct Inflight {
     pub(crate) sequence: u32,
     /// Block of the oldest one's descriptor.
     pub(crate) head: u32,
-    /// Bytes of the request at the head of the send queue that are under way already. It is counted then.
+    /// One of them is, or was, in the ring of long requests.
+    pub(crate) long: bool,
+    /// Bytes of the request at the head of the send queue that are under way already, or were asked for. It is counted then.
     pub(crate) sent: Option<u32>,
+    /// Bytes of the oldest one, a READ, that were handed back.
+    pub(crate) received: u32,
 }
 
 impl Inflight {
@@ -42,23 +53,38 @@ impl Inflight {
     }
 
     /// The first part of a request is on its way. Returns its number.
-    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode) -> u32 {
+    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, long: bool) -> u32 {
         if self.count == 0 {
-            self.head = index;
+            (self.head, self.long) = (index, false);
         }
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
         self.count = self.count.saturating_add(1);
         self.reads = self.reads.saturating_add(u8::from(counts_as_read(opcode)));
+        self.long |= long;
         (self.started, self.sent) = (true, Some(0));
         sequence
     }
 
-    /// The request that is under way in part is taken back: its destination will be told to forget it.
-    pub(crate) fn revoke_grants(&mut self) {
+    /// Whether a request has to go through the ring of long ones because one before it did.
+    pub(crate) fn follows_long(&self) -> bool {
+        self.count != 0 && self.long
+    }
+
+    /// Whether more of the READ at the head of the send queue may be asked for, of which so much was.
+    pub(crate) fn may_ask(&self, sent: u32) -> bool {
+        // Only the oldest one is handed back.
+        let received = if self.count <= 1 { self.received } else { 0 };
+        sent.saturating_sub(received) < READ_WINDOW
+    }
+
+    /// The request that is under way in part is taken back. The one that is sent in its place has its number, and begins anew.
+    pub(crate) fn take_back(&mut self, opcode: Opcode) {
         if self.sent.take().is_some() {
             self.count = self.count.saturating_sub(1);
+            self.reads = self.reads.saturating_sub(u8::from(counts_as_read(opcode)));
             self.sequence = self.sequence.wrapping_sub(1);
+            self.started = false;
         }
     }
 }

@@ -6,65 +6,29 @@ use crate::{
     state::grant::{GrantHeld, GrantsGiven},
 };
 use nupa_pool::Outgoing;
-use nupa_proto::pool::{
-    message::{RequestBody, ResponseBody},
-    Class, CLASSES, GRANT_SLOTS,
-};
+use nupa_proto::pool::{message::ResponseBody, Class, GRANT_SLOTS};
 
-/// What this host has of messages to and from a peer that are not complete.
+/// What this host has begun with a peer and not finished.
 #[derive(Debug, Default)]
 pub(crate) struct InTransit {
-    /// A request that is in the ring in part.
-    pub(crate) sending: Option<Sending>,
-    /// Others had to wait for that.
-    pub(crate) others_blocked: bool,
-    /// A request that has arrived in part.
-    pub(crate) receiving: Option<Receiving>,
-    /// A READ that is answered in part.
-    pub(crate) serving: Option<Serving>,
     /// Slices that are done of the flush at the head of its ring.
     pub(crate) slices: u32,
-    /// An answer that is still to be given.
-    pub(crate) owed_response: Option<ResponseBody>,
+    /// An answer that is still to be given, and the ring that it is for.
+    pub(crate) owed_response: Option<(Class, ResponseBody)>,
     /// Some of those who were refused have not been told that they may try again.
     pub(crate) owes_notify: bool,
-    /// An answer that has arrived in part: that of this request, or one that nobody waits for.
-    pub(crate) response: Option<ResponseBody>,
     /// When the frame at the head of its ring is dropped for want of receive buffers.
     pub(crate) frame_deadline: Option<u64>,
     /// When what is asked of it is given up, unless it was heard of.
     pub(crate) times_out_at: Option<u64>,
+    /// Entries that it had taken out of its rings when that time was set, see [`Link::taken`].
+    pub(crate) taken: u32,
     /// While queue pairs are looked at because that time is over: whether it was heard of.
     pub(crate) checked: Option<bool>,
-    /// Which of its rings comes first when they are looked at: counted up.
+    /// Which of its rings comes first when they are served: counted up.
     pub(crate) first_ring: u32,
-    /// It has answered, or taken something out of its rings, since the time was set.
+    /// It has answered since the time was set.
     pub(crate) progressed: bool,
-}
-
-/// A request that is in the ring in part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sending {
-    /// Queue pair that it comes from.
-    pub(crate) qpn: u32,
-    /// Bytes of its payload.
-    pub(crate) total: u32,
-}
-
-/// A request that has arrived in part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Receiving {
-    pub(crate) body: RequestBody,
-    /// It was answered already: what is still to come of it does not count.
-    pub(crate) answered: bool,
-}
-
-/// A READ that is answered in part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Serving {
-    pub(crate) body: RequestBody,
-    /// Bytes that are in the ring.
-    pub(crate) done: u32,
 }
 
 /// A node of another host, and the way to it.
@@ -78,8 +42,6 @@ pub struct Peer<L> {
     home: u16,
     /// Epoch of the peer while it is up.
     epoch: Option<u32>,
-    /// The shortest payload that there was no room for, in each ring to the peer.
-    blocked: [Option<u32>; CLASSES],
     /// Frames to it were given up because its ring was full, and none got in since.
     pub(crate) stalled: bool,
     pub(crate) transit: InTransit,
@@ -96,7 +58,6 @@ impl<L: Link> Peer<L> {
             link,
             home,
             epoch: None,
-            blocked: [None; CLASSES],
             stalled: false,
             transit: InTransit::default(),
             grants_given: GrantsGiven::default(),
@@ -131,46 +92,26 @@ impl<L: Link> Peer<L> {
 
     /// It has gone. Returns the epoch that it had, if it was up.
     pub(crate) fn set_down(&mut self) -> Option<u32> {
-        self.blocked = [None; CLASSES];
         (self.stalled, self.transit) = (false, InTransit::default());
         self.grants_given.clear();
         self.grants_held.fill(None);
         self.epoch.take()
     }
 
-    /// As [`Link::reserve`]. If there is no room, [`Peer::has_room_again`] tells when there is.
+    /// As [`Link::reserve`]. If there is no room the peer is asked to wake this host when there is.
     pub(crate) fn reserve(&mut self, class: Class, len: u32) -> Option<u64> {
         self.epoch?;
-        let place = self.link.reserve(class, len);
-        if place.is_none() {
-            if let Some(blocked) = self.blocked.get_mut(usize::from(class.to_wire())) {
-                *blocked = Some(blocked.map_or(len, |before| before.min(len)));
-            }
-        }
-        place
+        self.link.reserve(class, len)
     }
 
     /// As [`Link::commit`].
-    pub(crate) fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32) {
-        self.link.commit(class, message, total);
+    pub(crate) fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
+        self.link.commit(class, message, offset);
     }
 
-    /// Whether there is room in a ring now for what there was none for.
-    pub(crate) fn has_room_again(&mut self) -> bool {
-        let mut again = false;
-        for class in Class::ALL {
-            let blocked = self.blocked.get_mut(usize::from(class.to_wire()));
-            if let Some(len) = blocked.and_then(Option::take) {
-                again |= self.reserve(*class, len).is_some();
-            }
-        }
-        again
-    }
-
-    /// Whether the way is free that others had to wait for, because of a message that was in the ring in part.
-    pub(crate) fn is_clear_again(&mut self) -> bool {
-        let clear = self.transit.sending.is_none();
-        clear && core::mem::take(&mut self.transit.others_blocked)
+    /// As [`Link::taken`].
+    pub(crate) fn taken(&mut self) -> u32 {
+        self.link.taken()
     }
 
     /// As [`Link::next`].

@@ -13,6 +13,7 @@ use crate::state::{
 use nupa_proto::{
     admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
     doorbell::SLOT_NONE,
+    pool::Class,
 };
 
 /// A queue pair.
@@ -79,6 +80,8 @@ pub(crate) struct SendSide<P> {
     pub(crate) rnr_deadline: Option<u64>,
     /// When it is given up because its destination is not connected yet, once it has had to wait for that.
     pub(crate) peer_deadline: Option<u64>,
+    /// Bytes of payload that it stands in line for.
+    pub(crate) ring_need: u32,
 }
 
 /// The receiving half.
@@ -95,6 +98,8 @@ pub(crate) struct RecvSide<P> {
     pub(crate) kept: Option<u32>,
     /// Number that the next request from another host must have; `None`: it must be one that starts anew.
     pub(crate) expected: Option<u32>,
+    /// Bytes of that one that were taken already.
+    pub(crate) taken: u32,
     /// Node and queue pair that were refused for want of entries, or because this end was not ready, and are to be told.
     pub(crate) waiter: Option<(u16, u32)>,
     /// Its place among those of a shared receive queue that have a waiter, or among those that keep an entry of it.
@@ -132,8 +137,8 @@ pub(crate) enum Wait {
     Peer { node: u16, qpn: u32 },
     /// It waits for answers to requests that are under way.
     Responses,
-    /// It waits for room in the ring to this node of another host.
-    RingSpace { node: u16 },
+    /// It stands in line for room in the ring of this class to this node of another host.
+    RingSpace { node: u16, class: Class },
 }
 
 /// Marks lists of queue pairs whose send queue waits.
@@ -265,7 +270,7 @@ impl<P> QueuePair<P> {
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }
-        (self.recv.stalled, self.recv.expected) = (false, None);
+        (self.recv.stalled, self.recv.expected, self.recv.taken) = (false, None, 0);
         (self.remote, self.psn, self.established) = (None, 0, false);
     }
 

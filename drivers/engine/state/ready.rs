@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Queue pairs whose send queue can be served: who is next.
+//! Queue pairs whose send queue can be served, or that stand in line for room in a ring: who is next.
 //!
 //! Turns go around processes, and within each around its queue pairs, so that many queue pairs get no more than few. A process is known
 //! by its doorbell page: it has one for each context that it opened, and drivers see to it that nobody has many.
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Queue pairs of one process that can be served.
+/// Queue pairs of one process in a line.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     qps: List<Waiting>,
@@ -23,7 +23,7 @@ pub(crate) struct Process {
     next: Option<usize>,
 }
 
-/// All queue pairs that can be served.
+/// A line of queue pairs.
 pub(crate) struct Ready<S: Storage> {
     /// By doorbell page.
     processes: S::Table<Process>,
@@ -104,24 +104,41 @@ impl<S: Storage> Ready<S> {
         &mut self,
         qps: &mut Objects<QueuePair<S::Pages>, L, M>,
     ) -> Option<u32> {
+        let qpn = self.first()?;
+        let page = self.first?;
+        let process = self.process(page)?;
+        process.qps.remove(qps, qpn);
+        let more = !process.qps.is_empty();
+        self.leave();
+        if more {
+            self.line_up(page);
+        }
+        self.len = self.len.saturating_sub(1);
+        Some(qpn)
+    }
+
+    /// The queue pair whose turn it is.
+    pub(crate) fn first(&mut self) -> Option<u32> {
         while let Some(page) = self.first {
             let process = self.process(page)?;
-            let qpn = process.qps.pop(qps);
-            let more = !process.qps.is_empty();
-            process.listed = false;
-            self.first = process.next.take();
-            if self.first.is_none() {
-                self.last = None;
+            if let Some(qpn) = process.qps.first() {
+                return Some(qpn);
             }
-            if more {
-                self.line_up(page);
-            }
-            if qpn.is_some() {
-                self.len = self.len.saturating_sub(1);
-                return qpn;
-            }
+            self.leave();
         }
         None
+    }
+
+    /// Takes the first process out of the line.
+    fn leave(&mut self) {
+        let Some(process) = self.first.and_then(|page| self.process(page)) else {
+            return;
+        };
+        process.listed = false;
+        self.first = process.next.take();
+        if self.first.is_none() {
+            self.last = None;
+        }
     }
 
     /// Puts a process at the end of the line, unless it is in it.

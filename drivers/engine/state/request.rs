@@ -12,6 +12,7 @@ use crate::{
 };
 use nupa_proto::{
     frame::{FrameMeta, MIN_FRAME},
+    pool::Class,
     status::WcStatus,
     wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE},
 };
@@ -138,8 +139,8 @@ pub(crate) enum Outcome {
     Rnr { node: u16, qpn: u32 },
     /// The responder's queue pair is not connected yet; a change of its state gives it another turn.
     NotReady { node: u16, qpn: u32 },
-    /// The ring to this node of another host is full.
-    RingFull { node: u16 },
+    /// The ring of a class to this node of another host has no room for so many bytes, or others stand in line for it.
+    RingFull { node: u16, class: Class, need: u32 },
     /// It is on its way to another host; its responder's answer completes it.
     Sent,
     /// Requests before it, which are under way, come first.
@@ -204,6 +205,14 @@ impl Request {
             Ok(())
         } else {
             Err(WcError::new(WcStatus::LocalLength, Check::Length))
+        }
+    }
+
+    /// Bytes that all parts of it bring or ask for together, in rings to nodes of other hosts.
+    pub(crate) fn asked(&self) -> u32 {
+        match self.opcode {
+            Opcode::Read => self.len,
+            _ => self.payload(),
         }
     }
 

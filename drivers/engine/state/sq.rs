@@ -256,7 +256,7 @@ impl<P> QueuePair<P> {
         inflight.count = inflight.count.saturating_sub(1);
         let reads = u8::from(counts_as_read(request.opcode));
         inflight.reads = inflight.reads.saturating_sub(reads);
-        inflight.head = request.behind;
+        (inflight.head, inflight.received) = (request.behind, 0);
         // What is refused need not be sent to its end: it is over as it is, and not again at the head of the queue.
         if inflight.count == 0 && inflight.sent.take().is_some() {
             self.send.index = request.behind;

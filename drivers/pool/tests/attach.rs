@@ -70,7 +70,7 @@ fn pools_that_do_not_fit_are_refused_with_a_message() {
     let refusal = try_with(offset_of!(Superblock, version), &found.to_le_bytes());
     assert_eq!(refusal, Refusal::Version { found });
     let message =
-        "the pool has version 1.5, this driver knows 1.4 only; to give it up, zero its first 4 KiB";
+        "the pool has version 2.1, this driver knows 2.0 only; to give it up, zero its first 4 KiB";
     assert_eq!(refusal.to_string(), message);
     for at in [
         offset_of!(Superblock, rings),

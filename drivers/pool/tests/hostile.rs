@@ -17,8 +17,8 @@ use nupa_proto::{
     wqe::Opcode,
 };
 use proptest::prelude::*;
-use rig::{frame, notify, response, settle, write_request, Host, Node, World, MEDIUM};
-use std::{ops::Range, sync::Arc};
+use rig::{frame, notify, response, settle, write_request, Host, Node, Ring, World, MEDIUM};
+use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The hostile node, and the one that is to bear it.
@@ -61,7 +61,9 @@ enum Step {
 struct Good {
     kind: u8,
     payload: u32,
-    total: u32,
+    offset: u32,
+    /// Bytes of the message.
+    len: u32,
     opcode: u8,
 }
 
@@ -71,15 +73,17 @@ fn length() -> impl Strategy<Value = u32> {
 
 fn good() -> impl Strategy<Value = Good> {
     (
-        0u8..7,
+        0u8..6,
         length(),
+        prop_oneof![3 => Just(0), 1 => length()],
         prop_oneof![Just(None), length().prop_map(Some)],
         0u8..19,
     )
-        .prop_map(|(kind, payload, total, opcode)| Good {
+        .prop_map(|(kind, payload, offset, len, opcode)| Good {
             kind,
             payload,
-            total: total.unwrap_or(payload),
+            offset,
+            len: len.unwrap_or(payload),
             opcode,
         })
 }
@@ -89,33 +93,28 @@ fn step() -> impl Strategy<Value = Step> {
     let index = prop_oneof![4 => -3i32..4, 1 => -300i32..300, 1 => any::<i32>()];
     let edits = prop::collection::vec((0usize..128, any::<u8>()), 0..3);
     prop_oneof![
-        4 => (0u8..3, 0u8..3, tags, index).prop_map(|(class, word, tags, index)| Step::Link {
+        4 => (0u8..5, 0u8..3, tags, index).prop_map(|(class, word, tags, index)| Step::Link {
             class,
             word,
             tags,
             index
         }),
-        6 => (0u8..3, 0u32..3, good(), edits).prop_map(|(class, ahead, good, edits)| Step::Entry {
+        6 => (0u8..5, 0u32..3, good(), edits).prop_map(|(class, ahead, good, edits)| Step::Entry {
             class,
             ahead,
             good,
             edits
         }),
         1 => (0u8..32, any::<u64>()).prop_map(|(at, value)| Step::Slot { at, value }),
-        4 => (0u8..3, 14u32..9000).prop_map(|(class, len)| Step::Send { class, len }),
+        4 => (0u8..5, 14u32..9000).prop_map(|(class, len)| Step::Send { class, len }),
         1 => Just(Step::Renew),
         2 => Just(Step::Wait),
     ]
 }
 
-/// Where a ring lies, worked out anew from what the superblock says.
-fn ring(world: &Arc<World>, source: u16, target: u16, class: u8) -> (Range<u64>, Superblock) {
+fn ring(world: &Arc<World>, source: u16, target: u16, class: u8) -> Ring {
     let block = Superblock::read_from_bytes(&world.peek::<128>(0)).unwrap();
-    let others = block.max_nodes.get() - 1;
-    let pair = source * others + target - u16::from(target > source);
-    let number = u64::from(pair) * 3 + u64::from(class);
-    let start = block.rings.get() + number * block.ring_stride.get();
-    (start..start + block.ring_stride.get(), block)
+    rig::ring(&block, source, target, Class::ALL[usize::from(class)])
 }
 
 struct Rig {
@@ -153,9 +152,8 @@ impl Rig {
             0 => (HOSTILE, VICTIM),
             _ => (VICTIM, HOSTILE),
         };
-        let (ring, _) = ring(&self.world, source, target, class);
-        ring.start
-            + [RING_PRODUCER, RING_CONSUMER, RING_CONSUMER + CONSUMER_BULK][usize::from(word)]
+        let ring = ring(&self.world, source, target, class);
+        ring.word + [LINK_PRODUCER, LINK_CONSUMER, LINK_BULK][usize::from(word)]
     }
 
     fn load(&self, at: u64) -> LinkWord {
@@ -201,18 +199,18 @@ impl Rig {
     }
 
     fn forge(&mut self, class: u8, ahead: u32, good: &Good, edits: &[(usize, u8)]) {
-        let (ring, block) = ring(&self.world, HOSTILE, VICTIM, class);
-        let producer = self.load(ring.start + RING_PRODUCER);
+        let ring = ring(&self.world, HOSTILE, VICTIM, class);
+        let producer = self.load(ring.word);
         let index = producer.index.wrapping_add(ahead);
-        let mut body = write_request(good.total, 1);
+        let mut body = write_request(good.len, 1);
         body.opcode = good.opcode;
-        if class != 0 {
+        if ![0, 3].contains(&class) {
             body = FromBytes::read_from_bytes(response(1).as_bytes()).unwrap();
         }
         let header = Header {
             kind: good.kind,
             payload_len: good.payload.into(),
-            total_len: good.total.into(),
+            offset: good.offset.into(),
             index: index.into(),
             source: producer.source.into(),
             target: producer.target.into(),
@@ -222,9 +220,8 @@ impl Rig {
         for (at, value) in edits {
             bytes[*at] = *value;
         }
-        let number = u64::from(index) % (1 << block.log_entries);
-        self.world
-            .poke(ring.start + RING_ENTRIES + number * ENTRY_SIZE, &bytes);
+        let number = u64::from(index) % (1 << ring.log_entries);
+        self.world.poke(ring.entries + number * ENTRY_SIZE, &bytes);
     }
 
     fn send_well(&mut self, class: Class, len: u32) {
@@ -236,11 +233,11 @@ impl Rig {
         let bytes = vec![1; len as usize];
         let (request, response, frame) = (write_request(len, 1), response(1), frame(1));
         let message = match class {
-            Class::Request => Outgoing::Request(&request),
-            Class::Response => Outgoing::Response(&response),
+            Class::Request | Class::ShortRequest => Outgoing::Request(&request),
+            Class::Response | Class::ShortResponse => Outgoing::Response(&response),
             Class::Frame => Outgoing::Frame(&frame),
         };
-        let _ = host.send(sender, &message, &bytes, len);
+        let _ = host.send(sender, &message, &bytes, 0);
         sender.publish(&host);
     }
 
@@ -262,7 +259,7 @@ impl Rig {
         let epoch = link.epoch;
         let mut broken = None;
         for class in Class::ALL {
-            let (ring, _) = ring(&self.world, HOSTILE, VICTIM, class.to_wire());
+            let ring = ring(&self.world, HOSTILE, VICTIM, class.to_wire());
             broken = broken.or(consume(&host, link.receive.of(*class), &ring));
             let sender = link.send.of(*class);
             match host.send(sender, &Outgoing::Notify(&notify(1)), &[], 0) {
@@ -292,7 +289,7 @@ impl Rig {
         let bytes = vec![self.sent as u8; len as usize];
         let sender = &mut self.victim.link(OTHER).send.frame;
         let body = frame(self.sent);
-        here.send(sender, &Outgoing::Frame(&body), &bytes, len)
+        here.send(sender, &Outgoing::Frame(&body), &bytes, 0)
             .unwrap();
         sender.publish(&here);
         let receiver = &mut self.other.link(VICTIM).receive.frame;
@@ -307,7 +304,7 @@ impl Rig {
 fn consume(
     host: &Host,
     receiver: &mut nupa_pool::Receiver,
-    ring: &Range<u64>,
+    ring: &Ring,
 ) -> Option<Violation> {
     for _ in 0..300 {
         match receiver.next(host) {
@@ -321,15 +318,18 @@ fn consume(
     panic!("more than a ring holds");
 }
 
-fn check(message: &Message, ring: &Range<u64>) {
+fn check(message: &Message, ring: &Ring) {
     let payload = &message.payload;
-    assert!(ring.start + RING_ENTRIES <= payload.start && payload.end <= ring.end);
+    assert!(ring.entries <= payload.start && payload.end <= ring.end);
     let most = match message.body {
         Body::Frame(_) => LONGEST,
         _ => MAX_FRAGMENT,
     };
     assert!(message.payload_len() <= most);
-    assert!(message.offset + message.payload_len() <= message.total_len);
+    if let Body::Request(_, body) = &message.body {
+        let end = u64::from(message.offset) + u64::from(message.payload_len());
+        assert!(end <= u64::from(body.len.get()));
+    }
 }
 
 proptest! {
@@ -372,51 +372,55 @@ fn violations_are_found_and_forgiven_with_another_epoch() {
 /// Each rule by itself: an entry that is right but for one thing.
 #[test]
 fn each_rule_is_kept() {
-    let good = |class, kind, payload, total, opcode| Step::Entry {
-        class,
-        ahead: 0,
-        good: Good {
+    let entry = |class, kind, [payload, offset, len]: [u32; 3], opcode, edits: &[(usize, u8)]| {
+        let good = Good {
             kind,
             payload,
-            total,
+            offset,
+            len,
             opcode,
-        },
-        edits: vec![],
+        };
+        Step::Entry {
+            class,
+            ahead: 0,
+            good,
+            edits: edits.to_vec(),
+        }
     };
-    let edit = |at, value| Step::Entry {
-        class: 0,
-        ahead: 0,
-        good: Good {
-            kind: 1,
-            payload: 8,
-            total: 8,
-            opcode: 3,
-        },
-        edits: vec![(at, value)],
+    let good = |class, kind, payload, len, opcode| {
+        entry(class, kind, [payload, 0, len], opcode, &[])
     };
-    let datagram = |edits: &[(usize, u8)]| Step::Entry {
-        class: 0,
-        ahead: 0,
-        good: Good {
-            kind: 1,
-            payload: 8,
-            total: 8,
-            opcode: Opcode::Send.to_wire(),
-        },
-        edits: edits.to_vec(),
-    };
-    let timer = |code| Step::Entry {
-        class: 1,
-        ahead: 0,
-        good: Good {
-            kind: 2,
-            payload: 0,
-            total: 0,
-            opcode: Reply::NoBuffer.to_wire(),
-        },
-        edits: vec![(35, code)],
-    };
+    let part = |payload, offset, len, opcode| entry(0, 1, [payload, offset, len], opcode, &[]);
+    let edit = |at, value| entry(0, 1, [8, 0, 8], 3, &[(at, value)]);
+    let send = Opcode::Send.to_wire();
+    let datagram = |edits: &[(usize, u8)]| entry(3, 1, [8, 0, 8], send, edits);
+    let no_buffer = Reply::NoBuffer.to_wire();
+    let timer = |code| entry(1, 2, [0, 0, 0], no_buffer, &[(35, code)]);
+    let (read, flush) = (Opcode::Read.to_wire(), Opcode::Flush.to_wire());
     let cases = [
+        // Parts of a message.
+        (part(65536, 65536, 140_000, 3), true),
+        (part(65536, 100_000, 140_000, 3), false),
+        (part(0, 65536, 140_000, 3), false),
+        (part(0, 0, 140_000, read), true),
+        (part(0, 65536, 140_000, read), true),
+        (part(0, 65537, 140_000, read), false),
+        (part(0, 196_608, 140_000, read), false),
+        (part(1, 0, 140_000, read), false),
+        // What is short, and what is not.
+        (good(3, 1, 256, 256, 3), true),
+        (good(3, 1, 257, 257, 3), false),
+        (good(3, 1, 0, 256, read), true),
+        (good(3, 1, 0, 257, read), false),
+        (good(3, 1, 0, 8, flush), false),
+        (good(0, 1, 0, 8, flush), true),
+        (entry(3, 1, [4096, 0, 4096], send, &[(33, 2)]), true),
+        (entry(3, 1, [4097, 0, 4097], send, &[(33, 2)]), false),
+        (entry(3, 1, [8, 8, 16], send, &[(33, 2)]), false),
+        (entry(0, 1, [8, 0, 8], send, &[(33, 2)]), false),
+        (good(4, 2, 256, 256, 0), true),
+        (good(4, 2, 257, 257, 0), false),
+        (good(4, 4, 0, 0, 0), false),
         (timer(31), true),
         (timer(32), false),
         (datagram(&[(33, 2)]), true),
@@ -427,6 +431,7 @@ fn each_rule_is_kept() {
         (good(0, 1, 8, 8, 3), true),
         (good(0, 1, 0, 0, 5), true),
         (good(0, 1, 65536, 100_000, 3), true),
+        (good(0, 5, 8, 8, 3), false),
         (good(0, 2, 8, 8, 3), false),
         (good(0, 0, 8, 8, 3), false),
         (good(0, 4, 8, 8, 3), false),
@@ -438,14 +443,14 @@ fn each_rule_is_kept() {
         (good(0, 1, 0, 0, 8), false),
         (good(0, 1, 0, 0, 18), false),
         (good(1, 2, 8, 8, 0), true),
-        (good(1, 5, 0, 0, 0), true),
-        (good(1, 5, 1, 1, 0), false),
+        (good(1, 4, 0, 0, 0), true),
+        (good(1, 4, 1, 1, 0), false),
         (good(1, 1, 8, 8, 0), false),
         (good(2, 3, 60, 60, 0), true),
         (good(2, 3, 13, 13, 0), false),
         (good(2, 3, LONGEST, LONGEST, 0), true),
         (good(2, 3, LONGEST + 1, LONGEST + 1, 0), false),
-        (good(2, 3, 60, 61, 0), false),
+        (entry(2, 3, [60, 1, 0], 0, &[]), false),
         (edit(12, 1), false),
         (edit(16, 7), false),
         (edit(18, 7), false),

@@ -188,7 +188,7 @@ fn who_was_taken_for_dead_is_told_and_comes_back_with_another_epoch() {
         &mut old.send.frame,
         &Outgoing::Frame(&frame(1)),
         &[0; 60],
-        60,
+        0,
     );
     assert_eq!(sent, Err(Blocked::Down));
     let events = b.tick();
@@ -207,7 +207,7 @@ fn who_was_taken_for_dead_is_told_and_comes_back_with_another_epoch() {
             &mut b.link(0).send.frame,
             &Outgoing::Frame(&frame(1)),
             &[0; 60],
-            60,
+            0,
         )
         .unwrap();
     b.link(0).send.frame.publish(&there);
@@ -221,7 +221,7 @@ fn nothing_of_an_older_epoch_is_consumed() {
     // Some of it was consumed, some not.
     for qpn in 0..5 {
         let sender = &mut a.link(1).send.frame;
-        here.send(sender, &Outgoing::Frame(&frame(qpn)), &[7; 60], 60)
+        here.send(sender, &Outgoing::Frame(&frame(qpn)), &[7; 60], 0)
             .unwrap();
         sender.publish(&here);
     }
@@ -234,7 +234,7 @@ fn nothing_of_an_older_epoch_is_consumed() {
     a.member.enable(&here);
     // The old link still sends.
     let sender = &mut old.send.frame;
-    here.send(sender, &Outgoing::Frame(&frame(90)), &[7; 60], 60)
+    here.send(sender, &Outgoing::Frame(&frame(90)), &[7; 60], 0)
         .unwrap();
     sender.publish(&here);
     world.pass(HEARTBEAT_US);
@@ -245,7 +245,7 @@ fn nothing_of_an_older_epoch_is_consumed() {
     // And what it writes now is not for the new epoch.
     old.send.frame.publish(&here);
     let sender = &mut a.link(1).send.frame;
-    here.send(sender, &Outgoing::Frame(&frame(5)), &[8; 60], 60)
+    here.send(sender, &Outgoing::Frame(&frame(5)), &[8; 60], 0)
         .unwrap();
     sender.publish(&here);
     let message = b.link(0).receive.frame.next(&there).unwrap().unwrap();

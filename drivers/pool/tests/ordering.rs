@@ -17,10 +17,10 @@ use nupa_pool::{
     Window,
 };
 use nupa_proto::pool::{
-    message::FrameBody,
+    message::{FrameBody, ENTRY_SIZE},
     sharing::{EXPORT_TABLE, HOLD_TABLE},
-    Slot, Superblock, CONSUMER_BULK, HEARTBEAT_US, PAGE, PRODUCER_WANT, RING_CONSUMER,
-    RING_ENTRIES, SLOT_SIZE,
+    Slot, Superblock, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS, LINK_WANT, PAGE,
+    SLOT_SIZE,
 };
 use std::{
     cell::Cell,
@@ -172,19 +172,21 @@ fn opened(memory: &Memory, pool: &Pool) -> ([Membership; 2], [Link; 2]) {
     (nodes, links)
 }
 
-/// Where the ring of frames from node 0 to node 1 is, the third one.
-fn frames(bytes: &[u8]) -> u64 {
+/// Where the words of the ring of frames from node 0 to node 1 are, the third one, and where its first entry is.
+fn frames(bytes: &[u8]) -> (u64, u64) {
     let block = Superblock::read_from_bytes(&bytes[..size_of::<Superblock>()]).unwrap();
-    block.rings.get() + 2 * block.ring_stride.get()
+    let ring = (ENTRY_SIZE << block.log_entries) + (1 << block.log_bulk);
+    let link = block.rings.get();
+    (link + 2 * 8, link + LINK_RINGS + 2 * ring)
 }
 
 /// Two nodes that are linked, and the words that are hot between them.
 fn linked(bytes: &[u8], pool: &Pool) -> (Memory, [Membership; 2], [Link; 2]) {
     let memory = cold(bytes.to_vec());
     let (nodes, links) = opened(&memory, pool);
-    let ring = frames(bytes);
+    let (word, entry) = frames(bytes);
     let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
-    let memory = heat(memory, &[ring, ring + RING_ENTRIES, presence]);
+    let memory = heat(memory, &[word, entry, presence]);
     (memory, nodes, links)
 }
 
@@ -261,13 +263,13 @@ fn make_room(bytes: &[u8], pool: &Pool) {
     for _ in 0..4 {
         let place = ring.reserve(&memory, LEN).unwrap();
         let message = Outgoing::Frame(&frame);
-        ring.commit(&memory, place, &message, LEN).unwrap();
+        ring.commit(&memory, place, &message, 0, 0).unwrap();
     }
     ring.publish(&memory);
     assert!(back.receive.frame.next(&memory).unwrap().is_some());
     back.receive.frame.release(&memory);
-    let at = frames(bytes);
-    let words = [PRODUCER_WANT, RING_CONSUMER, RING_CONSUMER + CONSUMER_BULK];
+    let (at, _) = frames(bytes);
+    let words = [LINK_WANT, LINK_CONSUMER, LINK_BULK];
     let memory = Arc::new(heat(memory, &words.map(|word| at + word)));
     let there = memory.clone();
     let waiting = spawn(move || out.send.frame.reserve(&*there, LEN).is_err());
@@ -287,7 +289,7 @@ fn hand_over(bytes: &[u8], pool: &Pool) {
         let place = ring.reserve(&*there, 60).unwrap();
         let frame = FrameBody::new_zeroed();
         let message = Outgoing::Frame(&frame);
-        ring.commit(&*there, place, &message, 60).unwrap();
+        ring.commit(&*there, place, &message, 0, 0).unwrap();
         ring.publish(&*there);
         if sender.must_wake(&*there, 1) {
             wake.store(true, Ordering::SeqCst);

@@ -15,11 +15,12 @@ use nupa_pool::{
     Window,
 };
 use nupa_proto::pool::{
-    sharing::EXPORT_TABLE, GRANT_BUSY, GRANT_TABLE, LINE, PAGE, RING_CONSUMER, RING_ENTRIES,
-    SLOT_SIZE, STATE_OFFSET,
+    sharing::EXPORT_TABLE, Class, Superblock, GRANT_BUSY, GRANT_TABLE, LINE, LINK_CONSUMER,
+    LINK_WANT, PAGE, SLOT_SIZE, STATE_OFFSET,
 };
-use rig::{frame, options, settle, Node, World, MEDIUM};
+use rig::{frame, options, ring, settle, Node, Ring, World, MEDIUM};
 use std::sync::Arc;
+use zerocopy::FromBytes;
 
 const VICTIM: u16 = 1;
 
@@ -38,12 +39,10 @@ fn settle_all(nodes: &mut [Node; 3]) {
     settle(&mut [a, b, c]);
 }
 
-/// Offset of the first ring of frames from one node to another.
-fn ring(world: &World, source: u64, target: u64) -> u64 {
-    let stride = u64::from_le_bytes(world.peek(0x38));
-    let rings = u64::from_le_bytes(world.peek(0x30));
-    let pair = source * 2 + target - u64::from(target > source);
-    rings + (pair * 3 + 2) * stride
+/// Where the ring of frames from one node to another lies.
+fn frames(world: &World, source: u16, target: u16) -> Ring {
+    let block = Superblock::read_from_bytes(&world.peek::<128>(0)).unwrap();
+    ring(&block, source, target, Class::Frame)
 }
 
 /// A frame goes from one node to another, and back.
@@ -52,7 +51,7 @@ fn works(nodes: &mut [Node; 3], one: usize, two: usize) {
         let host = nodes[from].host.clone();
         let link = nodes[from].link(to as u16);
         let body = frame(9);
-        let sent = host.send(&mut link.send.frame, &Outgoing::Frame(&body), &[7; 64], 64);
+        let sent = host.send(&mut link.send.frame, &Outgoing::Frame(&body), &[7; 64], 0);
         assert_eq!(sent, Ok(()));
         link.send.frame.publish(&host);
         let host = nodes[to].host.clone();
@@ -115,14 +114,18 @@ fn a_slot_that_cannot_be_read_is_a_node_that_is_gone() {
 
 #[test]
 fn a_ring_that_cannot_be_read_isolates_its_source() {
-    for at in [0, RING_ENTRIES] {
+    for class in [None, Some(Class::Frame)] {
         let (world, mut nodes) = trio();
-        let offset = ring(&world, u64::from(VICTIM), 0) + at;
+        let ring = frames(&world, VICTIM, 0);
+        let offset = match class {
+            None => ring.word / LINE * LINE,
+            Some(_) => ring.entries,
+        };
         // Something is on its way.
         let victim = &mut nodes[usize::from(VICTIM)];
         let (host, body) = (victim.host.clone(), frame(9));
         let sender = &mut victim.link(0).send.frame;
-        host.send(sender, &Outgoing::Frame(&body), &[7; 64], 64)
+        host.send(sender, &Outgoing::Frame(&body), &[7; 64], 0)
             .unwrap();
         sender.publish(&host);
         world.poison(offset);
@@ -133,17 +136,13 @@ fn a_ring_that_cannot_be_read_isolates_its_source() {
             Violation::Poisoned { offset }
         );
         let area = nodes[0].member.pool().geometry().area(offset);
-        let control = at == 0;
-        let (source, target, class) = (u64::from(VICTIM), 0, 2);
-        assert_eq!(
-            area,
-            Area::Ring {
-                source,
-                target,
-                class,
-                control
-            }
-        );
+        let (source, target) = (u64::from(VICTIM), 0);
+        let expected = Area::Link {
+            source,
+            target,
+            class,
+        };
+        assert_eq!(area, expected);
         assert!(nodes[0].member.isolate(&host, VICTIM));
         nodes[0].links.remove(&VICTIM);
         works(&mut nodes, 0, 2);
@@ -156,7 +155,7 @@ fn a_ring_that_cannot_be_read_isolates_its_source() {
 #[test]
 fn a_ring_whose_credits_cannot_be_read_isolates_its_target() {
     let (world, mut nodes) = trio();
-    let offset = ring(&world, 0, u64::from(VICTIM)) + RING_CONSUMER;
+    let offset = frames(&world, 0, VICTIM).word / LINE * LINE + LINK_CONSUMER;
     world.poison(offset);
     let host = nodes[0].host.clone();
     let sender = &mut nodes[0].link(VICTIM).send.frame;
@@ -168,11 +167,28 @@ fn a_ring_whose_credits_cannot_be_read_isolates_its_target() {
     world.poke_whole(offset);
     comes_back(&mut nodes);
     // Who sends nothing learns of it as well: where the other's refusal would stand.
-    let requests = ring(&world, 0, u64::from(VICTIM)) - 2 * u64::from_le_bytes(world.peek(0x38));
-    world.poison(requests + RING_CONSUMER);
+    world.poison(offset);
     world.pass(200_000);
     assert!(nodes[0].tick().down.contains(VICTIM));
     works(&mut nodes, 0, 2);
+}
+
+#[test]
+fn who_cannot_say_that_he_waits_for_room_is_woken_for_any() {
+    let (world, mut nodes) = trio();
+    let host = nodes[usize::from(VICTIM)].host.clone();
+    let sender = &mut nodes[usize::from(VICTIM)].link(0).send.frame;
+    let body = frame(9);
+    host.send(sender, &Outgoing::Frame(&body), &[7; 64], 0)
+        .unwrap();
+    sender.publish(&host);
+    world.poison(frames(&world, VICTIM, 0).word / LINE * LINE + LINK_WANT);
+    let host = nodes[0].host.clone();
+    let receiver = &mut nodes[0].link(VICTIM).receive.frame;
+    assert!(receiver.next(&host).unwrap().is_some());
+    receiver.release(&host);
+    receiver.publish(&host);
+    assert!(receiver.take_wanted());
 }
 
 #[test]

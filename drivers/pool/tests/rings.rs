@@ -13,7 +13,7 @@ mod rig;
 use nupa_pool::{Blocked, Body, Outgoing, Stale};
 use nupa_proto::pool::{
     message::{max_frame, MAX_FRAGMENT, MAX_INLINE},
-    MIN_LOG_BULK,
+    Class, MIN_LOG_BULK,
 };
 use rig::{frame, notify, pair, response, sequence, write_request, Random};
 
@@ -36,7 +36,7 @@ fn payloads_of_all_sizes_arrive_through_many_laps() {
         let body = write_request(len, number);
         let sender = &mut a.links.get_mut(&1).unwrap().send.request;
         a.host
-            .send(sender, &Outgoing::Request(&body), &data, len)
+            .send(sender, &Outgoing::Request(&body), &data, 0)
             .unwrap();
         assert!(sender.publish(&a.host) && !sender.publish(&a.host));
         let receiver = &mut b.links.get_mut(&0).unwrap().receive.request;
@@ -55,77 +55,79 @@ fn payloads_of_all_sizes_arrive_through_many_laps() {
 }
 
 #[test]
-fn a_long_message_comes_in_fragments() {
+fn parts_of_long_messages_lie_between_each_other() {
     let (_, mut a, mut b) = pair(true, 1);
-    let data = bytes(&mut Random(3), 700_001);
-    let total = data.len() as u32;
-    let body = write_request(total, 5);
-    let mut left = data.chunks(MAX_FRAGMENT as usize);
-    let mut next = left.next();
-    let (mut got, mut entries) = (Vec::new(), 0);
-    while got.len() < data.len() {
+    let (here, there) = (a.host.clone(), b.host.clone());
+    let mut random = Random(3);
+    let data = [700_001, 300_000].map(|len| bytes(&mut random, len));
+    let bodies = [0u32, 1].map(|number| write_request(data[number as usize].len() as u32, number));
+    let (mut sent, mut got) = ([0; 2], [const { Vec::new() }; 2]);
+    while got != data {
         let sender = &mut a.link(1).send.request;
-        while let Some(chunk) = next {
-            let first = chunk.as_ptr() == data.as_ptr();
-            let message = match first {
-                true => Outgoing::Request(&body),
-                false => Outgoing::Data,
-            };
+        for number in [0, 1, 0] {
+            let end = data[number].len().min(sent[number] + MAX_FRAGMENT as usize);
+            let piece = &data[number][sent[number]..end];
+            let message = Outgoing::Request(&bodies[number]);
             // The whole does not fit at once.
-            match rig::Host::send(&b.host, sender, &message, chunk, total) {
-                Ok(()) => next = left.next(),
-                Err(blocked) => {
-                    assert_eq!(blocked, Blocked::Full);
-                    break;
-                }
+            if piece.is_empty() {
+                continue;
+            }
+            match here.send(sender, &message, piece, sent[number] as u32) {
+                Ok(()) => sent[number] = end,
+                Err(blocked) => assert_eq!(blocked, Blocked::Full),
             }
         }
-        sender.publish(&b.host);
-        let host = b.host.clone();
+        sender.publish(&here);
         let receiver = &mut b.link(0).receive.request;
-        while let Some(message) = receiver.next(&host).unwrap() {
+        while let Some(message) = receiver.next(&there).unwrap() {
+            let got = &mut got[sequence(&message) as usize];
             assert_eq!(message.offset as usize, got.len());
-            assert_eq!(matches!(message.body, Body::Request(..)), entries == 0);
-            assert_eq!(message.total_len, total);
-            got.extend(host.payload(&message));
-            assert_eq!(message.is_last(), got.len() == data.len());
-            entries += 1;
-            receiver.release(&host);
+            got.extend(there.payload(&message));
+            let whole = data[sequence(&message) as usize].len();
+            assert_eq!(message.is_last(), got.len() == whole);
+            receiver.release(&there);
         }
-        receiver.publish(&host);
+        receiver.publish(&there);
     }
-    assert_eq!(got, data);
 }
 
 #[test]
-fn a_message_that_ends_early_leaves_room_for_the_next() {
+fn long_messages_come_behind_short_ones_that_were_sent_before() {
     let (_, mut a, mut b) = pair(true, 1);
     let (here, there) = (a.host.clone(), b.host.clone());
-    let sender = &mut a.link(1).send.request;
-    let receiver = &mut b.link(0).receive.request;
-    let (long, short) = (write_request(200_000, 1), write_request(5, 2));
-    let part = [7; 65536];
-    let long = Outgoing::Request(&long);
-    here.send(sender, &long, &part, 200_000).unwrap();
-    here.send(sender, &Outgoing::Data, &part, 200_000).unwrap();
-    here.send(sender, &Outgoing::Abort, &[], 200_000).unwrap();
-    let next = Outgoing::Request(&short);
-    here.send(sender, &next, b"short", 5).unwrap();
-    sender.publish(&here);
-    let mut seen = Vec::new();
-    while let Some(message) = receiver.next(&there).unwrap() {
-        seen.push((message.offset, message.payload_len(), message.is_last()));
-        let aborted = message.body == Body::Abort;
-        assert_eq!(aborted, seen.len() == 3);
-        receiver.release(&there);
+    let link = a.link(1);
+    for round in 0..600 {
+        let (before, long, behind) = (
+            write_request(8, 3 * round),
+            write_request(500, 3 * round + 1),
+            write_request(8, 3 * round + 2),
+        );
+        let sent = [
+            (Class::ShortRequest, &before),
+            (Class::Request, &long),
+            (Class::ShortRequest, &behind),
+        ];
+        for (class, body) in sent {
+            let len = body.len.get();
+            let place = link.send.of(class).reserve(&here, len).unwrap();
+            here.fill(&place, &vec![1; len as usize]);
+            let message = Outgoing::Request(body);
+            link.commit(&here, class, place, &message, 0).unwrap();
+        }
+        // Whatever the other sees first.
+        link.send.request.publish(&here);
+        let back = b.link(0);
+        assert_eq!(back.next(&there, Class::Request), Ok(None));
+        link.send.short_request.publish(&here);
+        assert_eq!(back.next(&there, Class::Request), Ok(None));
+        for (class, body) in sent {
+            let message = back.next(&there, class).unwrap().unwrap();
+            assert_eq!(sequence(&message), body.sequence.get());
+            let receiver = back.receive.of(class);
+            receiver.release(&there);
+            receiver.publish(&there);
+        }
     }
-    let expected = [
-        (0, 65536, false),
-        (65536, 65536, false),
-        (131_072, 0, false),
-        (0, 5, true),
-    ];
-    assert_eq!(seen, expected);
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn a_full_ring_takes_nothing_until_there_are_credits() {
     let (here, there) = (a.host.clone(), b.host.clone());
     let sender = &mut a.link(1).send.response;
     let receiver = &mut b.link(0).receive.response;
-    let entries = 256;
+    let entries = 256u32;
     for number in 0..entries {
         let body = response(number);
         here.send(sender, &Outgoing::Response(&body), &[], 0)
@@ -158,7 +160,7 @@ fn a_full_ring_takes_nothing_until_there_are_credits() {
     let sender = &mut a.link(1).send.frame;
     let mut sent = 0;
     while here
-        .send(sender, &Outgoing::Frame(&frame(1)), &[1; 60_000], 60_000)
+        .send(sender, &Outgoing::Frame(&frame(1)), &[1; 60_000], 0)
         .is_ok()
     {
         sent += 1;
@@ -193,16 +195,16 @@ fn who_waits_for_room_is_woken_and_nobody_else() {
         assert_eq!(receiver.take_wanted(), wanted);
         assert!(!receiver.take_wanted());
     };
-    here.send(sender, &frame, &data, 60_000).unwrap();
+    here.send(sender, &frame, &data, 0).unwrap();
     sender.publish(&here);
     take(false);
-    while here.send(sender, &frame, &data, 60_000).is_ok() {
+    while here.send(sender, &frame, &data, 0).is_ok() {
         sender.publish(&here);
     }
     take(true);
     // It has not looked again.
     take(false);
-    while here.send(sender, &frame, &data, 60_000).is_ok() {}
+    while here.send(sender, &frame, &data, 0).is_ok() {}
     sender.publish(&here);
     // Once more in vain does not count twice.
     assert_eq!(sender.reserve(&here, 60_000).unwrap_err(), Blocked::Full);
@@ -220,11 +222,11 @@ fn a_reservation_counts_once() {
     );
     let body = notify(9);
     assert_eq!(
-        sender.commit(&here, first, &Outgoing::Notify(&body), 0),
+        sender.commit(&here, first, &Outgoing::Notify(&body), 0, 0),
         Ok(())
     );
     assert_eq!(
-        sender.commit(&here, second, &Outgoing::Notify(&body), 0),
+        sender.commit(&here, second, &Outgoing::Notify(&body), 0, 0),
         Err(Stale)
     );
     sender.publish(&here);

@@ -3,12 +3,12 @@
 //!
 //! A ring's entry is a [`Header`], a body that its kind says, and room for a short payload. A longer payload lies in the ring's
 //! payload area, whose allocations follow from the lengths alone ([`bulk_start`]): producer and consumer count them alike.
-//! A message longer than [`MAX_FRAGMENT`] goes on in [`Kind::Data`] entries right behind.
+//! A message longer than [`MAX_FRAGMENT`] takes several entries, each with the whole body; those of other queue pairs may lie between.
 
 use super::Class;
 use crate::{
     frame::{FrameMeta, MAX_FRAME, MAX_SUPER_FRAME},
-    wqe::Opcode,
+    wqe::{Opcode, MAX_DATAGRAM},
 };
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -25,6 +25,20 @@ pub const BULK_ALIGN: u32 = 64;
 pub const MAX_FRAGMENT: u32 = 65536 + BULK_ALIGN;
 const _: () = assert!(2 * MAX_FRAGMENT <= 1 << super::MIN_LOG_BULK);
 const _: () = assert!(MAX_FRAME <= max_frame(super::MIN_LOG_BULK));
+
+/// Longest payload of a [short](is_short) request, and of its response.
+pub const MAX_SHORT: u32 = 256;
+/// Bytes of a READ that one of its entries asks for, and that one of its response's hands back; the last may be shorter.
+pub const READ_PIECE: u32 = 65536;
+const _: () = assert!(READ_PIECE <= MAX_FRAGMENT);
+const _: () = assert!(2 * MAX_DATAGRAM <= 1 << super::SHORT_LOG_BULK);
+
+/// Whether a request of so many bytes is short: it goes past those that take long, unless one of its own queue pair is under way.
+#[inline]
+pub const fn is_short(opcode: Opcode, len: u32) -> bool {
+    // How much a flush has to write back, its length does not always say.
+    len <= MAX_SHORT && !matches!(opcode, Opcode::Flush)
+}
 
 /// Longest frame in a payload area of that size: it is in one piece, which fits wherever the one before ends.
 #[inline]
@@ -43,6 +57,8 @@ pub const fn max_payload(class: Class, log_bulk: u8) -> u32 {
     match class {
         Class::Request | Class::Response => MAX_FRAGMENT,
         Class::Frame => max_frame(log_bulk),
+        Class::ShortRequest => MAX_DATAGRAM,
+        Class::ShortResponse => MAX_SHORT,
     }
 }
 
@@ -72,18 +88,14 @@ pub const fn bulk_start(position: u32, len: u32, log_bulk: u8) -> u32 {
 wire_enum! {
     /// Kind of an entry.
     Kind: u8 {
-        /// First of a request ([`RequestBody`]).
+        /// A request, or a part of it ([`RequestBody`]).
         Request = 1,
-        /// First of a response ([`ResponseBody`]).
+        /// A response, or a part of it ([`ResponseBody`]).
         Response = 2,
         /// An Ethernet frame ([`FrameBody`]).
         Frame = 3,
-        /// More of the message in the entry before.
-        Data = 4,
         /// Whoever was refused for want of something may try again ([`NotifyBody`]).
-        Notify = 5,
-        /// The message in the entries before ends here, unfinished: it does not count.
-        Abort = 6,
+        Notify = 4,
     }
 }
 
@@ -109,16 +121,18 @@ pub struct Header {
     pub reserved0: [u8; 3],
     /// Bytes of payload of this entry.
     pub payload_len: U32,
-    /// Bytes of payload of the whole message; in all its entries the same.
-    pub total_len: U32,
+    /// Bytes of the message that come before those that this entry brings or asks for.
+    pub offset: U32,
     /// The entry's index.
     pub index: U32,
     /// Tag of the source's epoch.
     pub source: U16,
     /// Tag of the target's epoch.
     pub target: U16,
+    /// In a ring of long messages: index in that of short ones behind the entries that are to be taken before this one.
+    pub behind: U32,
     /// Zero.
-    pub reserved1: [u8; 12],
+    pub reserved1: [u8; 8],
 }
 assert_size!(Header, 32);
 
@@ -150,7 +164,8 @@ pub const REQUEST_VLAN: u8 = 1 << 4;
 /// Bytes of [`RequestBody::operand`].
 pub const OPERAND_SIZE: usize = 48;
 
-/// A request. Of a SEND or WRITE `len` bytes of payload follow; of all else none.
+/// A request, or a part of it: of a SEND or WRITE the payload that lies in the entry, of a READ the next [`READ_PIECE`] bytes. All
+/// parts of a request have the same body.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
 )]
@@ -188,7 +203,18 @@ pub struct RequestBody {
 assert_size!(RequestBody, BODY_SIZE);
 
 impl RequestBody {
-    /// Bytes of payload that go with the request.
+    /// Bytes of a READ that the entry at this offset asks for.
+    #[inline]
+    pub fn piece_len(&self, offset: u32) -> u32 {
+        let left = self.len.get().saturating_sub(offset);
+        if left < READ_PIECE {
+            left
+        } else {
+            READ_PIECE
+        }
+    }
+
+    /// Bytes of payload that all parts of the request have together.
     #[inline]
     pub fn payload_len(&self) -> u32 {
         match Opcode::try_from(self.opcode) {
@@ -214,7 +240,7 @@ wire_enum! {
     }
 }
 
-/// A response. What a READ asked for follows as payload.
+/// A response. What one entry of a READ asked for is its payload.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
 )]

@@ -12,7 +12,8 @@ use nupa_proto::{
     frame::{FrameMeta, MIN_FRAME},
     pool::{
         message::{
-            max_payload, FrameBody, NotifyBody, Reply, RequestBody, ResponseBody, REQUEST_DATAGRAM,
+            is_short, max_payload, FrameBody, NotifyBody, Reply, RequestBody, ResponseBody,
+            MAX_FRAGMENT, READ_PIECE, REQUEST_DATAGRAM,
         },
         Class, MIN_LOG_BULK,
     },
@@ -32,13 +33,15 @@ enum Step {
         addr: u64,
         operand: Vec<u8>,
         payload: u32,
+        offset: u32,
     },
     Response {
         reply: Reply,
         status: WcStatus,
         numbers: [u32; 3],
         payload: u32,
-        total: u32,
+        offset: u32,
+        short: bool,
     },
     Frame {
         payload: u32,
@@ -46,11 +49,6 @@ enum Step {
         flags: u8,
     },
     Notify(u32),
-    More {
-        class: Class,
-        payload: u32,
-    },
-    Abort(Class),
     /// The other host runs.
     Run(usize),
     /// It posts something to the hostile one.
@@ -80,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
         Flush,
         AtomicWrite,
     ]);
-    let class = || select(vec![Class::Request, Class::Response]);
+    let offset = || prop_oneof![3 => Just(0), 2 => Just(65536u32), 1 => len()];
     // The region, mostly.
     let addr = prop_oneof![
         3 => (0u64..1 << 20).prop_map(|at| 0x7000_0000_0000 + at),
@@ -89,44 +87,54 @@ fn step() -> impl Strategy<Value = Step> {
     let numbers = (number(), number(), 0u32..8, 0u32..3, len(), 0u32..3);
     let numbers = numbers.prop_map(|(a, b, c, d, e, f)| [a, b, c, d, e, f]);
     prop_oneof![
-        6 => (opcode, 0u8..16, numbers, addr, vec(any::<u8>(), 48), len()).prop_map(
-            |(opcode, flags, numbers, addr, operand, payload)| Step::Request {
-                opcode, flags, numbers, addr, operand, payload,
+        6 => (opcode, 0u8..16, numbers, addr, vec(any::<u8>(), 48), len(), offset()).prop_map(
+            |(opcode, flags, numbers, addr, operand, payload, offset)| Step::Request {
+                opcode, flags, numbers, addr, operand, payload, offset,
             }
         ),
-        4 => (select(Reply::ALL), select(WcStatus::ALL), [0u32..12, 0u32..4, 0u32..4], len(), len())
-            .prop_map(|(reply, status, numbers, payload, total)| Step::Response {
-                reply, status, numbers, payload, total,
+        4 => (select(Reply::ALL), select(WcStatus::ALL), [0u32..12, 0u32..4, 0u32..4], len(), offset(), any::<bool>())
+            .prop_map(|(reply, status, numbers, payload, offset, short)| Step::Response {
+                reply, status, numbers, payload, offset, short,
             }),
         1 => (MIN_FRAME..=LONGEST_FRAME, any::<u32>(), 0u8..2)
             .prop_map(|(payload, hash, flags)| Step::Frame { payload, hash, flags }),
         1 => number().prop_map(Step::Notify),
-        3 => (class(), len()).prop_map(|(class, payload)| Step::More { class, payload }),
-        1 => class().prop_map(Step::Abort),
         4 => (1usize..6).prop_map(Step::Run),
         3 => (0u8..5).prop_map(Step::Post),
         1 => (0u64..20_000).prop_map(Step::Wait),
     ]
 }
 
-/// Puts an entry into a ring if the ring's rules allow it.
-fn put(world: &mut World, class: Class, message: &Outgoing<'_>, payload: u32, total: u32) {
+/// Puts an entry into a ring if there is room.
+fn put(world: &mut World, class: Class, message: &Outgoing<'_>, payload: u32, offset: u32) {
     let peer = world.nodes.hosts[1].peers[0].as_mut().expect("exists");
     let link = peer.link_mut().queues();
-    let left = link.left(class);
-    let follows = matches!(message, Outgoing::Data | Outgoing::Abort);
-    if follows != left.is_some() {
-        return;
+    let payload = payload.min(max_payload(class, MIN_LOG_BULK));
+    if link.reserve(class, payload).is_some() {
+        link.commit(class, message, offset);
     }
-    let (total, most) = left.unwrap_or((total, total));
-    let payload = match message {
-        Outgoing::Abort => 0,
-        _ => payload.min(most).min(max_payload(class, MIN_LOG_BULK)),
+}
+
+/// Puts a part of a request into a ring if the ring's rules allow it.
+fn put_request(world: &mut World, body: &RequestBody, payload: u32, offset: u32) {
+    let opcode = Opcode::try_from(body.opcode).expect("it is one");
+    let datagram = body.flags & REQUEST_DATAGRAM != 0;
+    let (len, total) = (body.len.get(), body.payload_len());
+    let class = match datagram || is_short(opcode, len) {
+        true => Class::ShortRequest,
+        false => Class::Request,
     };
-    let empty = payload == 0 && most != 0 && !matches!(message, Outgoing::Abort);
-    if !empty && link.reserve(class, payload).is_some() {
-        link.commit(class, message, total);
-    }
+    let (payload, offset) = match opcode {
+        _ if datagram => (total, 0),
+        Opcode::Read => (0, offset.min(len.saturating_sub(1)) / READ_PIECE * READ_PIECE),
+        _ if total == 0 => (0, 0),
+        _ => {
+            let offset = offset.min(total - 1);
+            let most = (total - offset).min(MAX_FRAGMENT);
+            (payload.clamp(1, most), offset)
+        }
+    };
+    put(world, class, &Outgoing::Request(body), payload, offset);
 }
 
 fn carry_out(world: &mut World, rkey: u32, step: &Step) {
@@ -138,6 +146,7 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
             addr,
             operand,
             payload,
+            offset,
         } => {
             let mut body = RequestBody::new_zeroed();
             let datagram =
@@ -158,21 +167,15 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
                 .set(if *key == 0 { *sequence } else { rkey });
             body.imm_or_key.set(rkey);
             body.operand.copy_from_slice(operand);
-            let total = body.payload_len();
-            put(
-                world,
-                Class::Request,
-                &Outgoing::Request(&body),
-                *payload,
-                total,
-            );
+            put_request(world, &body, *payload, *offset);
         }
         Step::Response {
             reply,
             status,
             numbers: [sequence, source, target],
             payload,
-            total,
+            offset,
+            short,
         } => {
             let mut body = ResponseBody::new_zeroed();
             (body.reply, body.status) = (reply.to_wire(), status.to_wire());
@@ -180,13 +183,12 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
             body.sequence.set(*sequence);
             body.source_qpn.set(*source);
             body.target_qpn.set(*target);
-            put(
-                world,
-                Class::Response,
-                &Outgoing::Response(&body),
-                *payload,
-                *total,
-            );
+            let class = match short {
+                true => Class::ShortResponse,
+                false => Class::Response,
+            };
+            let message = Outgoing::Response(&body);
+            put(world, class, &message, *payload, *offset);
         }
         Step::Frame {
             payload,
@@ -202,7 +204,7 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
                 Class::Frame,
                 &Outgoing::Frame(&body),
                 *payload,
-                *payload,
+                0,
             );
         }
         Step::Notify(qpn) => {
@@ -210,8 +212,6 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
             body.qpn.set(*qpn);
             put(world, Class::Response, &Outgoing::Notify(&body), 0, 0);
         }
-        Step::More { class, payload } => put(world, *class, &Outgoing::Data, *payload, 0),
-        Step::Abort(class) => put(world, *class, &Outgoing::Abort, 0, 0),
         Step::Run(turns) => world.turns(*turns),
         Step::Post(_) => {}
         Step::Wait(us) => world.advance(*us),

@@ -4,6 +4,7 @@
 mod death;
 mod direct;
 mod flush;
+mod lanes;
 pub mod parts;
 mod shared_parts;
 mod silence;

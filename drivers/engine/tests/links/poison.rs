@@ -6,7 +6,7 @@ use crate::rig::World;
 use nupa_pool::Violation;
 use nupa_proto::{
     admin::QpType,
-    pool::{message::ENTRY_SIZE, Class, CLASSES, LINE, RING_ENTRIES},
+    pool::{message::ENTRY_SIZE, Class, LINE, LINK_RINGS, MIN_LOG_BULK},
     status::WcStatus,
 };
 
@@ -16,12 +16,13 @@ const AT: u64 = 20 * LINE;
 /// Entries of a ring.
 const ENTRIES: u64 = 256;
 
-/// Where the payload of the first long message in a ring between two of three nodes begins.
+/// Where the payload of the first message in a ring of long ones between two of three nodes begins.
 fn payload(world: &World, source: u64, target: u64, class: Class) -> u64 {
     let [rings, stride] = [0x30, 0x38].map(|at| u64::from_le_bytes(world.shared.peek(at)));
     let pair = source * 2 + target - u64::from(target > source);
-    let ring = pair * CLASSES as u64 + u64::from(class.to_wire());
-    rings + ring * stride + RING_ENTRIES + ENTRIES * ENTRY_SIZE
+    let ring = ENTRIES * ENTRY_SIZE + (1 << MIN_LOG_BULK);
+    let before = u64::from(class.to_wire()) * ring;
+    rings + pair * stride + LINK_RINGS + before + ENTRIES * ENTRY_SIZE
 }
 
 /// Connected ends of nodes 0 and 1, and one of node 2 that is connected to node 0.

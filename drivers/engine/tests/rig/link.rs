@@ -9,7 +9,7 @@ use nupa_engine::{
 use nupa_pool::{Body, Outgoing, Violation};
 use nupa_proto::{
     pool::{
-        message::{max_payload, Reply, MAX_FRAGMENT},
+        message::{max_payload, Reply, MAX_FRAGMENT, READ_PIECE},
         Class, CLASSES, MIN_LOG_BULK,
     },
     status::WcStatus,
@@ -25,16 +25,21 @@ const _: () = assert!(LONGEST_FRAME > MAX_FRAGMENT);
 
 /// A ring, as both ends have it.
 struct Ring {
-    entries: VecDeque<Arrival>,
+    /// Each with the entries that were put into the ring of short messages before it.
+    entries: VecDeque<(Arrival, usize)>,
     /// Entries that were ever put in.
     produced: usize,
     /// Address of the first payload.
     payloads: u64,
     /// Payload of the entry that is reserved.
     reserved: Option<u32>,
-    /// Bytes of the last message, and how many of them were put in; both 0 if it has ended.
-    total: u32,
-    offset: u32,
+}
+
+impl Ring {
+    /// Entries that were ever taken out.
+    fn consumed(&self) -> usize {
+        self.produced - self.entries.len()
+    }
 }
 
 /// One end of a link.
@@ -57,8 +62,6 @@ pub fn link(pool: &Shared) -> [TestLink; 2] {
                 produced: 0,
                 payloads,
                 reserved: None,
-                total: 0,
-                offset: 0,
             }))
         })
     };
@@ -84,15 +87,9 @@ impl TestLink {
         for ring in self.out.iter().chain(&self.back) {
             let mut ring = ring.borrow_mut();
             ring.entries.clear();
-            (ring.reserved, ring.total, ring.offset) = (None, 0, 0);
+            ring.reserved = None;
         }
         self.refused = false;
-    }
-
-    /// Bytes of a message that goes on, and how many of them are still to come.
-    pub fn left(&self, class: Class) -> Option<(u32, u32)> {
-        let ring = self.out[class as usize].borrow();
-        (ring.total != 0).then(|| (ring.total, ring.total - ring.offset))
     }
 
     /// Whether the other end was refused.
@@ -113,35 +110,47 @@ impl Link for TestLink {
         Some(ring.payloads + (ring.produced % ENTRIES * STRIDE) as u64)
     }
 
-    fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32) {
+    fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
         self.committed = true;
+        let short = class.short();
+        let behind = short.map_or(0, |short| self.out[short as usize].borrow().produced);
         let mut ring = self.out[class as usize].borrow_mut();
         let len = ring.reserved.take().expect("it was reserved");
         let body = body(message);
-        let follows = matches!(body, Body::Data | Body::Abort);
-        assert_eq!(follows, ring.total != 0, "messages are whole: {body:?}");
-        let (offset, end) = (ring.offset, ring.offset + len);
-        assert!(follows || end <= total, "no more than the whole");
-        assert!(
-            !follows || total == ring.total,
-            "of the same length: {body:?}"
-        );
-        let last = end == total || matches!(body, Body::Abort);
-        (ring.offset, ring.total) = if last { (0, 0) } else { (end, total) };
+        let last = match &body {
+            Body::Request(Opcode::Read, body) => {
+                assert_eq!((len, offset % READ_PIECE), (0, 0), "a piece of a READ");
+                offset + body.piece_len(offset) >= body.len.get()
+            }
+            Body::Request(_, body) => {
+                assert!(offset + len <= body.payload_len(), "no more than the whole");
+                offset + len == body.payload_len()
+            }
+            _ => true,
+        };
         let payload = ring.payloads + (ring.produced % ENTRIES * STRIDE) as u64;
         ring.produced += 1;
-        ring.entries.push_back(Arrival {
+        let arrival = Arrival {
             body,
             payload,
             len,
             offset,
             last,
-        });
+        };
+        ring.entries.push_back((arrival, behind));
     }
 
     fn next(&mut self, class: Class) -> Option<Arrival> {
         let ring = self.back[class as usize].borrow();
-        ring.entries.front().cloned().filter(|_| !self.refused)
+        let (arrival, behind) = ring.entries.front().filter(|_| !self.refused)?;
+        let short = class.short();
+        let taken = short.map_or(0, |short| self.back[short as usize].borrow().consumed());
+        (taken >= *behind).then(|| arrival.clone())
+    }
+
+    fn taken(&mut self) -> u32 {
+        let taken = self.out.iter().map(|ring| ring.borrow().consumed());
+        taken.sum::<usize>() as u32
     }
 
     fn release(&mut self, class: Class) {
@@ -224,11 +233,11 @@ impl Link for RigLink {
         self.get().reserve(class, len)
     }
 
-    fn commit(&mut self, class: Class, message: &Outgoing<'_>, total: u32) {
+    fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
         if let Self::Pool { committed, .. } = self {
             *committed = true;
         }
-        self.get().commit(class, message, total);
+        self.get().commit(class, message, offset);
     }
 
     fn next(&mut self, class: Class) -> Option<Arrival> {
@@ -237,6 +246,10 @@ impl Link for RigLink {
 
     fn release(&mut self, class: Class) {
         self.get().release(class);
+    }
+
+    fn taken(&mut self) -> u32 {
+        self.get().taken()
     }
 
     fn unreadable(&mut self, payload: u64, len: u32) {
@@ -265,8 +278,6 @@ fn body(message: &Outgoing<'_>) -> Body {
             Body::Response(reply, status, **body)
         }
         Outgoing::Frame(body) => Body::Frame(**body),
-        Outgoing::Data => Body::Data,
         Outgoing::Notify(body) => Body::Notify(**body),
-        Outgoing::Abort => Body::Abort,
     }
 }

@@ -4,14 +4,18 @@
 use super::{fabric::Engines, link::RigLink, machine::POOL, shared::Shared, Nodes};
 use nupa_engine::{NodeTable, PoolLink};
 use nupa_pool::{FormatOptions, JoinOptions, Membership, Poisoned, Pool, Time, Violation, Window};
-use nupa_proto::pool::{message::ENTRY_SIZE, HEARTBEAT_US, MIN_LOG_BULK, RING_ENTRIES};
+use nupa_proto::pool::{
+    message::ENTRY_SIZE, CLASSES, HEARTBEAT_US, LINK_RINGS, MIN_LOG_BULK, SHORT_LOG_BULK,
+};
 use std::{cell::Cell, ops::Range, rc::Rc};
 
 /// Bytes of a pool for so many nodes: just enough, so that its rings are full often.
 pub fn size(nodes: u16) -> usize {
     let nodes = usize::from(nodes.max(2));
-    let ring = (RING_ENTRIES + 256 * ENTRY_SIZE) as usize + (1 << MIN_LOG_BULK);
-    (3 * nodes * (nodes - 1) * ring).next_multiple_of(1 << 20) + (1 << 20)
+    let entries = CLASSES * 256 * ENTRY_SIZE as usize;
+    let payload = (3 << MIN_LOG_BULK) + (2 << SHORT_LOG_BULK);
+    let link = LINK_RINGS as usize + entries + payload;
+    (nodes * (nodes - 1) * link).next_multiple_of(1 << 20) + (1 << 20)
 }
 
 /// The pool, as one host has mapped it.

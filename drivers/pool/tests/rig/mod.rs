@@ -25,7 +25,10 @@ use nupa_pool::{
     Reservation, Sender, Time, Window,
 };
 use nupa_proto::{
-    pool::message::{FrameBody, NotifyBody, RequestBody, ResponseBody},
+    pool::{
+        message::{FrameBody, NotifyBody, RequestBody, ResponseBody, ENTRY_SIZE},
+        Class, Superblock, LINK_RINGS, SHORT_LOG_BULK,
+    },
     wqe::Opcode,
 };
 use std::{
@@ -232,17 +235,17 @@ impl Host {
         bytes
     }
 
-    /// Sends an entry.
+    /// Sends an entry, behind nothing in the ring of short messages.
     pub fn send(
         &self,
         sender: &mut Sender,
         message: &Outgoing<'_>,
         bytes: &[u8],
-        total: u32,
+        offset: u32,
     ) -> Result<(), Blocked> {
         let place = sender.reserve(self, bytes.len() as u32)?;
         self.fill(&place, bytes);
-        sender.commit(self, place, message, total).unwrap();
+        sender.commit(self, place, message, offset, 0).unwrap();
         Ok(())
     }
 }
@@ -336,8 +339,8 @@ impl Time for Host {
 }
 
 /// Bytes of the smallest pool for two nodes, and for three.
-pub const SMALL: usize = 3 << 20;
-pub const MEDIUM: usize = 7 << 20;
+pub const SMALL: usize = 4 << 20;
+pub const MEDIUM: usize = 10 << 20;
 
 /// What a host does where there is no pool.
 pub struct Options {
@@ -413,6 +416,37 @@ pub fn pair(coherent: bool, seed: u64) -> (Arc<World>, Node, Node) {
     settle(&mut [&mut a, &mut b]);
     assert!(a.links.contains_key(&1) && b.links.contains_key(&0));
     (world, a, b)
+}
+
+/// Where a ring lies, worked out anew from what the superblock says.
+pub struct Ring {
+    /// The word of the ring in the producer's line; the others are in the lines behind.
+    pub word: u64,
+    /// Entries.
+    pub entries: u64,
+    pub log_entries: u8,
+    /// Payload area.
+    pub payload: u64,
+    pub end: u64,
+}
+
+pub fn ring(block: &Superblock, source: u16, target: u16, class: Class) -> Ring {
+    let others = u64::from(block.max_nodes.get()) - 1;
+    let before = u64::from(target) - u64::from(target > source);
+    let pair = u64::from(source) * others + before;
+    let link = block.rings.get() + pair * block.ring_stride.get();
+    let number = class as u64;
+    let (log_entries, log_bulk) = (block.log_entries, block.log_bulk);
+    let entries = (1u64 << log_entries) * ENTRY_SIZE;
+    let (long, short) = (entries + (1 << log_bulk), entries + (1 << SHORT_LOG_BULK));
+    let at = link + LINK_RINGS + number.min(3) * long + number.saturating_sub(3) * short;
+    Ring {
+        word: link + 8 * number,
+        entries: at,
+        log_entries,
+        payload: at + entries,
+        end: at + if number < 3 { long } else { short },
+    }
 }
 
 /// A request whose payload has `len` bytes.

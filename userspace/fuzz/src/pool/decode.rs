@@ -70,7 +70,7 @@ fn step(input: &mut Unstructured<'_>) -> Result<Step> {
 }
 
 fn class(input: &mut Unstructured<'_>) -> Result<u8> {
-    input.int_in_range(0..=2)
+    input.int_in_range(0..=4)
 }
 
 /// How far an index is from what it should be.
@@ -105,8 +105,7 @@ fn forged(input: &mut Unstructured<'_>) -> Result<Forged> {
         (_, Says::Request { .. }) => 1,
         (_, Says::Response { .. }) => 2,
         (_, Says::Frame { .. }) => 3,
-        (_, Says::Notify(_)) => 5,
-        (even, Says::Nothing) => 4 + even % 2 * 2,
+        (_, Says::Notify(_)) => 4,
     };
     let len = match says {
         Says::Request {
@@ -114,12 +113,12 @@ fn forged(input: &mut Unstructured<'_>) -> Result<Forged> {
         } => len,
         Says::Response { .. } if input.ratio(1, 2)? => length(input)?,
         Says::Frame { .. } => input.int_in_range(14..=9000)?,
-        Says::Nothing if kind == 4 => length(input)?,
         _ => 0,
     };
-    let total = match input.int_in_range(0u8..=15)? {
+    let offset = match input.int_in_range(0u8..=7)? {
         0 => length(input)?,
-        _ => len,
+        1 => 65_536,
+        _ => 0,
     };
     let payload = match input.int_in_range(0u8..=7)? {
         0 => length(input)?,
@@ -134,7 +133,7 @@ fn forged(input: &mut Unstructured<'_>) -> Result<Forged> {
         ahead: if input.ratio(1, 12)? { 1 } else { 0 },
         kind,
         payload,
-        total,
+        offset,
         says,
         edits,
         show: input.ratio(9, 10)?,
@@ -146,8 +145,7 @@ fn says(input: &mut Unstructured<'_>, class: u8) -> Result<Says> {
         Ok([input.int_in_range(0..=6)?, input.int_in_range(0..=6)?])
     };
     Ok(match (class, input.int_in_range(0u8..=5)?) {
-        (0 | 1, 0) => Says::Nothing,
-        (0, _) => Says::Request {
+        (0 | 3, _) => Says::Request {
             opcode: input.int_in_range(0..=18)?,
             flags: input.int_in_range(0..=31)?,
             vlan_id: input.int_in_range(0..=4097)?,
@@ -162,7 +160,7 @@ fn says(input: &mut Unstructured<'_>, class: u8) -> Result<Says> {
             key: input.int_in_range(0..=3)?,
         },
         (1, 1) => Says::Notify(input.arbitrary()?),
-        (1, _) => Says::Response {
+        (1 | 4, _) => Says::Response {
             reply: input.int_in_range(0..=4)?,
             status: match input.ratio(2, 3)? {
                 true => 0,

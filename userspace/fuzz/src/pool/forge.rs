@@ -11,8 +11,8 @@ use nupa_proto::pool::{
         bulk_start, FrameBody, Header, NotifyBody, RequestBody, ResponseBody, ENTRY_PAYLOAD,
         ENTRY_SIZE, MAX_FRAGMENT, MAX_INLINE,
     },
-    LinkWord, Superblock, CONSUMER_BULK, PAGE, RING_CONSUMER, RING_ENTRIES, RING_PRODUCER,
-    SLOT_SIZE,
+    LinkWord, Superblock, CLASSES, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS, PAGE,
+    SHORT_LOG_BULK, SLOT_SIZE,
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -22,7 +22,7 @@ pub struct Forge {
     source: u16,
     target: u16,
     /// Position behind the payloads of each ring to the victim.
-    bulk: [u32; 3],
+    bulk: [u32; CLASSES],
 }
 
 /// What numbers in entries stand for.
@@ -51,31 +51,45 @@ impl Forge {
             block: Superblock::read_from_bytes(&bytes).unwrap(),
             source,
             target,
-            bulk: [0; 3],
+            bulk: [0; CLASSES],
         }
     }
 
-    /// Where the ring of a class from one node to another is.
-    fn ring(&self, source: u16, target: u16, class: u8) -> u64 {
+    /// Where what one node writes for another begins.
+    fn rings(&self, source: u16, target: u16) -> u64 {
         let others = u64::from(self.block.max_nodes.get()) - 1;
         let before = u64::from(target) - u64::from(target > source);
-        let number = 3 * (u64::from(source) * others + before) + u64::from(class);
+        let number = u64::from(source) * others + before;
         self.block.rings.get() + number * self.block.ring_stride.get()
     }
 
-    fn out(&self, class: u8) -> u64 {
-        self.ring(self.source, self.target, class)
+    /// log2 of the bytes of a ring's payload area.
+    fn log_bulk(&self, class: u8) -> u8 {
+        if class < 3 {
+            self.block.log_bulk
+        } else {
+            SHORT_LOG_BULK
+        }
+    }
+
+    /// Where the entries of a ring to the victim are, and its payload area.
+    fn places(&self, class: u8) -> [u64; 2] {
+        let entries = ENTRY_SIZE << self.block.log_entries;
+        let before = (0..class).map(|class| entries + (1 << self.log_bulk(class)));
+        let start = self.rings(self.source, self.target) + LINK_RINGS + before.sum::<u64>();
+        [start, start + entries]
     }
 
     /// Where a link word is.
     fn word(&self, class: u8, word: Word) -> u64 {
-        match word {
-            Word::Producer => self.out(class) + RING_PRODUCER,
-            Word::Consumer => self.ring(self.target, self.source, class) + RING_CONSUMER,
-            Word::Bulk => {
-                self.ring(self.target, self.source, class) + RING_CONSUMER + CONSUMER_BULK
-            }
-        }
+        let out = self.rings(self.source, self.target);
+        let back = self.rings(self.target, self.source);
+        let line = match word {
+            Word::Producer => out + LINK_PRODUCER,
+            Word::Consumer => back + LINK_CONSUMER,
+            Word::Bulk => back + LINK_BULK,
+        };
+        line + 8 * u64::from(class)
     }
 
     fn load(&self, world: &World, at: u64) -> LinkWord {
@@ -101,7 +115,7 @@ impl Forge {
 
     /// Its rings begin anew.
     pub fn renew(&mut self) {
-        self.bulk = [0; 3];
+        self.bulk = [0; CLASSES];
     }
 
     pub fn slot(&self, world: &World, at: u8, value: u64) {
@@ -111,21 +125,21 @@ impl Forge {
     }
 
     pub fn payload(&self, world: &World, class: u8, at: u32, bytes: &[u8]) {
-        let start = self.out(class) + RING_ENTRIES;
-        let len = self.block.ring_stride.get() - RING_ENTRIES - bytes.len() as u64;
+        let [start, payload] = self.places(class);
+        let len = payload - start + (1 << self.log_bulk(class)) - bytes.len() as u64;
         world.shared.poke(start + u64::from(at) % len, bytes);
     }
 
     /// Writes an entry, and its payload as far as there is one.
     pub fn entry(&mut self, world: &World, names: &Names, forged: &Forged) {
         let class = forged.class;
-        let start = self.out(class);
-        let producer = self.load(world, start + RING_PRODUCER);
+        let [start, area] = self.places(class);
+        let producer = self.load(world, self.word(class, Word::Producer));
         let index = producer.index.wrapping_add(u32::from(forged.ahead));
         let header = Header {
             kind: forged.kind,
             payload_len: forged.payload.into(),
-            total_len: forged.total.into(),
+            offset: forged.offset.into(),
             index: index.into(),
             source: producer.source.into(),
             target: producer.target.into(),
@@ -138,15 +152,15 @@ impl Forge {
             }
         }
         let entries = 1u64 << self.block.log_entries;
-        let at = start + RING_ENTRIES + u64::from(index) % entries * ENTRY_SIZE;
+        let at = start + u64::from(index) % entries * ENTRY_SIZE;
+        let log_bulk = self.log_bulk(class);
         world.shared.poke(at, &bytes);
         let bulk = &mut self.bulk[usize::from(class)];
-        let area = start + RING_ENTRIES + entries * ENTRY_SIZE;
         let mut place = at + ENTRY_PAYLOAD;
         // One that is absurdly long gets no place: it is refused before anybody looks there.
         if forged.payload > MAX_INLINE && forged.payload <= MAX_FRAGMENT {
-            let position = bulk_start(*bulk, forged.payload, self.block.log_bulk);
-            place = area + u64::from(position) % (1 << self.block.log_bulk);
+            let position = bulk_start(*bulk, forged.payload, log_bulk);
+            place = area + u64::from(position) % (1 << log_bulk);
             *bulk = position.wrapping_add(forged.payload.next_multiple_of(64));
         }
         // An address that a frame is for, and something to see.
@@ -212,7 +226,6 @@ fn body(names: &Names, says: &Says) -> [u8; 96] {
             body.qpn.set(*qpn);
             bytes.copy_from_slice(body.as_bytes());
         }
-        Says::Nothing => {}
     }
     bytes
 }

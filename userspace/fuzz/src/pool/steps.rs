@@ -40,7 +40,6 @@ pub enum Says {
         meta: [u8; 16],
     },
     Notify(u32),
-    Nothing,
 }
 
 /// An entry of a ring to the victim.
@@ -51,7 +50,7 @@ pub struct Forged {
     pub ahead: u8,
     pub kind: u8,
     pub payload: u32,
-    pub total: u32,
+    pub offset: u32,
     pub says: Says,
     /// Bytes of it that are overwritten.
     pub edits: Vec<(u8, u8)>,
