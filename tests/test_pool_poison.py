@@ -16,8 +16,11 @@ from waiting import wait_until
 
 # Of a pool of 256 MiB for 8 nodes (Documentation/pool.md).
 NODES, SLOTS, SLOT, RINGS = 8, 0x1000, 0x100, 0x2000
-STRIDE = 0x1000 + 256 * 256 + (1 << 20)
-CLASSES, FRAMES = 3, 2
+ENTRIES = 256 * 256
+LONG_RING, SHORT_RING = ENTRIES + (1 << 19), ENTRIES + (1 << 17)
+WORDS = 0x1000
+STRIDE = WORDS + 3 * LONG_RING + 2 * SHORT_RING
+FRAMES = 2
 LINE = 64
 PAGE = 4096
 # Seconds for which a node that was refused twice stays away (drivers/fabric/hal/pool/rate_limit.rs).
@@ -38,17 +41,16 @@ def slot(one, two):
 
 
 def ring(one, two):
-    """The line that says how many frames node two has sent to node one."""
+    """The line that says how much node two has sent to node one."""
     ours, theirs = number(one), number(two)
     pair = theirs * (NODES - 1) + ours - (ours > theirs)
-    return (RINGS + (pair * CLASSES + FRAMES) * STRIDE,
-            f"indices of the ring of frames from node {theirs} to node {ours}")
+    return RINGS + pair * STRIDE, f"indices of the rings from node {theirs} to node {ours}"
 
 
 def entries(one, two):
-    """All entries of that ring are as good: the next one is in the first few lines after a while."""
+    """All entries of a ring are as good, here that of frames: the next one is in the first few lines after a while."""
     line, name = ring(one, two)
-    return line + 0x1000, name.replace("indices", "entries")
+    return line + WORDS + FRAMES * LONG_RING, name.replace("indices of the rings", "ring of frames")
 
 
 def poison(node, what):
@@ -97,7 +99,7 @@ def test_poison_costs_the_node_whose_line_it_is(trio, saw, place):
 
 def device_memory(node):
     """Where in the pool the first byte is of what the node's programs get."""
-    start = RINGS + NODES * (NODES - 1) * CLASSES * STRIDE
+    start = RINGS + NODES * (NODES - 1) * STRIDE
     share = (POOL - start) // NODES // PAGE * PAGE
     return start + number(node) * share + DIRECTORY
 

@@ -117,7 +117,7 @@ impl Engine {
             if !is_up(nodes, id) {
                 continue;
             }
-            if !self.short_share.is_spent() {
+            if !self.is_over(Lane::Short) {
                 // If this one uses up what a turn has for peers, the next one begins behind it.
                 self.first_short_peer = id.wrapping_add(1);
             }
@@ -131,7 +131,7 @@ impl Engine {
             if !is_up(nodes, id) {
                 continue;
             }
-            if !self.long_share.is_spent() {
+            if !self.is_over(Lane::Long) {
                 self.first_peer = id.wrapping_add(1);
             }
             found |= self.serve_long_rings(nodes, id);
@@ -231,13 +231,17 @@ impl Engine {
     /// Whether more is to be taken from a ring in this turn. Whatever else has spent it, one entry of each lane is, so that nothing keeps
     /// others' entries waiting for ever.
     fn goes_on(&mut self, turn: &Turn) -> bool {
-        let share = *self.share_of(turn.lane);
-        let begins = share == turn.lane.share();
-        let spent = share.is_spent() || (self.budget.is_spent() && !begins);
-        let goes_on = !spent && !turn.left.is_spent();
+        let goes_on = !self.is_over(turn.lane) && !turn.left.is_spent();
         // There may be more.
         self.more |= !goes_on;
         goes_on
+    }
+
+    /// Whether a lane has had its part of the turn.
+    fn is_over(&mut self, lane: Lane) -> bool {
+        let share = *self.share_of(lane);
+        let begins = share == lane.share();
+        share.is_spent() || (self.budget.is_spent() && !begins)
     }
 
     /// The oldest entry of a ring.

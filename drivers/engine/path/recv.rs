@@ -68,6 +68,15 @@ impl<S: Storage> Node<S> {
         Ok(Received { wr_id, entries })
     }
 
+    /// Receive entries of a queue pair that are posted and not filled, or as many as can be said.
+    pub(crate) fn credits(&mut self, platform: &impl Platform, qpn: u32) -> u16 {
+        let left = self.recv_queue(qpn).map(|queue| queue.left(platform));
+        match left {
+            Some(Ok(left)) => u16::try_from(left).unwrap_or(u16::MAX),
+            _ => 0,
+        }
+    }
+
     /// Consumes receive entries and writes their completion; `entry` has everything but queue pair, index and counts.
     #[inline]
     pub(crate) fn received(

@@ -180,8 +180,11 @@ impl Engine {
         match self.read_piece(nodes, incoming) {
             Ok(()) => {
                 self.note_taken(nodes, asked, arrival);
+                let mut response = response_to(&asked.body);
+                if let Some((node, platform)) = nodes.node_mut(incoming.home) {
+                    response.credits.set(node.credits(platform, self.request.destination.qpn));
+                }
                 if let Some(peer) = nodes.peer_mut(asked.id) {
-                    let response = response_to(&asked.body);
                     peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
                 }
             }
@@ -310,6 +313,9 @@ impl Engine {
         }
         let mut response = response_to(body);
         response.found.set(found);
+        if let Some((node, platform)) = nodes.node_mut(self.request.home) {
+            response.credits.set(node.credits(platform, self.request.destination.qpn));
+        }
         if let Some(grant) = self.grant_for_response(nodes, asked.id) {
             grant.write(&mut response);
         }

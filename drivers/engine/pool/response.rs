@@ -131,6 +131,9 @@ impl Engine {
             }
             result => {
                 node.finish_send(platform, &self.request, result.map(|_| ()));
+                if let Some(qp) = node.qps.get_mut(qpn) {
+                    qp.send.inflight.grant_credits(body.credits.get());
+                }
             }
         }
         if node.drained(platform, qpn) {

@@ -23,6 +23,10 @@ pub(crate) struct Inflight {
     pub(crate) count: u16,
     /// Those among them that something is handed back for.
     pub(crate) reads: u8,
+    /// Those among them that take a receive entry.
+    pub(crate) receives: u16,
+    /// How many more of those the responder has entries for, as far as is known.
+    pub(crate) credits: u16,
     /// Requests before the next one were sent, and none of them was refused.
     pub(crate) started: bool,
     /// Number of the next request.
@@ -61,6 +65,10 @@ impl Inflight {
         self.sequence = sequence.wrapping_add(1);
         self.count = self.count.saturating_add(1);
         self.reads = self.reads.saturating_add(u8::from(counts_as_read(opcode)));
+        if takes_entry(opcode) {
+            self.receives = self.receives.saturating_add(1);
+            self.credits = self.credits.saturating_sub(1);
+        }
         self.long |= long;
         (self.started, self.sent) = (true, Some(0));
         sequence
@@ -81,12 +89,38 @@ impl Inflight {
     /// The request that is under way in part is taken back. The one that is sent in its place has its number, and begins anew.
     pub(crate) fn take_back(&mut self, opcode: Opcode) {
         if self.sent.take().is_some() {
-            self.count = self.count.saturating_sub(1);
-            self.reads = self.reads.saturating_sub(u8::from(counts_as_read(opcode)));
+            self.end(opcode);
             self.sequence = self.sequence.wrapping_sub(1);
             self.started = false;
         }
     }
+}
+
+impl Inflight {
+    /// One is not under way any more.
+    pub(crate) fn end(&mut self, opcode: Opcode) {
+        self.count = self.count.saturating_sub(1);
+        self.reads = self.reads.saturating_sub(u8::from(counts_as_read(opcode)));
+        self.receives = self.receives.saturating_sub(u16::from(takes_entry(opcode)));
+    }
+
+    /// The responder has said how many entries it had behind the oldest request, which has ended.
+    pub(crate) fn grant_credits(&mut self, credits: u16) {
+        self.credits = credits.saturating_sub(self.receives);
+    }
+
+    /// Whether a request has to wait until another one was answered, because there may be no receive entry for it.
+    pub(crate) fn wants_credits(&self, opcode: Opcode) -> bool {
+        self.credits == 0 && takes_entry(opcode)
+    }
+}
+
+/// Whether a request takes a receive entry of its responder.
+fn takes_entry(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::WriteImm
+    )
 }
 
 /// Whether a request counts as one that something is handed back for.

@@ -253,9 +253,7 @@ impl<P> QueuePair<P> {
     /// The oldest request, which is the current one, was answered.
     pub(crate) fn answered(&mut self, request: &Request) {
         let inflight = &mut self.send.inflight;
-        inflight.count = inflight.count.saturating_sub(1);
-        let reads = u8::from(counts_as_read(request.opcode));
-        inflight.reads = inflight.reads.saturating_sub(reads);
+        inflight.end(request.opcode);
         (inflight.head, inflight.received) = (request.behind, 0);
         // What is refused need not be sent to its end: it is over as it is, and not again at the head of the queue.
         if inflight.count == 0 && inflight.sent.take().is_some() {
@@ -281,6 +279,7 @@ impl<P> QueuePair<P> {
             || request.fenced
             || here
             || most
+            || inflight.wants_credits(request.opcode)
             || inflight.count >= WINDOW
     }
 }

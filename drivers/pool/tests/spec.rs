@@ -85,6 +85,7 @@ fn layouts_are_those_of_the_specification() {
             grant_len,
             grant_key,
             grant_slot,
+            credits,
             reserved1
         }),
         layout!(FrameBody {

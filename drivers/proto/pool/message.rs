@@ -274,8 +274,11 @@ pub struct ResponseBody {
     pub grant_key: U32,
     /// Number of the grant among those for this peer.
     pub grant_slot: U16,
+    /// Receive entries of the target's queue pair that are posted and not used, behind this request. More requests that take one are
+    /// not sent before they are answered.
+    pub credits: U16,
     /// Zero.
-    pub reserved1: [u8; 34],
+    pub reserved1: [u8; 32],
 }
 assert_size!(ResponseBody, BODY_SIZE);
 

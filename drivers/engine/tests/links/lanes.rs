@@ -2,7 +2,7 @@
 //! Long and short requests go through rings of their own: short ones pass long ones of others, long ones lie between each other,
 //! nobody is kept waiting for ever, and each queue pair's own stay in order.
 
-use super::parts::{connect, pair, pattern, post, End, OK};
+use super::parts::{connect, end, pair, pattern, post, End, OK};
 use crate::rig::{Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::admin::QpType;
@@ -181,6 +181,82 @@ fn long_requests_end_though_short_ones_go_on() {
         }
     }
     panic!("it has not ended, and {short} short ones have");
+}
+
+/// Where each turn is over by time, however little was done in it.
+#[test]
+fn slow_machines_serve_all_peers() {
+    let mut world = World::new(4);
+    let mut ends: Vec<_> = (0..4).map(|id| end(&mut world, id)).collect();
+    let mut here = ends.remove(0);
+    let mut qps = Vec::new();
+    for peer in &mut ends {
+        let qp = here.host.qp(&mut world, QpType::Rc, &here.cq, 4);
+        connect(&mut world, (&here.host, &qp), (&peer.host, &peer.qp));
+        qps.push(qp);
+    }
+    world.now.step.set(100);
+    let mut done = [0u32; 3];
+    for turn in 0..3000 {
+        for peer in &mut ends {
+            while peer.qp.send.free_blocks() > 4 {
+                peer.write(turn, &here.mr, 0, 20_000);
+            }
+        }
+        world.turns(1);
+        for (peer, done) in ends.iter_mut().zip(&mut done) {
+            for cqe in peer.cq.drain() {
+                assert_eq!(cqe.status, OK);
+                let index = cqe.queue_index.get();
+                peer.qp.send.completed(index).expect("it was posted");
+                *done += 1;
+            }
+        }
+    }
+    let (least, most) = (done.iter().min(), done.iter().max());
+    assert!(least > Some(&200), "{done:?}");
+    assert!(most < least.map(|least| least * 5 / 4).as_ref(), "{done:?}");
+}
+
+/// Messages for which there are no receive entries are not sent again and again.
+#[test]
+fn few_messages_are_sent_in_vain() {
+    const LEN: u32 = 1000;
+    let (mut world, mut a, mut b) = pair();
+    for id in 0..60 {
+        a.send(id, 0, LEN);
+    }
+    for id in 0..60 {
+        world.pump();
+        b.receive(id, 0, LEN);
+    }
+    world.pump();
+    let expected: Vec<_> = (0..60).map(|id| (id, OK)).collect();
+    assert_eq!((a.done(), b.done()), (expected.clone(), expected));
+    // Each once in vain at most.
+    let naks = world.node(1).counters().rx_rnr_naks.get();
+    assert!(naks <= 61, "{naks}");
+    let copied = world.machine(0).ram().copied();
+    assert!(copied <= 2 * 60 * LEN as usize, "{copied} bytes");
+    // With entries for all, all are under way at once.
+    let (mut world, mut a, mut b) = pair();
+    for id in 0..60 {
+        b.receive(id, 0, LEN);
+    }
+    a.send(100, 0, LEN);
+    world.pump();
+    world.hold(Some(1));
+    for id in 0..59 {
+        a.send(id, 0, LEN);
+    }
+    let before = world.machine(0).ram().copied();
+    world.pump();
+    let sent = world.machine(0).ram().copied() - before;
+    // As many as its ring has room for.
+    assert!(sent >= 4 * LEN as usize, "{sent} bytes");
+    world.hold(None);
+    world.pump();
+    assert_eq!((a.done().len(), b.done().len()), (60, 60));
 }
 
 /// Room in a full ring goes around queue pairs.

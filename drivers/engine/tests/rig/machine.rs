@@ -25,6 +25,30 @@ const SIZE: usize = 8 << 20;
 /// First DMA address of memory that hosts share.
 pub const POOL: u64 = 1 << 44;
 
+/// Time of all machines, in microseconds.
+#[derive(Debug, Default)]
+pub struct Ticks {
+    now: Cell<u64>,
+    /// What passes with each look.
+    pub step: Cell<u64>,
+}
+
+impl Ticks {
+    /// The time, without anybody looking.
+    pub fn get(&self) -> u64 {
+        self.now.get()
+    }
+
+    fn look(&self) -> u64 {
+        self.pass(self.step.get());
+        self.now.get()
+    }
+
+    pub fn pass(&self, us: u64) {
+        self.now.set(self.now.get() + us);
+    }
+}
+
 /// Containers over `Vec`.
 pub struct VecStorage;
 
@@ -199,7 +223,7 @@ struct Inner {
     words: Vec<Cell<u32>>,
     push: RefCell<HashMap<(u32, u16), [u8; BLOCK_SIZE]>>,
     raised: RefCell<Vec<u16>>,
-    now: Rc<Cell<u64>>,
+    now: Rc<Ticks>,
     seed: Cell<u32>,
     kicks: Rc<RefCell<VecDeque<Kick>>>,
 }
@@ -214,7 +238,7 @@ impl Machine {
     pub fn new(
         id: u16,
         pool: Rc<Shared>,
-        now: Rc<Cell<u64>>,
+        now: Rc<Ticks>,
         kicks: Rc<RefCell<VecDeque<Kick>>>,
     ) -> Self {
         let inner = Inner {
@@ -313,11 +337,11 @@ impl Interrupts for Machine {
 
 impl Clock for Machine {
     fn now_us(&self) -> u64 {
-        self.inner.now.get()
+        self.inner.now.look()
     }
 
     fn pause_us(&self, us: u64) {
-        self.inner.now.set(self.inner.now.get() + us);
+        self.inner.now.pass(us);
     }
 
     fn random(&self) -> u32 {

@@ -18,7 +18,7 @@ mod shared;
 
 pub use fabric::{direct, linked, Engines, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
-pub use machine::{Kick, Machine, VecStorage, BASE, POOL};
+pub use machine::{Kick, Machine, Ticks, VecStorage, BASE, POOL};
 
 use nupa_engine::{Limits, Node, NodeConfig, NodeTable};
 use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};
@@ -48,7 +48,7 @@ enum Turn {
 pub struct World {
     pub nodes: Nodes,
     pub engine: Engines,
-    pub now: Rc<Cell<u64>>,
+    pub now: Rc<Ticks>,
     pub shared: Rc<Shared>,
     kicks: Rc<RefCell<VecDeque<Kick>>>,
     /// What [`nupa_engine::Engine::run`] returned last.
@@ -67,7 +67,7 @@ impl World {
     /// `count` nodes, all enabled.
     pub fn new(count: u16) -> Self {
         let (now, kicks, shared) = (
-            Rc::<Cell<u64>>::default(),
+            Rc::<Ticks>::default(),
             Rc::default(),
             fabric::shared(count),
         );
@@ -202,7 +202,7 @@ impl World {
 
     /// Lets time pass in which nobody does anything.
     pub fn pass(&self, us: u64) {
-        self.now.set(self.now.get() + us);
+        self.now.pass(us);
     }
 
     /// Lets time pass.
