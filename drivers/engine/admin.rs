@@ -9,6 +9,7 @@ pub(crate) mod modify_qp;
 pub(crate) mod mr;
 pub(crate) mod node;
 pub(crate) mod pd;
+pub(crate) mod prepare;
 pub(crate) mod qp;
 pub(crate) mod ring;
 pub(crate) mod srq;

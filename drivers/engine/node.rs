@@ -16,6 +16,7 @@ use crate::{
         pd::Pd,
         qp::{Polled, QueuePair, Waiting},
         ready::Ready,
+        resources::Resources,
         slots::DoorbellSlots,
         srq::Srq,
         table::{Objects, TableOf},
@@ -97,6 +98,8 @@ pub struct Node<S: Storage> {
     pub(crate) qps: QueuePairs<S>,
     pub(crate) srqs: TableOf<S, Srq<S::Pages>>,
     pub(crate) mrs: Mrs<S>,
+    /// Of the admin command that is executed.
+    pub(crate) resources: Resources<S>,
     /// Page addresses that regions store.
     pub(crate) stored_pages: u64,
     pub(crate) pds: TableOf<S, Pd>,
@@ -146,6 +149,7 @@ impl<S: Storage> Node<S> {
             qps: Objects::with_reserved(GSI_QPN, limits.max_qp, RESERVED_QPNS).in_turn(),
             srqs: Objects::new(0, limits.max_srq),
             mrs: Objects::new(0, limits.max_mr),
+            resources: Resources::default(),
             stored_pages: 0,
             pds: Objects::new(0, limits.max_pd),
             slots: DoorbellSlots::default(),

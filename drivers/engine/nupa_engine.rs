@@ -38,5 +38,6 @@ pub use self::{
         counters::Volume,
         limits::Limits,
         peer::Peer,
+        resources::Resources,
     },
 };

@@ -15,11 +15,7 @@ mod ud;
 use crate::{
     link::{Arrival, Link},
     nodes::NodeTable,
-    path::{
-        budget::Share,
-        engine::Engine,
-        schedule::around,
-    },
+    path::{budget::Share, engine::Engine, schedule::around},
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
@@ -167,7 +163,9 @@ impl Engine {
             return false;
         };
         while let Some(need) = self.room_needed(nodes, home, id, class) {
-            let room = nodes.peer_mut(id).and_then(|peer| peer.reserve(class, need));
+            let room = nodes
+                .peer_mut(id)
+                .and_then(|peer| peer.reserve(class, need));
             if room.is_none() || !self.goes_on(&turn) {
                 break;
             }
@@ -302,5 +300,7 @@ impl Turn {
 }
 
 fn is_up<N: NodeTable>(nodes: &mut N, id: u16) -> bool {
-    nodes.peer_mut(id).is_some_and(|peer| peer.epoch().is_some())
+    nodes
+        .peer_mut(id)
+        .is_some_and(|peer| peer.epoch().is_some())
 }

@@ -23,6 +23,7 @@ pub(crate) mod peer;
 pub(crate) mod qp;
 pub(crate) mod ready;
 pub(crate) mod request;
+pub(crate) mod resources;
 pub(crate) mod ring;
 pub(crate) mod rq;
 pub(crate) mod slots;

@@ -3,7 +3,7 @@
 
 use nupa_engine::{
     hal::{Memory, Storage},
-    Engine,
+    Engine, Limits, Resources,
 };
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
@@ -23,12 +23,96 @@ use crate::{
 /// What a command comes to: the body of its completion, or why it was refused.
 pub(crate) type Outcome = Result<Body, AdminStatus>;
 
-/// Executes a command of a node.
+/// Gets what a command will need, before the node is had: what takes long. A command that is wrong gets nothing, and is refused when
+/// it is executed. May allocate and sleep.
+pub(crate) fn prepare<S: Storage>(
+    memory: &impl Memory,
+    limits: &Limits,
+    command: &Command,
+) -> Prepared<S> {
+    let mut prepared = Prepared::default();
+    let (resources, body) = (&mut prepared.resources, &command.body);
+    let Ok(opcode) = AdminOpcode::try_from(command.opcode.get()) else {
+        return prepared;
+    };
+    let got = match opcode {
+        AdminOpcode::CreateEq => {
+            parse(body).map(|body| resources.prepare_eq(memory, limits, &body))
+        }
+        AdminOpcode::CreateCq => {
+            parse(body).map(|body| resources.prepare_cq(memory, limits, &body))
+        }
+        AdminOpcode::ResizeCq => {
+            parse(body).map(|body| resources.prepare_resize(memory, limits, &body))
+        }
+        AdminOpcode::CreateSrq => {
+            parse(body).map(|body| resources.prepare_srq(memory, limits, &body))
+        }
+        AdminOpcode::CreateMr => {
+            parse(body).map(|body| resources.prepare_mr(memory, limits, &body))
+        }
+        AdminOpcode::ModifyMr => {
+            parse(body).map(|body| resources.prepare_modify_mr(memory, limits, &body))
+        }
+        AdminOpcode::AllocKey => parse(body).map(|body| resources.prepare_key(limits, &body)),
+        AdminOpcode::CreateQp => {
+            buffer(body)
+                .and_then(|at| qp_parameters(memory, &at))
+                .map(|parameters| {
+                    resources.prepare_qp(memory, limits, &parameters);
+                    prepared.qp = Some(parameters);
+                })
+        }
+        _ => Ok(()),
+    };
+    // What is wrong with it is found again when it is executed.
+    let _ = got;
+    prepared
+}
+
+/// What was got for a command.
+pub(crate) struct Prepared<S: Storage> {
+    pub(crate) resources: Resources<S>,
+    /// Parameters of a new queue pair, which lie in memory.
+    qp: Option<CreateQp>,
+}
+
+impl<S: Storage> Default for Prepared<S> {
+    fn default() -> Self {
+        Self {
+            resources: Resources::default(),
+            qp: None,
+        }
+    }
+}
+
+/// Executes a command of a node, and leaves in `prepared` what is to be dropped after it.
 pub(crate) fn execute<F: Functions>(
     engine: &mut Engine,
     functions: &mut F,
     id: u16,
     command: &Command,
+    prepared: &mut Prepared<F::Storage>,
+) -> Outcome {
+    let Some(function) = functions.function_mut(id) else {
+        return Err(AdminStatus::Internal);
+    };
+    function
+        .node
+        .provide(core::mem::take(&mut prepared.resources));
+    let outcome = carry_out(engine, functions, id, command, prepared.qp.as_ref());
+    if let Some(function) = functions.function_mut(id) {
+        prepared.resources = function.node.take_resources();
+    }
+    outcome
+}
+
+fn carry_out<F: Functions>(
+    engine: &mut Engine,
+    functions: &mut F,
+    id: u16,
+    command: &Command,
+    qp: Option<&CreateQp>,
 ) -> Outcome {
     let opcode = AdminOpcode::try_from(command.opcode.get());
     let opcode = opcode.map_err(|_| AdminStatus::Unsupported)?;
@@ -47,7 +131,7 @@ pub(crate) fn execute<F: Functions>(
         AdminOpcode::DestroyMr => done(engine.destroy_mr(functions, id, by_id(body)?)),
         _ => {
             let function = functions.function_mut(id).ok_or(AdminStatus::Internal)?;
-            execute_local(function, opcode, body)
+            execute_local(function, opcode, body, qp)
         }
     }
 }
@@ -57,6 +141,7 @@ fn execute_local<S: Storage, H: Host>(
     function: &mut Function<S, H>,
     opcode: AdminOpcode,
     body: &Body,
+    qp: Option<&CreateQp>,
 ) -> Outcome {
     let Function { node, host, .. } = function;
     match opcode {
@@ -73,7 +158,10 @@ fn execute_local<S: Storage, H: Host>(
         AdminOpcode::CreateMr => created(node.create_mr(host, &parse::<CreateMr>(body)?)),
         AdminOpcode::AllocKey => created(node.alloc_key(host, &parse::<AllocKey>(body)?)),
         AdminOpcode::CreateQp => {
-            let parameters = qp_parameters(host.memory(), &buffer(body)?)?;
+            let parameters = match qp {
+                Some(parameters) => *parameters,
+                None => qp_parameters(host.memory(), &buffer(body)?)?,
+            };
             created(node.create_qp(host, &parameters))
         }
         AdminOpcode::QueryQp => node.query_qp(by_id(body)?).map(|state| compose(&state)),

@@ -17,6 +17,8 @@ pub(crate) struct AdminQueue {
     log_entries: u32,
     /// Commands taken so far, free-running.
     taken: u32,
+    /// Index behind the last command that the driver has posted.
+    producer: u32,
     /// Completions written so far, free-running.
     completed: u32,
 }
@@ -45,6 +47,7 @@ impl AdminQueue {
             completions,
             log_entries,
             taken: 0,
+            producer: 0,
             completed: 0,
         };
         queue.probe(memory).map_err(|AccessError| BadRing)?;
@@ -76,10 +79,23 @@ impl AdminQueue {
         offset.and_then(|o| ring.checked_add(o)).ok_or(AccessError)
     }
 
-    /// Commands that wait if the producer index is `producer`; none if the ring cannot hold as many.
-    pub(crate) fn pending(&self, producer: u32) -> Option<u32> {
-        let pending = producer.wrapping_sub(self.taken);
-        (pending <= self.entries()).then_some(pending)
+    /// The driver has posted commands up to an index. False if the ring cannot hold as many.
+    pub(crate) fn post(&mut self, producer: u32) -> bool {
+        let fits = producer.wrapping_sub(self.taken) <= self.entries();
+        if fits {
+            self.producer = producer;
+        }
+        fits
+    }
+
+    /// Whether a command waits.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.taken != self.producer
+    }
+
+    /// Commands that were taken.
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
     }
 
     /// Takes the next command.

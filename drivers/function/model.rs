@@ -3,6 +3,8 @@
 
 mod enable;
 
+pub use enable::{Executed, FetchedCommand, Leftovers, PreparedCommand};
+
 use nupa_engine::Engine;
 
 use crate::{
@@ -57,6 +59,14 @@ impl<F: Functions> Model<F> {
     ///
     /// May allocate and sleep if the engine's containers do: admin commands are executed here.
     pub fn write_control(&mut self, id: u16, offset: u64, data: &[u8]) -> bool {
+        let good = self.begin_write(id, offset, data);
+        self.run_admin(id);
+        good
+    }
+
+    /// As [`Model::write_control`], but for the admin commands that it may set off: those are to be
+    /// [fetched](Model::fetch_command), one after the other.
+    pub fn begin_write(&mut self, id: u16, offset: u64, data: &[u8]) -> bool {
         let Some(function) = self.function_mut(id) else {
             return true;
         };
@@ -65,7 +75,7 @@ impl<F: Functions> Model<F> {
             Effect::None => {}
             Effect::Enable => self.enable(id),
             Effect::Reset => self.reset(id),
-            Effect::AdminDoorbell(producer) => self.run_admin(id, producer),
+            Effect::AdminDoorbell(producer) => self.post_admin(id, producer),
         }
         true
     }

@@ -30,5 +30,5 @@ pub use self::{
     doorbell_memory::DoorbellMemory,
     function::Function,
     host::{Functions, Host, Membership, Note, WordMemory},
-    model::{Kick, Model},
+    model::{Executed, FetchedCommand, Kick, Leftovers, Model, PreparedCommand},
 };

@@ -19,6 +19,7 @@ use kernel::{
 /// Addresses are checked before anything is done: `EFAULT`, and no effect, where there is no such memory or it is not
 /// aligned. `EIO` where memory of the window is poisoned. That memory which exists is still the one that its address was made for is up to its owner, as for a device.
 /// Any context.
+#[derive(Clone)]
 pub struct HostMemory {
     window: Option<Arc<Window>>,
 }

@@ -7,8 +7,8 @@ use crate::{
     Window, SETTLE_US,
 };
 use nupa_proto::pool::{
-    crc32, state_word, Class, PoolState, Superblock, LINK_WORDS, MAGIC, POOL_NON_COHERENT, STATE_OFFSET,
-    VERSION,
+    crc32, state_word, Class, PoolState, Superblock, LINK_WORDS, MAGIC, POOL_NON_COHERENT,
+    STATE_OFFSET, VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
 

@@ -54,7 +54,9 @@ impl Geometry {
             return None;
         }
         let nodes = u64::from(max_nodes);
-        let rings = Class::ALL.iter().map(|class| ring_len(*class, log_entries, log_bulk));
+        let rings = Class::ALL
+            .iter()
+            .map(|class| ring_len(*class, log_entries, log_bulk));
         let ring_stride = rings.fold(LINK_RINGS, u64::saturating_add);
         let slots = nodes.checked_mul(SLOT_SIZE as u64)?;
         let rings = SLOTS.checked_add(slots)?.checked_next_multiple_of(PAGE)?;
@@ -417,7 +419,9 @@ mod tests {
             if source == target {
                 continue;
             }
-            let places = Class::ALL.iter().map(|class| geometry.ring(source, target, *class));
+            let places = Class::ALL
+                .iter()
+                .map(|class| geometry.ring(source, target, *class));
             let places: Vec<Place> = places.collect();
             // The words lie in a page, each kind in a line of its own.
             for (number, place) in (0..).zip(&places) {

@@ -4,8 +4,8 @@
 use crate::{
     geometry::{Geometry, Place},
     grants::Grants,
-    receiver::Receiver,
     message::{Message, Outgoing, Violation},
+    receiver::Receiver,
     sender::{Reservation, Sender, Stale},
     window::zero,
     Poisoned, Window,
@@ -131,7 +131,10 @@ impl Ends {
     pub(crate) fn open(&self, window: &impl Window, own_epoch: u32, epoch: u32) -> Link {
         let (own, peer) = (epoch_tag(own_epoch), epoch_tag(epoch));
         self.store(window, word(own, peer), word(peer, own));
-        let Self { mut send, mut receive } = *self;
+        let Self {
+            mut send,
+            mut receive,
+        } = *self;
         Link {
             epoch,
             send: PerClass::new(|class| Sender::new(*send.of(class), class, word(own, peer))),
@@ -177,7 +180,10 @@ impl Ends {
 
     /// Stores all words that are this node's: the producer's and the consumer's.
     fn store(&self, window: &impl Window, producer: LinkWord, consumer: LinkWord) {
-        let Self { mut send, mut receive } = *self;
+        let Self {
+            mut send,
+            mut receive,
+        } = *self;
         for place in send.iter_mut() {
             window.store(place.producer_want(), LinkWord::default().to_wire());
             window.store(place.producer(), producer.to_wire());

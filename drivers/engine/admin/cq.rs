@@ -8,7 +8,7 @@ use crate::{
         cq::{CompletionQueue, Moderation},
         deferred::DeferredEvents,
         list::Links,
-        ring::Ring,
+        resources::Resize,
         slots::Owner,
         timer::Timer,
     },
@@ -19,6 +19,9 @@ use nupa_proto::{
     status::AdminStatus,
 };
 use zerocopy::{little_endian::U32, IntoBytes};
+
+/// Entries that are copied to another ring at one go: some 20 us.
+const PART: u32 = 256;
 
 impl<S: Storage> Node<S> {
     /// Creates a completion queue.
@@ -95,6 +98,7 @@ impl<S: Storage> Node<S> {
         self.moderated.stop(&mut self.cqs, cqn);
         self.deferred_cqs.remove(&mut self.cqs, cqn);
         if let Some(queue) = self.cqs.remove(cqn) {
+            self.resources.retire(queue.ring.into_map());
             self.slots.release(queue.page, queue.slot);
             if let Some(events) = self.eqs.get_mut(queue.eqn) {
                 events.users = events.users.saturating_sub(1);
@@ -105,6 +109,9 @@ impl<S: Storage> Node<S> {
 
     /// Gives a completion queue another ring, with all entries that its owner has not taken. `InvalidField` if the ring
     /// is too small for those, `InvalidState` for a queue that takes no more entries.
+    ///
+    /// That is done in parts: as long as [`Resources::is_in_part`](crate::Resources::is_in_part) of what
+    /// [`Node::take_resources`] gives, it is to be called again with that.
     pub fn resize_cq(
         &mut self,
         platform: &impl Platform,
@@ -119,33 +126,59 @@ impl<S: Storage> Node<S> {
         if queue.dead {
             return Err(AdminStatus::InvalidState);
         }
-        let log_size = CQE_SIZE.trailing_zeros() as u8;
-        let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
-        let queue = self.cqs.get_mut(cqn);
-        queue.ok_or(AdminStatus::Internal)?.move_to(platform, ring)
+        let begun = self.resources.resize.take();
+        let mut resize = match begun.filter(|resize| resize.cqn == cqn) {
+            Some(resize) => resize,
+            None => {
+                let (page, slot) = (queue.page, queue.slot);
+                let log_size = CQE_SIZE.trailing_zeros() as u8;
+                let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
+                Resize {
+                    cqn,
+                    ring,
+                    from: platform.load(page, slot, SlotWord::Index),
+                    copied: 0,
+                }
+            }
+        };
+        let queue = self.cqs.get_mut(cqn).ok_or(AdminStatus::Internal)?;
+        let moved = queue.move_part(platform, &mut resize);
+        if moved == Ok(false) {
+            self.resources.resize = Some(resize);
+        } else {
+            // The ring before, or the one that is not used after all.
+            self.resources.retire(resize.ring.into_map());
+        }
+        moved.map(|_| ())
     }
 }
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
-    /// Goes on in another ring, from its start.
-    fn move_to(&mut self, platform: &impl Platform, ring: Ring<P>) -> Result<(), AdminStatus> {
-        let taken = platform.load(self.page, self.slot, SlotWord::Index);
-        let count = self.index.wrapping_sub(taken);
-        if count > self.ring.entries().min(ring.entries()) {
+    /// Copies some more entries to another ring; once all are there, goes on in it, and gives the one before in its place. Returns whether
+    /// it does.
+    fn move_part(
+        &mut self,
+        platform: &impl Platform,
+        resize: &mut Resize<P>,
+    ) -> Result<bool, AdminStatus> {
+        let count = self.index.wrapping_sub(resize.from);
+        if count > self.ring.entries().min(resize.ring.entries()) {
             return Err(AdminStatus::InvalidField);
         }
-        for n in 0..count {
-            let from = self.ring.addr(taken.wrapping_add(n));
-            copy_entry(
-                platform.memory(),
-                from,
-                ring.addr(n),
-                phase(n, ring.log_entries()),
-            )?;
+        let end = count.min(resize.copied.saturating_add(PART));
+        for n in resize.copied..end {
+            let from = self.ring.addr(resize.from.wrapping_add(n));
+            let phase = phase(n, resize.ring.log_entries());
+            copy_entry(platform.memory(), from, resize.ring.addr(n), phase)?;
+        }
+        resize.copied = end;
+        if end != count {
+            return Ok(false);
         }
         platform.store(self.page, self.slot, SlotWord::Index, 0);
-        (self.ring, self.index, self.consumed) = (ring, count, 0);
-        Ok(())
+        (self.index, self.consumed) = (count, 0);
+        core::mem::swap(&mut self.ring, &mut resize.ring);
+        Ok(true)
     }
 }
 

@@ -53,6 +53,7 @@ impl<S: Storage> Node<S> {
             Some(_) => {}
         }
         if let Some(queue) = self.eqs.remove(eqn) {
+            self.resources.retire(queue.ring.into_map());
             self.slots.release(queue.page, queue.slot);
         }
         Ok(())

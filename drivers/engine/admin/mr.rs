@@ -4,7 +4,7 @@
 //! Regions are bound to memory here; keys for fast registration and windows are bound by requests, see [`crate::path::bind`].
 
 use crate::{
-    hal::{NoMemory, Platform, Storage},
+    hal::{Platform, Storage},
     node::Node,
     nodes::NodeTable,
     path::engine::Engine,
@@ -86,7 +86,7 @@ impl<S: Storage> Node<S> {
 
     /// Takes over where a region lies.
     fn map_mr(
-        &self,
+        &mut self,
         platform: &impl Platform,
         body: &CreateMr,
     ) -> Result<PageMap<S::Pages>, AdminStatus> {
@@ -95,7 +95,8 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::InvalidField);
         }
         self.check_pages(body.pages.pages.get())?;
-        PageMap::load::<S>(platform.memory(), &body.pages, iova, len, 1)
+        let memory = platform.memory();
+        self.resources.load(memory, &body.pages, iova, len, 1)
     }
 
     /// Whether regions may store so many page addresses more.
@@ -125,8 +126,7 @@ impl<S: Storage> Node<S> {
         let (kind, backing) = match kind {
             KeyKind::Window => (Kind::Window, Backing::None),
             KeyKind::FastReg => {
-                let pages = S::pages(pages as usize);
-                let pages = pages.map_err(|NoMemory| AdminStatus::NoResources)?;
+                let pages = self.resources.take_pages(pages as usize)?;
                 (Kind::FastReg, Backing::Own(PageMap::unused(pages)))
             }
         };
@@ -189,7 +189,9 @@ impl<S: Storage> Node<S> {
         let (old_pd, old_pages) = (mr.pd, mr.stored_pages() as u64);
         if let Some(map) = map {
             mr.key = next_variant(key);
-            mr.backing = Backing::Own(map);
+            if let Backing::Own(before) = core::mem::replace(&mut mr.backing, Backing::Own(map)) {
+                self.resources.retire(before);
+            }
             (mr.iova, mr.len) = (to.iova.get(), to.len.get());
         }
         if set(MR_MASK_PD) {
@@ -222,6 +224,9 @@ impl<S: Storage> Node<S> {
         self.release_pd(mr.pd);
         let pages = mr.stored_pages() as u64;
         self.stored_pages = self.stored_pages.saturating_sub(pages);
+        if let Backing::Own(map) = mr.backing {
+            self.resources.retire(map);
+        }
         Ok(())
     }
 

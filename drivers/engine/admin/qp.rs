@@ -12,6 +12,7 @@ use crate::{
         inflight::Inflight,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
+        ring::Ring,
         rq::RecvQueue,
         slots::Owner,
         timer::Timer,
@@ -100,7 +101,7 @@ impl<S: Storage> Node<S> {
     }
 
     fn send_side(
-        &self,
+        &mut self,
         platform: &impl Platform,
         body: &CreateQp,
     ) -> Result<SendSide<S::Pages>, AdminStatus> {
@@ -130,7 +131,7 @@ impl<S: Storage> Node<S> {
     }
 
     fn recv_side(
-        &self,
+        &mut self,
         platform: &impl Platform,
         body: &CreateQp,
     ) -> Result<RecvSide<S::Pages>, AdminStatus> {
@@ -256,6 +257,13 @@ impl<S: Storage> Node<S> {
         }
         self.count_srq_user(qp.recv.srqn, -1);
         self.release_pd(qp.pd);
+        let rings = [
+            qp.send.ring.map(Ring::into_map),
+            qp.recv.queue.map(RecvQueue::into_map),
+        ];
+        for map in rings.into_iter().flatten() {
+            self.resources.retire(map);
+        }
         Ok(())
     }
 }

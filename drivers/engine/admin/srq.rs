@@ -89,6 +89,7 @@ impl<S: Storage> Node<S> {
         if let Some(srq) = self.srqs.remove(srqn) {
             self.slots.release(srq.queue.page, srq.queue.slot);
             self.release_pd(srq.holder.pd);
+            self.resources.retire(srq.queue.into_map());
         }
         Ok(())
     }

@@ -48,7 +48,11 @@ impl Engine {
         }
         let (opcode, total) = (self.request.opcode, self.request.len);
         let long = !is_short(opcode, total) || inflight.follows_long();
-        let class = if long { Class::Request } else { Class::ShortRequest };
+        let class = if long {
+            Class::Request
+        } else {
+            Class::ShortRequest
+        };
         let done = inflight.sent.unwrap_or(0);
         // A part of a READ brings nothing, but is answered with as much.
         let (part, payload) = match opcode {

@@ -182,7 +182,9 @@ impl Engine {
                 self.note_taken(nodes, asked, arrival);
                 let mut response = response_to(&asked.body);
                 if let Some((node, platform)) = nodes.node_mut(incoming.home) {
-                    response.credits.set(node.credits(platform, self.request.destination.qpn));
+                    response
+                        .credits
+                        .set(node.credits(platform, self.request.destination.qpn));
                 }
                 if let Some(peer) = nodes.peer_mut(asked.id) {
                     peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
@@ -314,7 +316,9 @@ impl Engine {
         let mut response = response_to(body);
         response.found.set(found);
         if let Some((node, platform)) = nodes.node_mut(self.request.home) {
-            response.credits.set(node.credits(platform, self.request.destination.qpn));
+            response
+                .credits
+                .set(node.credits(platform, self.request.destination.qpn));
         }
         if let Some(grant) = self.grant_for_response(nodes, asked.id) {
             grant.write(&mut response);

@@ -60,6 +60,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Whether a ring may have so many entries.
+    pub(crate) fn takes_ring(&self, log_entries: u8) -> bool {
+        log_entries <= self.max_log_ring.min(24)
+    }
+
     /// As `QueryDevice` reports them. The firmware version is the host's to fill in.
     pub fn to_wire(&self) -> DeviceLimits {
         DeviceLimits {

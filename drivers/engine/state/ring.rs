@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Ring memory of a queue, as the device reaches it.
 
-use crate::{
-    hal::{Memory, Storage},
-    state::pages::PageMap,
-};
-use nupa_proto::{admin::PageList, status::AdminStatus};
+use crate::state::pages::PageMap;
 
 /// A ring of `1 << log_entries` entries of `1 << log_size` bytes, each within one page.
 #[derive(Debug)]
@@ -16,22 +12,18 @@ pub(crate) struct Ring<P> {
 }
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> Ring<P> {
-    pub(crate) fn new<S: Storage<Pages = P>>(
-        memory: &impl Memory,
-        list: &PageList,
-        log_entries: u8,
-        log_size: u8,
-    ) -> Result<Self, AdminStatus> {
-        let (entry, len) = (
-            1u64 << log_size.min(31),
-            1u64 << log_entries.min(31) << log_size.min(31),
-        );
-        let map = PageMap::load::<S>(memory, list, 0, len, entry)?;
-        Ok(Self {
+    /// A ring in memory of just its size.
+    pub(crate) fn new(map: PageMap<P>, log_entries: u8, log_size: u8) -> Self {
+        Self {
             map,
             log_entries,
             log_size,
-        })
+        }
+    }
+
+    /// Where it lay.
+    pub(crate) fn into_map(self) -> PageMap<P> {
+        self.map
     }
 
     #[inline]

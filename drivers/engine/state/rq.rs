@@ -8,6 +8,7 @@ use crate::{
         check::{Check, WcError},
         copy::Spans,
         mr::Mrs,
+        pages::PageMap,
         ring::Ring,
     },
 };
@@ -71,6 +72,11 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
             posted: 0,
             wanted: false,
         }
+    }
+
+    /// Where its ring lay.
+    pub(crate) fn into_map(self) -> PageMap<P> {
+        self.ring.into_map()
     }
 
     /// Entries of the ring.

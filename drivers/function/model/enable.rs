@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Starting a function, and running its admin queue.
 
-use nupa_engine::hal::{AccessError, Platform};
+use core::marker::PhantomData;
+use nupa_engine::{
+    hal::{AccessError, Memory, Platform, Storage},
+    Limits, Resources,
+};
 use nupa_proto::{
     admin::{Command, Completion},
     regs,
@@ -9,7 +13,7 @@ use nupa_proto::{
 };
 
 use crate::{
-    admin::{self, Outcome},
+    admin::{self, Outcome, Prepared},
     admin_queue::AdminQueue,
     body::EMPTY,
     doorbell_memory::DoorbellMemory,
@@ -61,52 +65,161 @@ impl<F: Functions> Model<F> {
         }
     }
 
-    /// Executes admin commands up to a producer index.
-    pub(super) fn run_admin(&mut self, id: u16, producer: u32) {
+    /// The driver has posted admin commands up to a producer index.
+    pub(super) fn post_admin(&mut self, id: u16, producer: u32) {
         let Some(function) = self.function_mut(id) else {
             return;
         };
-        let Some(queue) = &function.admin else {
+        let Some(queue) = &mut function.admin else {
             function.complain(format_args!("admin doorbell while not enabled"));
             return;
         };
-        let Some(pending) = queue.pending(producer) else {
-            return self.fail(id, regs::FAULT_ADMIN_INDEX);
-        };
-        for _ in 0..pending {
-            if self.run_command(id).is_err() {
-                return self.fail(id, regs::FAULT_ADMIN_RING);
-            }
-            if self.function(id).is_none_or(|f| f.has_stopped()) {
-                return;
-            }
+        if !queue.post(producer) {
+            self.fail(id, regs::FAULT_ADMIN_INDEX);
         }
-        if let Some(function) = self.function_mut(id) {
-            if pending > 0 && function.host.executes() {
-                function.node.admin_event(&function.host);
+    }
+
+    /// Executes the admin commands that wait.
+    pub(super) fn run_admin(&mut self, id: u16) {
+        while let Some(fetched) = self.fetch_command(id) {
+            let Some(function) = self.function(id) else {
+                return;
+            };
+            let mut executed = Executed::InPart(fetched.prepare(function.host.memory()));
+            while let Executed::InPart(prepared) = executed {
+                executed = self.execute_command(prepared);
             }
         }
     }
 
-    /// Executes one admin command. An error means that a ring cannot be reached any more.
-    fn run_command(&mut self, id: u16) -> Result<(), AccessError> {
-        let function = self.function_mut(id).ok_or(AccessError)?;
-        let queue = function.admin.as_mut().ok_or(AccessError)?;
-        let command = queue.take(function.host.memory())?;
-        if !function.host.executes() {
+    /// Takes the next admin command that waits. The host is to [prepare](FetchedCommand::prepare) it, which may take long, with or
+    /// without what keeps others from the function, and to [execute](Model::execute_command) it; then to ask again.
+    pub fn fetch_command(&mut self, id: u16) -> Option<FetchedCommand<F::Storage>> {
+        let function = self.function_mut(id).filter(|f| !f.has_stopped())?;
+        let limits = *function.node.limits();
+        let queue = function.admin.as_mut().filter(|queue| queue.is_pending())?;
+        match queue.take(function.host.memory()) {
+            Ok(command) => Some(FetchedCommand {
+                id,
+                number: queue.taken(),
+                command,
+                limits,
+                storage: PhantomData,
+            }),
+            Err(AccessError) => {
+                self.fail(id, regs::FAULT_ADMIN_RING);
+                None
+            }
+        }
+    }
+
+    /// Executes the admin command that was fetched last, or a part of it; one that was fetched before a reset is forgotten.
+    pub fn execute_command(
+        &mut self,
+        mut prepared: PreparedCommand<F::Storage>,
+    ) -> Executed<F::Storage> {
+        let FetchedCommand { id, number, .. } = prepared.fetched;
+        let function = self.function_mut(id).filter(|f| !f.has_stopped());
+        let current = function.filter(|function| {
+            let queue = function.admin.as_ref();
+            queue.is_some_and(|queue| queue.taken() == number)
+        });
+        let Some(function) = current else {
+            return Executed::Forgotten;
+        };
+        if function.host.executes() {
+            let PreparedCommand {
+                fetched,
+                prepared: got,
+            } = &mut prepared;
+            let executed = self.complete_command(id, &fetched.command, got);
+            if executed.is_err() {
+                self.fail(id, regs::FAULT_ADMIN_RING);
+            }
+            if got.resources.is_in_part() {
+                return Executed::InPart(prepared);
+            }
+        }
+        self.tell_driver(id);
+        Executed::Done(Leftovers {
+            _resources: prepared.prepared.resources,
+        })
+    }
+
+    /// Raises the event of the admin queue once all commands are done.
+    fn tell_driver(&mut self, id: u16) {
+        let Some(function) = self.function_mut(id).filter(|f| !f.has_stopped()) else {
+            return;
+        };
+        let done = function.admin.as_ref().is_some_and(|q| !q.is_pending());
+        if done && function.host.executes() {
+            function.node.admin_event(&function.host);
+        }
+    }
+
+    /// Executes an admin command. An error means that a ring cannot be reached any more.
+    fn complete_command(
+        &mut self,
+        id: u16,
+        command: &Command,
+        prepared: &mut Prepared<F::Storage>,
+    ) -> Result<(), AccessError> {
+        let outcome = admin::execute(&mut self.engine, &mut self.functions, id, command, prepared);
+        if prepared.resources.is_in_part() {
             return Ok(());
         }
-        let outcome = admin::execute(&mut self.engine, &mut self.functions, id, &command);
         let function = self.function_mut(id).ok_or(AccessError)?;
         if let Err(status) = outcome {
             let opcode = command.opcode.get();
             function.complain(format_args!("admin command {opcode} refused: {status:?}"));
         }
-        let mut completion = completion(&command, outcome);
+        let mut completion = completion(command, outcome);
         function.host.spoil(command.opcode.get(), &mut completion);
         let queue = function.admin.as_mut().ok_or(AccessError)?;
         queue.complete(function.host.memory(), completion)
     }
+}
+
+/// An admin command that was taken out of its ring.
+pub struct FetchedCommand<S: Storage> {
+    id: u16,
+    /// It is so many-th that was taken since the function was enabled.
+    number: u32,
+    command: Command,
+    limits: Limits,
+    storage: PhantomData<fn() -> S>,
+}
+
+impl<S: Storage> FetchedCommand<S> {
+    /// Gets what it needs: memory, and page lists, from the function's memory. May allocate and sleep.
+    pub fn prepare(self, memory: &impl Memory) -> PreparedCommand<S> {
+        let prepared = admin::prepare(memory, &self.limits, &self.command);
+        PreparedCommand {
+            fetched: self,
+            prepared,
+        }
+    }
+}
+
+/// An admin command with all that it needs.
+pub struct PreparedCommand<S: Storage> {
+    fetched: FetchedCommand<S>,
+    prepared: Prepared<S>,
+}
+
+/// How far an admin command was executed.
+pub enum Executed<S: Storage> {
+    /// It is done. What is left of it is to be dropped, which may take long.
+    Done(Leftovers<S>),
+    /// A part of it is. The rest is to be executed once others had their turn.
+    InPart(PreparedCommand<S>),
+    /// It was fetched before a reset, or the function has stopped.
+    Forgotten,
+}
+
+/// What an admin command does not need any more. To drop it may take long.
+pub struct Leftovers<S: Storage> {
+    _resources: Resources<S>,
 }
 
 /// The completion of a command.

@@ -17,11 +17,14 @@ use nupa_engine::{
     Node, NodeConfig, NodeTable,
 };
 use nupa_function::{
-    DoorbellMemory, Function, FunctionConfig, Functions, Host, Membership, Model, Note, WordMemory,
-    CAPS,
+    DoorbellMemory, Executed, Function, FunctionConfig, Functions, Host, Membership, Model, Note,
+    WordMemory, CAPS,
 };
 use nupa_proto::{
-    admin::{AdminOpcode, BufferRef, ById, Command, Completion, NodeInfo, BODY_SIZE, COMMAND_SIZE},
+    admin::{
+        AdminOpcode, BufferRef, ById, Command, Completion, CreateMr, NodeInfo, BODY_SIZE,
+        COMMAND_SIZE,
+    },
     regs,
     status::AdminStatus,
     wqe::BLOCK_SIZE,
@@ -306,12 +309,8 @@ impl World {
         self.write(regs::REG_CONTROL, regs::CONTROL_ENABLE.into());
     }
 
-    /// Executes a command.
-    fn command(
-        &mut self,
-        opcode: AdminOpcode,
-        parameters: &(impl IntoBytes + Immutable),
-    ) -> Completion {
+    /// Puts a command into the ring. Returns where its completion will be.
+    fn post(&mut self, opcode: AdminOpcode, parameters: &(impl IntoBytes + Immutable)) -> u64 {
         let mut body = [0; BODY_SIZE];
         let parameters = parameters.as_bytes();
         body[..parameters.len()].copy_from_slice(parameters);
@@ -325,10 +324,24 @@ impl World {
         let ram = &self.here().host.ram;
         assert_eq!(ram.write(COMMANDS + at, command.as_bytes()), Ok(()));
         self.commands += 1;
+        COMPLETIONS + at
+    }
+
+    /// Executes a command.
+    fn command(
+        &mut self,
+        opcode: AdminOpcode,
+        parameters: &(impl IntoBytes + Immutable),
+    ) -> Completion {
+        let at = self.post(opcode, parameters);
         self.write(regs::REG_ADMIN_DOORBELL, self.commands.into());
+        self.completion(at)
+    }
+
+    fn completion(&mut self, at: u64) -> Completion {
         let mut bytes = [0; COMMAND_SIZE];
         let ram = &self.here().host.ram;
-        assert_eq!(ram.read(COMPLETIONS + at, &mut bytes), Ok(()));
+        assert_eq!(ram.read(at, &mut bytes), Ok(()));
         zerocopy::transmute!(bytes)
     }
 
@@ -370,6 +383,57 @@ fn nodes_that_run_elsewhere_are_answered_for() {
     let mut map = [0; 3];
     assert_eq!(world.here().host.ram.read(BUFFER, &mut map), Ok(()));
     assert_eq!(map, [(1 << 1) | (1 << HERE), 1 << (9 - 8), 0]);
+}
+
+/// A command whose page list is read while others may have the function: what changes in between changes nothing.
+#[test]
+fn commands_are_prepared_without_the_function() {
+    let mut world = World::new();
+    world.start(PAGES);
+    let pd = world.command(AdminOpcode::AllocPd, &[0u8; 0]);
+    assert_eq!(pd.status.get(), AdminStatus::Success.to_wire());
+    let mut create = CreateMr::default();
+    create.pages.addr.set(BUFFER);
+    create.pages.pages.set(2);
+    create.pages.page_shift = 12;
+    create.len.set(8192);
+    create.pd.set(u32::from_le_bytes([
+        pd.body[0], pd.body[1], pd.body[2], pd.body[3],
+    ]));
+    let list = |world: &mut World, first: u64| {
+        let bytes = [first.to_le_bytes(), 0x1000u64.to_le_bytes()].concat();
+        assert_eq!(world.here().host.ram.write(BUFFER, &bytes), Ok(()));
+    };
+    let fetch = |world: &mut World| {
+        let at = world.post(AdminOpcode::CreateMr, &create);
+        let producer = u32::from(world.commands).to_le_bytes();
+        let doorbell = regs::REG_ADMIN_DOORBELL as u64;
+        assert!(world.model.begin_write(HERE, doorbell, &producer));
+        let fetched = world.model.fetch_command(HERE).expect("it was posted");
+        assert!(world.model.fetch_command(HERE).is_none());
+        (at, fetched)
+    };
+    for (first, instead, status) in [
+        (0x3000, 0x3001, AdminStatus::Success),
+        (0x3001, 0x3000, AdminStatus::InvalidField),
+    ] {
+        list(&mut world, first);
+        let (at, fetched) = fetch(&mut world);
+        let prepared = fetched.prepare(&world.here().host.ram);
+        list(&mut world, instead);
+        let executed = world.model.execute_command(prepared);
+        assert!(matches!(executed, Executed::Done(_)));
+        let completion = world.completion(at);
+        assert_eq!(completion.status.get(), status.to_wire());
+    }
+    // One that was not done when the function was reset is done no more.
+    let (_, fetched) = fetch(&mut world);
+    let prepared = fetched.prepare(&world.here().host.ram);
+    world.write(regs::REG_CONTROL, regs::CONTROL_RESET.into());
+    world.start(PAGES);
+    let executed = world.model.execute_command(prepared);
+    assert!(matches!(executed, Executed::Forgotten));
+    assert_eq!(world.here().node.object_counts(), [0; 6]);
 }
 
 #[test]

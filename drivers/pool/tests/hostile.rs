@@ -301,11 +301,7 @@ impl Rig {
 }
 
 /// Consumes all that is there, but no more than a ring holds. Returns how the peer broke the rules.
-fn consume(
-    host: &Host,
-    receiver: &mut nupa_pool::Receiver,
-    ring: &Ring,
-) -> Option<Violation> {
+fn consume(host: &Host, receiver: &mut nupa_pool::Receiver, ring: &Ring) -> Option<Violation> {
     for _ in 0..300 {
         match receiver.next(host) {
             Ok(Some(message)) => check(&message, ring),
@@ -387,9 +383,8 @@ fn each_rule_is_kept() {
             edits: edits.to_vec(),
         }
     };
-    let good = |class, kind, payload, len, opcode| {
-        entry(class, kind, [payload, 0, len], opcode, &[])
-    };
+    let good =
+        |class, kind, payload, len, opcode| entry(class, kind, [payload, 0, len], opcode, &[]);
     let part = |payload, offset, len, opcode| entry(0, 1, [payload, offset, len], opcode, &[]);
     let edit = |at, value| entry(0, 1, [8, 0, 8], 3, &[(at, value)]);
     let send = Opcode::Send.to_wire();

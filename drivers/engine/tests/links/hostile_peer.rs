@@ -126,7 +126,10 @@ fn put_request(world: &mut World, body: &RequestBody, payload: u32, offset: u32)
     };
     let (payload, offset) = match opcode {
         _ if datagram => (total, 0),
-        Opcode::Read => (0, offset.min(len.saturating_sub(1)) / READ_PIECE * READ_PIECE),
+        Opcode::Read => (
+            0,
+            offset.min(len.saturating_sub(1)) / READ_PIECE * READ_PIECE,
+        ),
         _ if total == 0 => (0, 0),
         _ => {
             let offset = offset.min(total - 1);
@@ -199,13 +202,7 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
             body.flags = *flags;
             body.meta = FrameMeta::default();
             body.meta.hash.set(*hash);
-            put(
-                world,
-                Class::Frame,
-                &Outgoing::Frame(&body),
-                *payload,
-                0,
-            );
+            put(world, Class::Frame, &Outgoing::Frame(&body), *payload, 0);
         }
         Step::Notify(qpn) => {
             let mut body = NotifyBody::new_zeroed();

@@ -106,7 +106,10 @@ fn requests_of_a_queue_pair_stay_in_order() {
         let mut expected = Vec::new();
         for id in 0..12u64 {
             let len = lens[draw(8) as usize];
-            a.fill(id * 1000, &pattern(len as usize, id as u8)[..len.min(1000) as usize]);
+            a.fill(
+                id * 1000,
+                &pattern(len as usize, id as u8)[..len.min(1000) as usize],
+            );
             match draw(4) {
                 0 => {
                     let mr = b.mr;
@@ -141,7 +144,11 @@ fn what_is_written_last_is_there_in_the_end() {
         let (mut world, mut a, b) = pair();
         world.shuffle(seed);
         for id in 0..20u64 {
-            let len = if (id ^ u64::from(seed)) % 3 == 0 { 100_000 } else { 8 };
+            let len = if (id ^ u64::from(seed)) % 3 == 0 {
+                100_000
+            } else {
+                8
+            };
             a.fill(id * 8, &[id as u8 + 1; 8]);
             let sge = [a.mr.sge(id * 8, len)];
             post(&mut a.qp, id, write(&b.mr, 0), Data::Sges(&sge));
@@ -162,7 +169,12 @@ fn long_requests_end_though_short_ones_go_on() {
     let (mut short, mut id) = (0u32, 10);
     for _ in 0..20_000 {
         while second.send.free_blocks() > 2 {
-            post(&mut second, id, write(&b.mr, 1_000_000), Data::Inline(&[1; 8]));
+            post(
+                &mut second,
+                id,
+                write(&b.mr, 1_000_000),
+                Data::Inline(&[1; 8]),
+            );
             id += 1;
         }
         world.turns(3);
@@ -263,7 +275,9 @@ fn few_messages_are_sent_in_vain() {
 #[test]
 fn who_waits_for_room_stands_in_line() {
     let (mut world, mut a, mut b) = pair();
-    let mut others: Vec<_> = (0..6).map(|_| another(&mut world, &mut a, &mut b)).collect();
+    let mut others: Vec<_> = (0..6)
+        .map(|_| another(&mut world, &mut a, &mut b))
+        .collect();
     for (id, qp) in (0..).zip(&mut others) {
         for _ in 0..20 {
             let sge = [a.mr.sge(0, 60_000)];

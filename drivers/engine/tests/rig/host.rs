@@ -197,6 +197,17 @@ impl Host {
 
     /// Gives a completion queue another ring.
     pub fn resize(&mut self, world: &mut World, cq: &mut Cq, log: u8) -> Result<(), AdminStatus> {
+        self.resize_and(world, cq, log, |_| {})
+    }
+
+    /// The same; between parts of it something else happens.
+    pub fn resize_and(
+        &mut self,
+        world: &mut World,
+        cq: &mut Cq,
+        log: u8,
+        mut meanwhile: impl FnMut(&mut World),
+    ) -> Result<(), AdminStatus> {
         let ring = self.direct((CQE_SIZE as u64) << log);
         let body = ResizeCq {
             ring,
@@ -205,8 +216,16 @@ impl Host {
             ..ResizeCq::default()
         };
         cq.ring.publish();
-        let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
-        node.resize_cq(machine, &body)?;
+        loop {
+            let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+            node.resize_cq(machine, &body)?;
+            let resources = node.take_resources();
+            if !resources.is_in_part() {
+                break;
+            }
+            node.provide(resources);
+            meanwhile(world);
+        }
         cq.ring.resize(self.machine.ring(ring.addr.get()), log);
         Ok(())
     }

@@ -66,11 +66,7 @@ fn first_seed() -> u32 {
 impl World {
     /// `count` nodes, all enabled.
     pub fn new(count: u16) -> Self {
-        let (now, kicks, shared) = (
-            Rc::<Ticks>::default(),
-            Rc::default(),
-            fabric::shared(count),
-        );
+        let (now, kicks, shared) = (Rc::<Ticks>::default(), Rc::default(), fabric::shared(count));
         let node = |id| {
             let config = NodeConfig {
                 id,

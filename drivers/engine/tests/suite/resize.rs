@@ -85,6 +85,46 @@ fn entries_move_to_the_new_ring() {
     assert_eq!(n.world.node(0).counters().cq_overflows.get(), 0);
 }
 
+/// Many entries move in parts, between which others come.
+#[test]
+fn entries_that_come_while_others_move_come_behind_them() {
+    let mut n = node(10);
+    for _ in 0..10 {
+        n.complete(60);
+    }
+    let Node {
+        world,
+        host,
+        cq,
+        qp,
+        posted,
+        ..
+    } = &mut n;
+    let mut parts = 0;
+    let resized = host.resize_and(world, cq, 11, |world| {
+        parts += 1;
+        for _ in 0..40 {
+            let request = SendRequest {
+                wr_id: *posted,
+                flags: WQE_SIGNALED,
+                operation: Operation::Nop,
+                data: Data::Inline(&[]),
+            };
+            *posted += 1;
+            qp.send.post(&request).expect("room");
+        }
+        qp.send.ring();
+        world.pump();
+        let index = qp.send.index();
+        qp.send.completed(index).expect("posted");
+    });
+    assert_eq!((resized, parts), (Ok(()), 2));
+    n.complete(21);
+    let expected: Vec<_> = (0..701).collect();
+    assert_eq!(n.poll(1000), expected);
+    assert_eq!(n.world.node(0).counters().cq_overflows.get(), 0);
+}
+
 #[test]
 fn a_ring_that_is_too_small_is_refused() {
     let mut n = node(4);

@@ -25,6 +25,7 @@ use nk::{
     mmap::MmapRange,
     net::{DetachedNapi, Repeat},
 };
+use nupa_function::Executed;
 use nupa_proto::doorbell::device_memory_offset;
 
 /// Has the function look for work.
@@ -52,6 +53,9 @@ pub(super) struct PoolFunction {
     /// Open until the driver is unbound.
     #[pin]
     pub(super) owner: OwnerLock,
+    /// Held while a register is written, and all admin commands that this sets off are executed. Outside of `owner`.
+    #[pin]
+    pub(super) registers: Mutex<()>,
     /// Shows the others that the node lives, but for while the host sleeps.
     pub(super) heartbeat: Arc<HeartbeatTimer>,
     #[pin]
@@ -163,11 +167,21 @@ impl PoolFunction {
     }
 
     fn write(&self, register: usize, data: &[u8]) -> Result {
-        self.with(|node| {
-            let (id, epoch) = (node.id(), node.model.functions.own.node.epoch());
-            node.model.write_control(id, register as u64, data);
-            node.after_register_write(epoch);
+        // One command after the other, and the memory that they name stays within reach until they are done.
+        let _turn = self.registers.lock();
+        let mut next = self.with(|node| {
+            node.write_register(register, data);
+            node.fetch_command()
         })?;
+        while let Some((command, memory)) = next {
+            // Softirqs go on with the node meanwhile, and between parts of it.
+            let mut executed = Executed::InPart(command.prepare(&memory));
+            while let Executed::InPart(prepared) = executed {
+                executed = self.with(|node| node.model.execute_command(prepared))?;
+            }
+            drop(executed);
+            next = self.with(PoolNode::fetch_command)?;
+        }
         // Events, answers to others, timers.
         self.poller.schedule();
         Ok(())
@@ -184,6 +198,7 @@ impl PoolFunction {
     }
 
     fn set_reachable(&self, on: bool) {
+        let _turn = self.registers.lock();
         // Once the driver is unbound it reaches nothing.
         let _ = self.with(|node| node.model.functions.own.host.memory.set_reachable(on));
     }

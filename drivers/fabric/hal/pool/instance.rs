@@ -139,6 +139,7 @@ impl<'bound> PoolInstance<'bound> {
                 persistent: place.persistent,
                 shared,
                 owner <- OwnerLock::new(node),
+                registers <- new_mutex!(()),
                 heartbeat,
                 beating <- new_mutex!(None),
                 asleep <- new_mutex!(None),

@@ -9,6 +9,7 @@ use nupa_function::WordMemory;
 use nupa_proto::regs::DEVICE_MEMORY_BASE;
 
 /// Memory by DMA address.
+#[derive(Clone)]
 pub(super) struct NodeMemory {
     host: HostMemory,
     /// Physical addresses of the memory that counts as the function's own.

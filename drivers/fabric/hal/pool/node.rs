@@ -4,8 +4,10 @@
 use super::{
     heartbeat::HeartbeatTimer,
     kicks::Kicks,
+    memory::NodeMemory,
     nodes::Nodes,
     rate_limit::RateLimit,
+    storage::KernelStorage,
     window::{HostClock, PoolWindow},
 };
 use kernel::{
@@ -15,7 +17,7 @@ use kernel::{
     sync::{aref::ARef, Arc},
 };
 use nupa_engine::{NodeTable, Volume};
-use nupa_function::{Kick, Model};
+use nupa_function::{FetchedCommand, Kick, Model};
 use nupa_pool::{Events, Membership, NodeSet, Poisoned, Sharing, Violation};
 use nupa_proto::{pool::DEAD_AFTER_US, regs::FAULT_POOL};
 
@@ -176,9 +178,10 @@ impl PoolNode {
         self.model.functions.own.node.id()
     }
 
-    /// Follows what the driver did to the function: the others are told when it is enabled, and a reset makes it another
-    /// one for them.
-    pub(super) fn after_register_write(&mut self, epoch_before: u32) {
+    /// Writes a control register. Admin commands that this sets off are to be [fetched](PoolNode::fetch_command).
+    pub(super) fn write_register(&mut self, register: usize, data: &[u8]) {
+        let (id, epoch_before) = (self.id(), self.model.functions.own.node.epoch());
+        self.model.begin_write(id, register as u64, data);
         if self.model.functions.own.node.epoch() != epoch_before {
             self.renew();
         }
@@ -186,6 +189,12 @@ impl PoolNode {
             self.enabled_announced = true;
             self.membership.enable(&self.window);
         }
+    }
+
+    /// Takes the next admin command that waits, and the memory that it is about.
+    pub(super) fn fetch_command(&mut self) -> Option<(FetchedCommand<KernelStorage>, NodeMemory)> {
+        let command = self.model.fetch_command(self.id())?;
+        Some((command, self.model.functions.own.host.memory.clone()))
     }
 
     /// Whether the node still has its place in the pool.
