@@ -3,6 +3,7 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::expect_used,
     clippy::indexing_slicing,
     reason = "tests fail by panicking"
 )]
@@ -406,7 +407,7 @@ fn commands_are_prepared_without_the_function() {
     };
     let fetch = |world: &mut World| {
         let at = world.post(AdminOpcode::CreateMr, &create);
-        let producer = u32::from(world.commands).to_le_bytes();
+        let producer = world.commands.to_le_bytes();
         let doorbell = regs::REG_ADMIN_DOORBELL as u64;
         assert!(world.model.begin_write(HERE, doorbell, &producer));
         let fetched = world.model.fetch_command(HERE).expect("it was posted");
