@@ -197,6 +197,11 @@ impl<S: Storage> Node<S> {
         self.epoch = epoch;
     }
 
+    /// Page addresses that regions may store yet.
+    pub fn pages_left(&self) -> u64 {
+        self.limits().max_pages.saturating_sub(self.stored_pages)
+    }
+
     /// Whether the node takes part: it is enabled and its link is up.
     #[inline(always)]
     pub fn is_up(&self) -> bool {

@@ -169,6 +169,8 @@ impl Engine {
             if room.is_none() || !self.goes_on(&turn) {
                 break;
             }
+            // It would lose its place for nothing.
+            self.budget.allow_one();
             let line = nodes.node_mut(home);
             let Some(qpn) = line.and_then(|(node, _)| node.leave_line(id, class)) else {
                 break;

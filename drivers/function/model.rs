@@ -24,7 +24,7 @@ pub enum Kick {
 
 /// Functions and their engine, in one thread or under one lock.
 ///
-/// The engine runs inside of [`Model::write_control`] and [`Model::kick`]; what is left over (timers, long queues) is
+/// The engine runs inside of [`Model::write_control`], [`Model::execute_command`] and [`Model::kick`]; what is left over (timers, long queues) is
 /// done by [`Model::run`]. Nodes whose function does not run here are ignored.
 pub struct Model<F> {
     /// The functions.
@@ -65,7 +65,7 @@ impl<F: Functions> Model<F> {
     }
 
     /// As [`Model::write_control`], but for the admin commands that it may set off: those are to be
-    /// [fetched](Model::fetch_command), one after the other.
+    /// [fetched](Model::fetch_command), one after the other. May allocate and sleep.
     pub fn begin_write(&mut self, id: u16, offset: u64, data: &[u8]) -> bool {
         let Some(function) = self.function_mut(id) else {
             return true;

@@ -221,7 +221,7 @@ wire_enum! {
         Response = 1,
         /// Ethernet frames.
         Frame = 2,
-        /// Datagrams, and [short](message::is_short) requests of queue pairs that have no long one under way.
+        /// Datagrams, and [short](message::is_short) requests of queue pairs that have sent no long one since nothing was under way.
         ShortRequest = 3,
         /// What became of those.
         ShortResponse = 4,

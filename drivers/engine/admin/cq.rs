@@ -107,8 +107,8 @@ impl<S: Storage> Node<S> {
         Ok(())
     }
 
-    /// Gives a completion queue another ring, with all entries that its owner has not taken. `InvalidField` if the ring
-    /// is too small for those, `InvalidState` for a queue that takes no more entries.
+    /// Gives a completion queue another ring, with all entries that its owner has not taken, and those that come meanwhile. `InvalidField`
+    /// if the ring is too small for all of them, `InvalidState` for a queue that takes no more entries.
     ///
     /// That is done in parts: as long as [`Resources::is_in_part`](crate::Resources::is_in_part) of what
     /// [`Node::take_resources`] gives, it is to be called again with that.
@@ -118,31 +118,17 @@ impl<S: Storage> Node<S> {
         body: &ResizeCq,
     ) -> Result<(), AdminStatus> {
         let cqn = body.cqn.get();
-        let queue = self.cqs.get(cqn);
-        let queue = queue.ok_or(AdminStatus::NoSuchObject)?;
-        if body.reserved != [0; 3] {
-            return Err(AdminStatus::InvalidField);
-        }
-        if queue.dead {
-            return Err(AdminStatus::InvalidState);
-        }
         let begun = self.resources.resize.take();
         let mut resize = match begun.filter(|resize| resize.cqn == cqn) {
             Some(resize) => resize,
-            None => {
-                let (page, slot) = (queue.page, queue.slot);
-                let log_size = CQE_SIZE.trailing_zeros() as u8;
-                let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
-                Resize {
-                    cqn,
-                    ring,
-                    from: platform.load(page, slot, SlotWord::Index),
-                    copied: 0,
-                }
-            }
+            None => self.begin_resize(platform, body)?,
         };
         let queue = self.cqs.get_mut(cqn).ok_or(AdminStatus::Internal)?;
-        let moved = queue.move_part(platform, &mut resize);
+        // It may have overflowed since it began.
+        let moved = match queue.dead {
+            true => Err(AdminStatus::InvalidState),
+            false => queue.move_part(platform, &mut resize),
+        };
         if moved == Ok(false) {
             self.resources.resize = Some(resize);
         } else {
@@ -150,6 +136,30 @@ impl<S: Storage> Node<S> {
             self.resources.retire(resize.ring.into_map());
         }
         moved.map(|_| ())
+    }
+
+    fn begin_resize(
+        &mut self,
+        platform: &impl Platform,
+        body: &ResizeCq,
+    ) -> Result<Resize<S::Pages>, AdminStatus> {
+        let cqn = body.cqn.get();
+        let queue = self.cqs.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
+        if body.reserved != [0; 3] {
+            return Err(AdminStatus::InvalidField);
+        }
+        if queue.dead {
+            return Err(AdminStatus::InvalidState);
+        }
+        let (page, slot) = (queue.page, queue.slot);
+        let log_size = CQE_SIZE.trailing_zeros() as u8;
+        let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
+        Ok(Resize {
+            cqn,
+            ring,
+            from: platform.load(page, slot, SlotWord::Index),
+            copied: 0,
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
 use nupa_proto::{
     admin::{
         AllocKey, CreateCq, CreateEq, CreateMr, CreateQp, CreateSrq, KeyKind, ModifyMr, PageList,
-        ResizeCq, MR_MASK_PAGES, QP_FLAG_SRQ,
+        ResizeCq, ACCESS_ALL, MR_MASK_PAGES, QP_FLAG_SRQ,
     },
     cqe::CQE_SIZE,
     doorbell::SLOT_NONE,
@@ -21,7 +21,7 @@ use nupa_proto::{
 };
 
 impl<S: Storage> Node<S> {
-    /// Hands over what the admin command that is executed next needs.
+    /// Hands over what the admin command that is executed next needs, in place of what is left of the one before.
     pub fn provide(&mut self, resources: Resources<S>) {
         self.resources = resources;
     }
@@ -75,7 +75,8 @@ impl<S: Storage> Resources<S> {
     pub fn prepare_mr(&mut self, memory: &impl Memory, limits: &Limits, body: &CreateMr) {
         let (iova, len) = (body.iova.get(), body.len.get());
         let count = u64::from(body.pages.pages.get());
-        if len <= limits.max_mr_size && count <= limits.max_pages {
+        let allowed = body.access.get() & !ACCESS_ALL == 0;
+        if allowed && len <= limits.max_mr_size && count <= limits.max_pages {
             self.prepare_list(memory, &body.pages, iova, len, 1);
         }
     }

@@ -51,6 +51,11 @@ impl Budget {
         self.bytes == 0 || self.requests == 0
     }
 
+    /// Lets one request be served, however little is left.
+    pub(crate) fn allow_one(&mut self) {
+        (self.bytes, self.requests) = (self.bytes.max(1), self.requests.max(1));
+    }
+
     /// Takes a request with so many bytes off.
     #[inline(always)]
     pub(crate) fn spend(&mut self, clock: &impl Clock, bytes: u32) {

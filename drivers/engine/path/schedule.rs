@@ -223,9 +223,9 @@ impl<S: Storage> Node<S> {
         self.park(qpn, Wait::Turn, u64::MAX);
     }
 
-    /// Makes a queue pair's send queue wait, until this time at the latest (`u64::MAX`: for ever). It is in the list of those that are
-    /// ready, of those that wait for the same node of another host, or of raw ones that wait for a node of this host; in none if
-    /// whatever it waits for knows it.
+    /// Makes a queue pair's send queue wait, until this time at the latest (`u64::MAX`: for ever). It is in the line of those that are
+    /// ready, or for room in a ring to another host; in the list of those that were refused by the same node of another host, or of raw
+    /// ones that wait for a node of this host; in none if whatever it waits for knows it.
     pub(crate) fn park(&mut self, qpn: u32, wait: Wait, until_us: u64) {
         self.unpark(qpn);
         let Some(qp) = self.qps.get_mut(qpn) else {

@@ -5,7 +5,7 @@
 //! read and checked once more then; nothing else of it is kept.
 //!
 //! Long and short ones go through rings of their own. Short ones that were sent before a long one are carried out before it
-//! ([`Class::short`](nupa_proto::pool::Class::short)); behind a long one all go the same way as it, until it was answered.
+//! ([`Class::short`](nupa_proto::pool::Class::short)); behind a long one all go the same way as it, until nothing is under way.
 
 use nupa_proto::{pool::message::READ_PIECE, wqe::Opcode};
 

@@ -131,7 +131,7 @@ impl<S: Storage> Resources<S> {
         }
     }
 
-    /// Keeps a page list that is not used any more until the command is done.
+    /// Keeps a page list that is not used any more until the command is done: two at most, as many as a command leaves.
     pub(crate) fn retire(&mut self, map: PageMap<S::Pages>) {
         if let Some(free) = self.retired.iter_mut().find(|place| place.is_none()) {
             *free = Some(map);

@@ -93,14 +93,19 @@ impl<F: Functions> Model<F> {
     }
 
     /// Takes the next admin command that waits. The host is to [prepare](FetchedCommand::prepare) it, which may take long, with or
-    /// without what keeps others from the function, and to [execute](Model::execute_command) it; then to ask again.
+    /// without what keeps others from the function, and to [execute](Model::execute_command) it; then to ask again. One that is fetched
+    /// before that makes this one be forgotten, without a completion.
     pub fn fetch_command(&mut self, id: u16) -> Option<FetchedCommand<F::Storage>> {
         let function = self.function_mut(id).filter(|f| !f.has_stopped())?;
-        let limits = *function.node.limits();
+        let mut limits = *function.node.limits();
+        // One command is under way at a time, so as many are left when it is executed.
+        limits.max_pages = function.node.pages_left();
+        let epoch = function.node.epoch();
         let queue = function.admin.as_mut().filter(|queue| queue.is_pending())?;
         match queue.take(function.host.memory()) {
             Ok(command) => Some(FetchedCommand {
                 id,
+                epoch,
                 number: queue.taken(),
                 command,
                 limits,
@@ -118,14 +123,17 @@ impl<F: Functions> Model<F> {
         &mut self,
         mut prepared: PreparedCommand<F::Storage>,
     ) -> Executed<F::Storage> {
-        let FetchedCommand { id, number, .. } = prepared.fetched;
+        let FetchedCommand {
+            id, epoch, number, ..
+        } = prepared.fetched;
         let function = self.function_mut(id).filter(|f| !f.has_stopped());
         let current = function.filter(|function| {
             let queue = function.admin.as_ref();
-            queue.is_some_and(|queue| queue.taken() == number)
+            let same = queue.is_some_and(|queue| queue.taken() == number);
+            same && function.node.epoch() == epoch
         });
         let Some(function) = current else {
-            return Executed::Forgotten;
+            return Executed::Forgotten(prepared.into_leftovers());
         };
         if function.host.executes() {
             let PreparedCommand {
@@ -141,9 +149,7 @@ impl<F: Functions> Model<F> {
             }
         }
         self.tell_driver(id);
-        Executed::Done(Leftovers {
-            _resources: prepared.prepared.resources,
-        })
+        Executed::Done(prepared.into_leftovers())
     }
 
     /// Raises the event of the admin queue once all commands are done.
@@ -165,7 +171,7 @@ impl<F: Functions> Model<F> {
         prepared: &mut Prepared<F::Storage>,
     ) -> Result<(), AccessError> {
         let outcome = admin::execute(&mut self.engine, &mut self.functions, id, command, prepared);
-        if prepared.resources.is_in_part() {
+        if outcome.is_ok() && prepared.resources.is_in_part() {
             return Ok(());
         }
         let function = self.function_mut(id).ok_or(AccessError)?;
@@ -183,6 +189,8 @@ impl<F: Functions> Model<F> {
 /// An admin command that was taken out of its ring.
 pub struct FetchedCommand<S: Storage> {
     id: u16,
+    /// Epoch of the node.
+    epoch: u32,
     /// It is so many-th that was taken since the function was enabled.
     number: u32,
     command: Command,
@@ -207,14 +215,22 @@ pub struct PreparedCommand<S: Storage> {
     prepared: Prepared<S>,
 }
 
+impl<S: Storage> PreparedCommand<S> {
+    fn into_leftovers(self) -> Leftovers<S> {
+        Leftovers {
+            _resources: self.prepared.resources,
+        }
+    }
+}
+
 /// How far an admin command was executed.
 pub enum Executed<S: Storage> {
     /// It is done. What is left of it is to be dropped, which may take long.
     Done(Leftovers<S>),
     /// A part of it is. The rest is to be executed once others had their turn.
     InPart(PreparedCommand<S>),
-    /// It was fetched before a reset, or the function has stopped.
-    Forgotten,
+    /// It was fetched before a reset, or the function has stopped. As with `Done`.
+    Forgotten(Leftovers<S>),
 }
 
 /// What an admin command does not need any more. To drop it may take long.

@@ -218,9 +218,12 @@ impl Host {
         cq.ring.publish();
         loop {
             let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
-            node.resize_cq(machine, &body)?;
+            let resized = node.resize_cq(machine, &body);
             let resources = node.take_resources();
-            if !resources.is_in_part() {
+            let goes_on = resized.is_ok() && resources.is_in_part();
+            assert_eq!(resources.is_in_part(), goes_on, "one that failed is over");
+            resized?;
+            if !goes_on {
                 break;
             }
             node.provide(resources);

@@ -125,6 +125,38 @@ fn entries_that_come_while_others_move_come_behind_them() {
     assert_eq!(n.world.node(0).counters().cq_overflows.get(), 0);
 }
 
+/// One that overflows between two parts is refused, and that is the end of it.
+#[test]
+fn a_queue_that_overflows_while_entries_move_stays_where_it_is() {
+    let mut n = node(9);
+    for _ in 0..10 {
+        n.complete(50);
+    }
+    let Node {
+        world,
+        host,
+        cq,
+        qp,
+        ..
+    } = &mut n;
+    let resized = host.resize_and(world, cq, 10, |world| {
+        for wr_id in 0..20 {
+            let request = SendRequest {
+                wr_id,
+                flags: WQE_SIGNALED,
+                operation: Operation::Nop,
+                data: Data::Inline(&[]),
+            };
+            qp.send.post(&request).expect("room");
+        }
+        qp.send.ring();
+        world.pump();
+    });
+    assert_eq!(resized, Err(AdminStatus::InvalidState));
+    assert_eq!(n.world.node(0).counters().cq_overflows.get(), 1);
+    assert_eq!(n.poll(500).len(), 500);
+}
+
 #[test]
 fn a_ring_that_is_too_small_is_refused() {
     let mut n = node(4);

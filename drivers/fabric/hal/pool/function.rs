@@ -24,6 +24,7 @@ use nk::{
     hostmem::HostMemory,
     mmap::MmapRange,
     net::{DetachedNapi, Repeat},
+    sched::cond_resched,
 };
 use nupa_function::Executed;
 use nupa_proto::doorbell::device_memory_offset;
@@ -53,7 +54,8 @@ pub(super) struct PoolFunction {
     /// Open until the driver is unbound.
     #[pin]
     pub(super) owner: OwnerLock,
-    /// Held while a register is written, and all admin commands that this sets off are executed. Outside of `owner`.
+    /// Held while a register is written and all admin commands that this sets off are executed, and while it changes whether the function
+    /// may use memory. Taken before `owner`.
     #[pin]
     pub(super) registers: Mutex<()>,
     /// Shows the others that the node lives, but for while the host sleeps.
@@ -178,6 +180,7 @@ impl PoolFunction {
             let mut executed = Executed::InPart(command.prepare(&memory));
             while let Executed::InPart(prepared) = executed {
                 executed = self.with(|node| node.model.execute_command(prepared))?;
+                cond_resched();
             }
             drop(executed);
             next = self.with(PoolNode::fetch_command)?;
