@@ -109,40 +109,65 @@ impl Engine {
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        for id in around(self.first_short_peer, nodes.max_nodes()) {
-            if !is_up(nodes, id) {
-                continue;
+        for lane in [Lane::Short, Lane::Long] {
+            let (start, mut begun) = (self.first_peer_of(lane), false);
+            for id in around(*start, nodes.max_nodes()) {
+                if !is_up(nodes, id) {
+                    continue;
+                }
+                let over = self.is_over(lane);
+                found |= match lane {
+                    Lane::Short => self.serve_short_rings(nodes, id, over),
+                    Lane::Long => self.serve_long_rings(nodes, id, over),
+                };
+                if !over && self.is_over(lane) {
+                    // The next turn begins with the one that was cut off; but behind it if it came first, and so had all.
+                    *self.first_peer_of(lane) = id.wrapping_add(u16::from(!begun));
+                }
+                begun = true;
             }
-            if !self.is_over(Lane::Short) {
-                // If this one uses up what a turn has for peers, the next one begins behind it.
-                self.first_short_peer = id.wrapping_add(1);
-            }
-            self.send_owed_response(nodes, id);
-            self.send_owed_notify(nodes, id);
-            found |= self.take_responses(nodes, id, Class::ShortResponse);
-            found |= self.take_requests(nodes, id, Class::ShortRequest);
-            found |= self.serve_line(nodes, id, Class::ShortRequest);
         }
-        for id in around(self.first_peer, nodes.max_nodes()) {
-            if !is_up(nodes, id) {
-                continue;
-            }
-            if !self.is_over(Lane::Long) {
-                self.first_peer = id.wrapping_add(1);
-            }
-            found |= self.serve_long_rings(nodes, id);
+        found
+    }
+
+    fn first_peer_of(&mut self, lane: Lane) -> &mut u16 {
+        match lane {
+            Lane::Short => &mut self.first_short_peer,
+            Lane::Long => &mut self.first_peer,
+        }
+    }
+
+    /// Takes entries of each ring of short messages from a peer, and serves those who wait for room in those to it. Which one is the first
+    /// changes, but for turns that were `over` before. What could not be said for want of room comes before.
+    fn serve_short_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16, over: bool) -> bool {
+        self.send_owed_response(nodes, id);
+        self.send_owed_notify(nodes, id);
+        self.wake_more_refused(nodes, id);
+        let Some(peer) = nodes.peer_mut(id) else {
+            return false;
+        };
+        let first = &mut peer.transit.first_short_ring;
+        *first = first.wrapping_add(u32::from(!over));
+        let (first, mut found) = (*first, false);
+        for ring in 0..3 {
+            found |= match first.wrapping_add(ring) % 3 {
+                0 => self.take_responses(nodes, id, Class::ShortResponse),
+                1 => self.take_requests(nodes, id, Class::ShortRequest),
+                _ => self.serve_line(nodes, id, Class::ShortRequest),
+            };
         }
         found
     }
 
     /// Takes entries of each ring of long messages and frames from a peer, and serves those who wait for room in those to it. Which one
-    /// is the first changes, since few may use up what a turn has for all.
-    fn serve_long_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
+    /// is the first changes, since few may use up what a turn has for all; but for turns that were `over` before.
+    fn serve_long_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16, over: bool) -> bool {
         let Some(peer) = nodes.peer_mut(id) else {
             return false;
         };
-        peer.transit.first_ring = peer.transit.first_ring.wrapping_add(1);
-        let (first, mut found) = (peer.transit.first_ring, false);
+        let first = &mut peer.transit.first_ring;
+        *first = first.wrapping_add(u32::from(!over));
+        let (first, mut found) = (*first, false);
         for ring in 0..5 {
             found |= match first.wrapping_add(ring) % 5 {
                 0 => self.take_responses(nodes, id, Class::Response),
@@ -176,15 +201,13 @@ impl Engine {
                 break;
             };
             self.first_in_line = Some((id, class));
+            let before = self.budget.left();
             self.serve(nodes, home, qpn, None);
+            let spent = self.budget.spent_since(before);
             self.first_in_line = None;
-            // What was served took its part of the turn, in entries and bytes.
-            turn.left.spend(need);
-            self.share_of(turn.lane).spend(need);
+            turn.left.spend_all(spent);
+            self.share_of(turn.lane).spend_all(spent);
             found = true;
-        }
-        if found {
-            self.note_progress(nodes, id);
         }
         found
     }

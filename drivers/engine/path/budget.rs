@@ -51,6 +51,19 @@ impl Budget {
         self.bytes == 0 || self.requests == 0
     }
 
+    /// Requests and bytes that are left.
+    pub(crate) fn left(&self) -> (u32, u32) {
+        (self.requests, self.bytes)
+    }
+
+    /// Requests and bytes that were spent since so many were left.
+    pub(crate) fn spent_since(&self, (requests, bytes): (u32, u32)) -> (u32, u32) {
+        (
+            requests.saturating_sub(self.requests),
+            bytes.saturating_sub(self.bytes),
+        )
+    }
+
     /// Lets one request be served, however little is left.
     pub(crate) fn allow_one(&mut self) {
         (self.bytes, self.requests) = (self.bytes.max(1), self.requests.max(1));
@@ -104,7 +117,12 @@ impl Share {
 
     /// Takes an entry with so many bytes off.
     pub(crate) fn spend(&mut self, bytes: u32) {
-        self.entries = self.entries.saturating_sub(1);
+        self.spend_all((1, bytes));
+    }
+
+    /// Takes so many entries and bytes off.
+    pub(crate) fn spend_all(&mut self, (entries, bytes): (u32, u32)) {
+        self.entries = self.entries.saturating_sub(entries);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }

@@ -86,7 +86,10 @@ impl Engine {
         need: u32,
     ) -> bool {
         let source = self.request.source;
-        let stalled = nodes.peer_mut(destination).is_none_or(|peer| peer.stalled);
+        // Where there is room, and others only come first, it is not the peer that holds it up.
+        let peer = nodes.peer_mut(destination);
+        let full = peer.is_none_or(|peer| peer.reserve(class, need).is_none());
+        let stalled = full && nodes.peer_mut(destination).is_none_or(|peer| peer.stalled);
         let Some((node, platform)) = nodes.node_mut(source.node) else {
             return false;
         };
@@ -100,7 +103,7 @@ impl Engine {
         let waits = node.wait_for_ring(platform, source.qpn, wait, stalled);
         self.expect_progress(nodes, destination);
         if let Some(peer) = nodes.peer_mut(destination) {
-            peer.stalled |= !waits;
+            peer.stalled |= !waits && full;
         }
         waits
     }

@@ -69,6 +69,8 @@ impl Engine {
 
     /// Serves send queues whose turn it is or whose wait is over, once each, until the turn is over.
     fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
+        // Whatever has come from other hosts.
+        self.budget.allow_one();
         for id in around(self.first_node, nodes.max_nodes()) {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
@@ -206,13 +208,46 @@ impl Engine {
     }
 
     /// Gives a turn to everyone who was refused by this node of another host for want of receive buffers or of a connection.
-    pub(crate) fn wake_refused<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+    fn wake_refused<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         for home in 0..nodes.max_nodes() {
             if let Some((node, _)) = nodes.node_mut(home) {
                 while let Some(qpn) = node.first_refused(id) {
                     node.schedule(qpn);
                 }
             }
+        }
+    }
+
+    /// The same for those who were refused until now, some in each turn.
+    pub(crate) fn begin_waking_refused<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        let home = nodes.peer_mut(id).map_or(0, |peer| peer.home());
+        let refused = nodes.node(home).map_or(0, |(node, _)| node.refused(id));
+        if let Some(peer) = nodes.peer_mut(id) {
+            peer.transit.refused_left = refused;
+        }
+        self.wake_more_refused(nodes, id);
+    }
+
+    /// Goes on with that.
+    pub(crate) fn wake_more_refused<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        let Some(peer) = nodes.peer_mut(id) else {
+            return;
+        };
+        let left = peer.transit.refused_left;
+        if left == 0 {
+            return;
+        }
+        peer.transit.refused_left = left.saturating_sub(EXPIRIES);
+        self.more |= left > EXPIRIES;
+        let home = peer.home();
+        let Some((node, _)) = nodes.node_mut(home) else {
+            return;
+        };
+        for _ in 0..left.min(EXPIRIES) {
+            let Some(qpn) = node.first_refused(id) else {
+                return;
+            };
+            node.schedule(qpn);
         }
     }
 }
@@ -340,6 +375,13 @@ impl<S: Storage> Node<S> {
     fn first_refused(&self, id: u16) -> Option<u32> {
         let waiters = self.remote_waiters.slots().get(usize::from(id))?;
         waiters.as_ref()?.responder.first()
+    }
+
+    /// Queue pairs that were refused by this node of another host.
+    fn refused(&self, id: u16) -> u32 {
+        let waiters = self.remote_waiters.slots().get(usize::from(id));
+        let waiters = waiters.and_then(Option::as_ref);
+        waiters.map_or(0, |waiters| waiters.responder.len())
     }
 
     #[inline]

@@ -100,6 +100,7 @@ impl Engine {
                 break;
             }
             self.release(nodes, id, Class::Frame);
+            self.moved = 0;
             self.spend_on_peer(nodes, home, &mut turn, arrival.len);
             found = true;
         }

@@ -122,6 +122,8 @@ impl Engine {
                 let index = qp.send.index;
                 let inflight = &mut qp.send.inflight;
                 if begins {
+                    // All of it goes this way, even if a part of it was written directly before.
+                    qp.send.done = 0;
                     body.flags |= if inflight.started { 0 } else { REQUEST_START };
                     inflight.begin(index, self.request.opcode, class == Class::Request);
                 }

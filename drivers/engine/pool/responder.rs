@@ -34,6 +34,9 @@ use nupa_proto::{
 };
 use zerocopy::FromZeros;
 
+/// Slices of a flush after which its requester is told something, which means nothing to it but that this host is at work.
+const FLUSH_SIGN: u32 = 1024;
+
 /// How far an entry was dealt with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -64,7 +67,13 @@ impl Engine {
             let progress = self.take_request(nodes, id, class, &incoming);
             let moved = core::mem::take(&mut self.moved);
             match progress {
-                Progress::Taken => self.release(nodes, id, class),
+                Progress::Taken => {
+                    self.release(nodes, id, class);
+                    if let Some(peer) = nodes.peer_mut(id).filter(|_| class == Class::Request) {
+                        // Of a flush that was refused in the middle, too.
+                        peer.transit.slices = 0;
+                    }
+                }
                 Progress::InPart => {}
                 Progress::Blocked => break,
             }
@@ -240,6 +249,10 @@ impl Engine {
         match served {
             Ok(Served::InPart) => {
                 self.moved = SLICE;
+                if slices % FLUSH_SIGN == FLUSH_SIGN - 1 {
+                    let (qpn, waiter) = (&asked.body.target_qpn, &asked.body.source_qpn);
+                    self.send_notify(nodes, asked.id, qpn.get(), waiter.get());
+                }
                 return Progress::InPart;
             }
             Ok(Served::Done) => self.ack(nodes, asked, 0),

@@ -63,7 +63,7 @@ impl Engine {
                 }
             }
             Body::Notify(body) => match body.qpn.get() {
-                NOTIFY_ALL => self.wake_refused(nodes, id),
+                NOTIFY_ALL => self.begin_waking_refused(nodes, id),
                 qpn => {
                     if let Some((node, _)) = nodes.node_mut(incoming.home) {
                         node.notified(body.source_qpn.get(), id, qpn);

@@ -25,8 +25,11 @@ pub(crate) struct InTransit {
     pub(crate) taken: u32,
     /// While queue pairs are looked at because that time is over: whether it was heard of.
     pub(crate) checked: Option<bool>,
-    /// Which of its rings comes first when they are served: counted up.
+    /// Which of its rings of long messages comes first when they are served: counted up. The same of short ones.
     pub(crate) first_ring: u32,
+    pub(crate) first_short_ring: u32,
+    /// Queue pairs that it refused, and that are still to have another try because it has said so.
+    pub(crate) refused_left: u32,
     /// It has answered since the time was set.
     pub(crate) progressed: bool,
 }

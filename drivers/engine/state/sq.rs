@@ -245,7 +245,8 @@ impl<P> QueuePair<P> {
             self.send.index = inflight.head;
         }
         *inflight = Inflight {
-            sequence: inflight.sequence,
+            // The number of one that was taken back may still lie in a ring.
+            sequence: inflight.sequence.wrapping_add(1),
             ..Inflight::default()
         };
     }

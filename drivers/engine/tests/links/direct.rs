@@ -2,8 +2,9 @@
 //! WRITEs to device memory of another node, which the initiator does by itself where memory is coherent. Everywhere else the same
 //! is done through the rings, and nobody can tell.
 
-use super::parts::{connect, end, pair, pattern, End, OK};
+use super::parts::{connect, end, pair, pattern, post, End, OK};
 use crate::rig::{direct, Mr, World};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::*,
     pool::{DIRECTORY_SIZE, GRANT_BUSY, GRANT_PATIENCE_US, GRANT_SLOTS, LINE},
@@ -65,6 +66,41 @@ fn writes_to_device_memory_need_no_target() {
     assert_eq!(sent, 5);
     let served = world.node(1).counters().rx_messages.get();
     assert_eq!(served, 5 - so_many(4));
+}
+
+/// A grant that ends in the middle of a WRITE because others have so many: the next one writes all of it again.
+#[test]
+fn a_write_whose_grant_goes_to_others_leaves_nothing_out_of_the_next() {
+    const LEN: usize = 400_000;
+    for seed in 0..60 {
+        let (mut world, mut a, mut b) = pair();
+        b.mr = b.host.device_mr(&mut world, LEN as u64);
+        let mut others = Vec::new();
+        for _ in 0..2 * GRANT_SLOTS {
+            let here = a.host.qp(&mut world, QpType::Rc, &a.cq, 4);
+            let there = b.host.qp(&mut world, QpType::Rc, &b.cq, 4);
+            connect(&mut world, (&a.host, &here), (&b.host, &there));
+            others.push(here);
+        }
+        world.shuffle(seed);
+        for id in 2..6 {
+            let bytes = pattern(LEN, id as u8);
+            a.fill(0, &bytes);
+            a.write(id, &b.mr, 0, LEN as u32);
+            let write = Operation::Write {
+                addr: b.mr.iova,
+                rkey: b.mr.key,
+                imm: None,
+            };
+            for here in &mut others {
+                post(here, 9, write, Data::Inline(&[1; 8]));
+            }
+            world.pump();
+            assert_eq!(a.done().len(), 1 + others.len());
+            let written = b.bytes(8, LEN - 8);
+            assert!(written == bytes[8..], "{seed}: {id}");
+        }
+    }
 }
 
 #[test]

@@ -271,6 +271,70 @@ fn few_messages_are_sent_in_vain() {
     assert_eq!((a.done().len(), b.done().len()), (60, 60));
 }
 
+/// Five peers, with which everything is asked for in both directions: whatever uses up a turn, the rest has the next ones.
+#[test]
+fn all_rings_of_all_peers_have_their_turn() {
+    let mut world = World::new(6);
+    let mut ends: Vec<_> = (0..6).map(|id| end(&mut world, id)).collect();
+    let mut here = ends.remove(0);
+    let (mut readers, mut writers) = (Vec::new(), Vec::new());
+    for peer in &mut ends {
+        for qps in [&mut readers, &mut writers] {
+            let qp = here.host.qp(&mut world, QpType::Rc, &here.cq, 3);
+            let cq = peer.host.cq(&mut world, peer.eq.eqn, 3);
+            let there = peer.host.qp(&mut world, QpType::Rc, &cq, 3);
+            connect(&mut world, (&here.host, &qp), (&peer.host, &there));
+            qps.push(qp);
+        }
+        let qp = here.host.qp(&mut world, QpType::Rc, &here.cq, 3);
+        connect(&mut world, (&here.host, &qp), (&peer.host, &peer.qp));
+    }
+    let sge = [here.mr.sge(0, 64_000)];
+    // Of each peer: READs and WRITEs that it was asked for, and its own WRITEs.
+    let mut done = [[0u32; 3]; 5];
+    for _ in 0..20_000 {
+        for (number, peer) in ends.iter_mut().enumerate() {
+            let post_some = |qp: &mut Qp, id, operation| {
+                while qp.send.free_blocks() > 2 {
+                    post(qp, id, operation, Data::Sges(&sge));
+                }
+            };
+            let read = Operation::Read {
+                addr: peer.mr.iova,
+                rkey: peer.mr.key,
+            };
+            let id = number as u64;
+            post_some(&mut readers[number], id, read);
+            post_some(&mut writers[number], 10 + id, write(&peer.mr, 0));
+            while peer.qp.send.free_blocks() > 58 {
+                peer.write(0, &here.mr, 0, 64_000);
+            }
+        }
+        world.turns(1);
+        for cqe in here.cq.drain() {
+            let id = cqe.wr_id.get() as usize;
+            let (qps, kind) = match id < 10 {
+                true => (&mut readers, 0),
+                false => (&mut writers, 1),
+            };
+            let index = cqe.queue_index.get();
+            qps[id % 10].send.completed(index).expect("it was posted");
+            done[id % 10][kind] += 1;
+        }
+        for (peer, done) in ends.iter_mut().zip(&mut done) {
+            for cqe in peer.cq.drain() {
+                let index = cqe.queue_index.get();
+                peer.qp.send.completed(index).expect("it was posted");
+                done[2] += 1;
+            }
+        }
+    }
+    assert!(
+        done.as_flattened().iter().all(|count| *count > 40),
+        "{done:?}"
+    );
+}
+
 /// Room in a full ring goes around queue pairs.
 #[test]
 fn who_waits_for_room_stands_in_line() {
