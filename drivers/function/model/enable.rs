@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 use nupa_engine::{
     hal::{AccessError, Memory, Platform, Storage},
-    Limits, Resources,
+    Limits,
 };
 use nupa_proto::{
     admin::{Command, Completion},
@@ -133,7 +133,7 @@ impl<F: Functions> Model<F> {
             same && function.node.epoch() == epoch
         });
         let Some(function) = current else {
-            return Executed::Forgotten(prepared.into_leftovers());
+            return Executed::Forgotten(Leftovers { _command: prepared });
         };
         if function.host.executes() {
             let PreparedCommand {
@@ -149,7 +149,7 @@ impl<F: Functions> Model<F> {
             }
         }
         self.tell_driver(id);
-        Executed::Done(prepared.into_leftovers())
+        Executed::Done(Leftovers { _command: prepared })
     }
 
     /// Raises the event of the admin queue once all commands are done.
@@ -215,14 +215,6 @@ pub struct PreparedCommand<S: Storage> {
     prepared: Prepared<S>,
 }
 
-impl<S: Storage> PreparedCommand<S> {
-    fn into_leftovers(self) -> Leftovers<S> {
-        Leftovers {
-            _resources: self.prepared.resources,
-        }
-    }
-}
-
 /// How far an admin command was executed.
 pub enum Executed<S: Storage> {
     /// It is done. What is left of it is to be dropped, which may take long.
@@ -235,7 +227,7 @@ pub enum Executed<S: Storage> {
 
 /// What an admin command does not need any more. To drop it may take long.
 pub struct Leftovers<S: Storage> {
-    _resources: Resources<S>,
+    _command: PreparedCommand<S>,
 }
 
 /// The completion of a command.
