@@ -203,8 +203,10 @@ impl Engine {
             self.first_in_line = Some((id, class));
             let before = self.budget.left();
             self.serve(nodes, home, qpn, None);
-            let spent = self.budget.spent_since(before);
+            let (requests, bytes) = self.budget.spent_since(before);
             self.first_in_line = None;
+            // One that had nothing to do after all counts as well: there may be many.
+            let spent = (requests.max(1), bytes);
             turn.left.spend_all(spent);
             self.share_of(turn.lane).spend_all(spent);
             found = true;

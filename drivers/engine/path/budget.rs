@@ -3,7 +3,8 @@
 //!
 //! The engine runs in somebody's time: in softirq context, in a program's system call, between two requests of an emulator. Whatever
 //! processes and peers post, and keep posting meanwhile, a turn (all calls from one [`Engine::run`](crate::Engine::run) to the end of
-//! the next) does no more than a [`Budget`] allows, but for one request or slice that had begun. What is left is scheduled.
+//! the next) does no more than a [`Budget`] allows, but for one request or slice that had begun, and the one of each kind that is served in
+//! any case ([`Budget::allow_one`]). What is left is scheduled.
 
 use crate::hal::Clock;
 

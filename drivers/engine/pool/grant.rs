@@ -2,7 +2,7 @@
 //! What this host's node lets others write to directly: the grants that it has given, see `Documentation/pool.md`.
 //!
 //! A grant holds for as long as a WRITE through the rings would be carried out. Whatever may have changed that is followed by
-//! [`Engine::take_back`], which looks at each grant anew.
+//! [`Engine::revoke_grants`], which looks at each grant anew.
 
 use crate::{
     hal::{Clock, Storage},

@@ -310,6 +310,10 @@ impl Engine {
             true => (sequence.wrapping_add(1), 0),
             false => (sequence, arrival.offset.saturating_add(arrival.len)),
         };
+        self.set_expected(nodes, sequence, taken);
+    }
+
+    fn set_expected<N: NodeTable>(&self, nodes: &mut N, sequence: u32, taken: u32) {
         let there = nodes.node_mut(self.request.home);
         if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(self.request.destination.qpn))
         {
@@ -320,12 +324,7 @@ impl Engine {
     /// Answers that a request is done.
     fn ack<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, found: u64) {
         let body = &asked.body;
-        let there = nodes.node_mut(self.request.home);
-        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(self.request.destination.qpn))
-        {
-            let next = body.sequence.get().wrapping_add(1);
-            (qp.recv.expected, qp.recv.taken) = (Some(next), 0);
-        }
+        self.set_expected(nodes, body.sequence.get().wrapping_add(1), 0);
         let mut response = response_to(body);
         response.found.set(found);
         if let Some((node, platform)) = nodes.node_mut(self.request.home) {
