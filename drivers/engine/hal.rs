@@ -6,6 +6,12 @@
 //! of one node twice. Nothing here may sleep or allocate: the engine runs inside a trapped register write, or in
 //! softirq context.
 
+#[cfg(any(test, feature = "std"))]
+mod vec;
+
+#[cfg(any(test, feature = "std"))]
+pub use vec::{VecStorage, VecTable};
+
 /// A DMA address that cannot be reached: unmapped, misaligned, or without the right asked for; or memory that has lost what was
 /// stored there. Of a copy that fails for the latter a part may have been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -254,30 +254,12 @@ mod tests {
     extern crate std;
 
     use super::{FullGroups, Objects, TURN};
-    use crate::hal::{NoMemory, Table};
+    use crate::hal::VecTable;
     use std::vec::Vec;
-
-    #[derive(Default)]
-    struct DoorbellSlots<T>(Vec<Option<T>>);
-
-    impl<T: Copy + Default> Table<T> for DoorbellSlots<T> {
-        fn slots(&self) -> &[Option<T>] {
-            &self.0
-        }
-
-        fn slots_mut(&mut self) -> &mut [Option<T>] {
-            &mut self.0
-        }
-
-        fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
-            self.0.resize(len, None);
-            Ok(())
-        }
-    }
 
     /// Adds until nothing more fits, takes some out, and finds just those numbers again, lowest first.
     fn fill_and_refill(limit: u32) {
-        let mut objects = Objects::<u32, DoorbellSlots<u32>, DoorbellSlots<u64>>::new(2, limit);
+        let mut objects = Objects::<u32, VecTable<u32>, VecTable<u64>>::new(2, limit);
         for n in 0..limit {
             assert_eq!(objects.insert(|number| number), Ok(n + 2));
         }
@@ -304,7 +286,7 @@ mod tests {
     #[test]
     fn numbers_in_turn_are_given_again_late() {
         let mut objects =
-            Objects::<u32, DoorbellSlots<u32>, DoorbellSlots<u64>>::with_reserved(0, 10_000, 2)
+            Objects::<u32, VecTable<u32>, VecTable<u64>>::with_reserved(0, 10_000, 2)
                 .in_turn();
         for n in 2..TURN as u32 {
             assert_eq!(objects.insert(|number| number), Ok(n));
@@ -321,7 +303,7 @@ mod tests {
 
     #[test]
     fn groups_cover_the_largest_table() {
-        let groups = FullGroups::<DoorbellSlots<u64>>::new(1 << 18);
+        let groups = FullGroups::<VecTable<u64>>::new(1 << 18);
         assert!(groups.size * super::GROUPS >= 1 << 18);
     }
 }

@@ -209,43 +209,12 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::{hal::Table, state::list::Links};
+    use crate::{
+        hal::{VecStorage, VecTable},
+        state::list::Links,
+    };
     use proptest::prelude::*;
-    use std::{collections::BTreeMap, vec::Vec};
-
-    struct Slots<T>(Vec<Option<T>>);
-
-    impl<T> Default for Slots<T> {
-        fn default() -> Self {
-            Self(Vec::new())
-        }
-    }
-
-    impl<T> Table<T> for Slots<T> {
-        fn slots(&self) -> &[Option<T>] {
-            &self.0
-        }
-
-        fn slots_mut(&mut self) -> &mut [Option<T>] {
-            &mut self.0
-        }
-
-        fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
-            self.0.resize_with(len, || None);
-            Ok(())
-        }
-    }
-
-    struct VecStorage;
-
-    impl Storage for VecStorage {
-        type Pages = Vec<u64>;
-        type Table<T> = Slots<T>;
-
-        fn pages(len: usize) -> Result<Vec<u64>, NoMemory> {
-            Ok(std::vec![0; len])
-        }
-    }
+    use std::collections::BTreeMap;
 
     #[derive(Default)]
     struct Object {
@@ -269,7 +238,7 @@ mod tests {
         }
     }
 
-    type All = Objects<Object, Slots<Object>, Slots<u64>>;
+    type All = Objects<Object, VecTable<Object>, VecTable<u64>>;
 
     fn wheel(count: u32) -> (TimerWheel<VecStorage>, All) {
         let (mut wheel, mut all) = (TimerWheel::default(), All::new(0, count));

@@ -12,5 +12,7 @@
 #[path = "links/hostile_peer.rs"]
 mod hostile_peer;
 mod links;
-mod rig;
 mod suite;
+
+/// What lies between the nodes of all tests.
+const MODE: nupa_testing::Mode = nupa_testing::Mode::Linked;

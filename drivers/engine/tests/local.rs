@@ -8,5 +8,7 @@
     reason = "as above"
 )]
 
-mod rig;
 mod suite;
+
+/// What lies between the nodes of all tests.
+const MODE: nupa_testing::Mode = nupa_testing::Mode::Local;

@@ -15,8 +15,7 @@
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use nupa_engine::{
     hal::{
-        AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, NoMemory, Platform, SlotWord,
-        Storage, Table,
+        AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, Platform, SlotWord, VecStorage,
     },
     rings::{
         CompletionRing, Data, Doorbell, EventRing, Operation, QueueMemory, RecvRing, SendRequest,
@@ -54,40 +53,6 @@ const EVENT_SLOT: u16 = 2;
 const RECEIVE_SLOT: u16 = 3;
 /// Bytes of a frame: two buffers full.
 const FRAME_LEN: u32 = 16;
-
-struct VecStorage;
-
-impl Storage for VecStorage {
-    type Pages = Vec<u64>;
-    type Table<T> = VecTable<T>;
-
-    fn pages(len: usize) -> Result<Vec<u64>, NoMemory> {
-        Ok(vec![0; len])
-    }
-}
-
-struct VecTable<T>(Vec<Option<T>>);
-
-impl<T> Default for VecTable<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> Table<T> for VecTable<T> {
-    fn slots(&self) -> &[Option<T>] {
-        &self.0
-    }
-
-    fn slots_mut(&mut self) -> &mut [Option<T>] {
-        &mut self.0
-    }
-
-    fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
-        self.0.resize_with(len, || None);
-        Ok(())
-    }
-}
 
 /// Words that both threads access: hand-over words of both consumer rings, and `wr_id` of requests and completions.
 struct Shared {

@@ -11,5 +11,7 @@
 mod links;
 #[path = "links/poison.rs"]
 mod poison;
-mod rig;
 mod suite;
+
+/// What lies between the nodes of all tests.
+const MODE: nupa_testing::Mode = nupa_testing::Mode::Pooled;

@@ -9,5 +9,7 @@
 )]
 
 mod links;
-mod rig;
 mod suite;
+
+/// What lies between the nodes of all tests.
+const MODE: nupa_testing::Mode = nupa_testing::Mode::Stale;

@@ -8,18 +8,17 @@
     reason = "tests fail by panicking"
 )]
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use nupa_engine::{
     hal::{
-        AccessError, Atomic, Clock, Doorbells, Interrupts, Memory, NoMemory, Platform, SlotWord,
-        Storage, Table,
+        Clock, Doorbells, Interrupts, Memory, Platform, SlotWord, VecStorage,
     },
     Node, NodeConfig, NodeTable,
 };
 use nupa_function::{
     DoorbellMemory, Executed, Function, FunctionConfig, Functions, Host, Membership, Model, Note,
-    WordMemory, CAPS,
+    CAPS,
 };
 use nupa_proto::{
     admin::{
@@ -30,6 +29,7 @@ use nupa_proto::{
     status::AdminStatus,
     wqe::BLOCK_SIZE,
 };
+use nupa_testing::{Ram, BASE};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Node ids are below this.
@@ -37,97 +37,10 @@ const NODES: u16 = 10;
 /// The node that runs here.
 const HERE: u16 = 2;
 /// Addresses of the admin rings, of a buffer, and of doorbell pages.
-const COMMANDS: u64 = 0x0000;
-const COMPLETIONS: u64 = 0x1000;
-const BUFFER: u64 = 0x2000;
-const PAGES: u64 = 0x3000;
-const MEMORY: usize = 0x4000;
-
-/// Containers over `Vec`.
-struct Vectors;
-
-struct Slots<T>(Vec<Option<T>>);
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> Table<T> for Slots<T> {
-    fn slots(&self) -> &[Option<T>] {
-        &self.0
-    }
-
-    fn slots_mut(&mut self) -> &mut [Option<T>] {
-        &mut self.0
-    }
-
-    fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
-        self.0.resize_with(len, || None);
-        Ok(())
-    }
-}
-
-impl Storage for Vectors {
-    type Pages = Vec<u64>;
-    type Table<T> = Slots<T>;
-
-    fn pages(len: usize) -> Result<Vec<u64>, NoMemory> {
-        Ok(vec![0; len])
-    }
-}
-
-/// Memory from address 0 on.
-struct Ram(RefCell<Vec<u8>>);
-
-impl Ram {
-    fn at<R>(
-        &self,
-        addr: u64,
-        len: usize,
-        f: impl FnOnce(&mut [u8]) -> R,
-    ) -> Result<R, AccessError> {
-        let start = usize::try_from(addr).map_err(|_| AccessError)?;
-        let end = start.checked_add(len).ok_or(AccessError)?;
-        let mut bytes = self.0.borrow_mut();
-        bytes.get_mut(start..end).map(f).ok_or(AccessError)
-    }
-}
-
-impl Memory for Ram {
-    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
-        self.at(addr, buf.len(), |bytes| buf.copy_from_slice(bytes))
-    }
-
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
-        self.at(addr, bytes.len(), |place| place.copy_from_slice(bytes))
-    }
-
-    fn store_release(&self, addr: u64, value: u32) -> Result<(), AccessError> {
-        self.write(addr, &value.to_le_bytes())
-    }
-
-    fn atomic(&self, _: u64, _: Atomic) -> Result<u64, AccessError> {
-        Err(AccessError)
-    }
-
-    fn copy_to(&self, _: u64, _: &Self, _: u64, _: usize) -> Result<(), AccessError> {
-        Err(AccessError)
-    }
-}
-
-impl WordMemory for Ram {
-    fn load_acquire(&self, addr: u64) -> Result<u32, AccessError> {
-        let mut word = [0; 4];
-        self.read(addr, &mut word)?;
-        Ok(u32::from_le_bytes(word))
-    }
-
-    fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
-        self.at(addr, len, |_| ())
-    }
-}
+const COMMANDS: u64 = BASE;
+const COMPLETIONS: u64 = BASE + 0x1000;
+const BUFFER: u64 = BASE + 0x2000;
+const PAGES: u64 = BASE + 0x3000;
 
 /// The machine below the function: memory, and doorbell pages in it.
 struct Machine {
@@ -201,12 +114,12 @@ impl Host for Machine {
 
 /// The fabric as this host knows it.
 struct Known {
-    here: Function<Vectors, Machine>,
+    here: Function<VecStorage, Machine>,
     others: Vec<Membership>,
 }
 
 impl NodeTable for Known {
-    type Storage = Vectors;
+    type Storage = VecStorage;
     type Platform = Machine;
     type Link = nupa_engine::NoLink;
 
@@ -214,21 +127,21 @@ impl NodeTable for Known {
         NODES
     }
 
-    fn node(&self, id: u16) -> Option<(&Node<Vectors>, &Machine)> {
+    fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
         (id == HERE).then_some((&self.here.node, &self.here.host))
     }
 
-    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<Vectors>, &Machine)> {
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
         (id == HERE).then_some((&mut self.here.node, &self.here.host))
     }
 }
 
 impl Functions for Known {
-    fn function(&self, id: u16) -> Option<&Function<Vectors, Machine>> {
+    fn function(&self, id: u16) -> Option<&Function<VecStorage, Machine>> {
         (id == HERE).then_some(&self.here)
     }
 
-    fn function_mut(&mut self, id: u16) -> Option<&mut Function<Vectors, Machine>> {
+    fn function_mut(&mut self, id: u16) -> Option<&mut Function<VecStorage, Machine>> {
         (id == HERE).then_some(&mut self.here)
     }
 
@@ -253,7 +166,7 @@ impl World {
     /// A fabric of ten nodes, of which 1 and 9 are up elsewhere.
     fn new() -> Self {
         let host = Machine {
-            ram: Ram(RefCell::new(vec![0; MEMORY])),
+            ram: Ram::alone(),
             doorbells: None,
             complaints: Cell::new(0),
         };
@@ -280,7 +193,7 @@ impl World {
         }
     }
 
-    fn here(&mut self) -> &mut Function<Vectors, Machine> {
+    fn here(&mut self) -> &mut Function<VecStorage, Machine> {
         &mut self.model.functions.here
     }
 
@@ -466,7 +379,8 @@ fn doorbell_memory_comes_with_the_start_and_goes_with_the_reset() {
     world.write(regs::REG_CONTROL, regs::CONTROL_RESET.into());
     assert!(world.here().host.doorbells.is_none());
     assert_eq!(world.read(regs::REG_DOORBELL_MEMORY), 0);
-    world.start(MEMORY as u64);
+    let end = world.here().host.ram.end();
+    world.start(end);
     assert_eq!(world.read(regs::REG_FAULT), regs::FAULT_DOORBELL_MEMORY);
     assert!(world.here().host.doorbells.is_none());
     assert_eq!(world.here().host.complaints.get(), 1);

@@ -27,7 +27,6 @@ mod nodes;
 mod platform;
 mod random;
 mod stats;
-mod storage;
 
 pub use clock::{Clock, MonotonicClock};
 pub use config::{DoorbellPlace, FabricConfig, MAX_DEVICE_MEMORY, MAX_DOORBELL_PAGES, MAX_NODES};

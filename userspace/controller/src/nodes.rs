@@ -2,20 +2,19 @@
 
 //! All controllers of the fabric, as the engine and their model borrow them.
 
-use nupa_engine::{node::Node, NoLink};
+use nupa_engine::{hal::VecStorage, node::Node, NoLink};
 use nupa_function::{Function, Functions};
 
 use crate::platform::NodePlatform;
-use crate::storage::Heap;
 
 /// One node's controller.
-pub(crate) type Controller = Function<Heap, NodePlatform>;
+pub(crate) type Controller = Function<VecStorage, NodePlatform>;
 
 /// Controllers by node id.
 pub(crate) struct Nodes(pub(crate) Vec<Controller>);
 
 impl nupa_engine::NodeTable for Nodes {
-    type Storage = Heap;
+    type Storage = VecStorage;
     type Platform = NodePlatform;
     type Link = NoLink;
 
@@ -24,13 +23,13 @@ impl nupa_engine::NodeTable for Nodes {
     }
 
     #[inline]
-    fn node(&self, id: u16) -> Option<(&Node<Heap>, &NodePlatform)> {
+    fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &NodePlatform)> {
         self.function(id)
             .map(|controller| (&controller.node, &controller.host))
     }
 
     #[inline]
-    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<Heap>, &NodePlatform)> {
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &NodePlatform)> {
         self.function_mut(id)
             .map(|controller| (&mut controller.node, &controller.host))
     }

@@ -10,9 +10,6 @@ mod forge;
 mod scene;
 mod steps;
 
-#[path = "../../../drivers/engine/tests/rig/mod.rs"]
-mod rig;
-
 use scene::Scene;
 
 /// Lets a host write to a pool what the bytes say.

@@ -2,7 +2,7 @@
 //! A host that dies at any moment, in the middle of every kind of transfer: the other is told and goes on.
 
 use super::parts::{connect, end, pattern, post, End, FLUSHED, OK};
-use crate::rig::World;
+use nupa_testing::World;
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{admin::QpType, eqe::EventType};
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ proptest! {
         turns in 0usize..120,
         silent in 0usize..40,
     ) {
-        let mut world = World::new(3);
+        let mut world = World::new(crate::MODE, 3);
         world.shuffle(seed);
         let (mut a, mut b) = (end(&mut world, 0), end(&mut world, 1));
         let mut c = end(&mut world, 2);

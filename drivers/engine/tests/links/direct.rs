@@ -3,7 +3,7 @@
 //! is done through the rings, and nobody can tell.
 
 use super::parts::{connect, end, pair, pattern, post, End, OK};
-use crate::rig::{direct, Mr, World};
+use nupa_testing::{Mr, World};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::*,
@@ -34,7 +34,7 @@ fn count(world: &World) -> u64 {
 
 /// As many, where there are any.
 fn so_many(count: u64) -> u64 {
-    if direct() {
+    if crate::MODE.is_direct() {
         count
     } else {
         0
@@ -50,13 +50,13 @@ fn writes_to_device_memory_need_no_target() {
         world.hold(Some(1));
         a.write(id, &b.mr, 0, len);
         world.turns(40);
-        if direct() {
+        if crate::MODE.is_direct() {
             assert_eq!(a.done(), [(id, OK)]);
             assert!(b.bytes(0, len as usize) == bytes[..len as usize], "{len}");
         }
         world.hold(None);
         world.pump();
-        if !direct() {
+        if !crate::MODE.is_direct() {
             assert_eq!(a.done(), [(id, OK)]);
         }
         assert!(b.bytes(0, len as usize) == bytes[..len as usize], "{len}");
@@ -301,7 +301,7 @@ fn more_regions_than_grants_are_written_as_well() {
             assert!(b.host.read(mr.addr, 4096) == bytes);
         }
     }
-    assert_eq!(count(&world) != 0, direct());
+    assert_eq!(count(&world) != 0, crate::MODE.is_direct());
 }
 
 /// Where in the pool the serial of node 1's first grant stands in a response.
@@ -317,7 +317,7 @@ fn response(world: &World, region: u64) -> u64 {
 
 #[test]
 fn a_grant_of_what_is_not_the_peers_isolates_it() {
-    if !direct() {
+    if !crate::MODE.is_direct() {
         return;
     }
     let offer = |world: &World| world.engine.device_memory(1).expect("is a pool");
@@ -368,7 +368,7 @@ fn a_driver_waits_for_who_is_writing_but_not_for_ever() {
     let before = world.now.get();
     let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
     assert_eq!((destroyed, world.now.get()), (Ok(()), before));
-    if !direct() {
+    if !crate::MODE.is_direct() {
         return;
     }
     let mut b = b;

@@ -2,7 +2,7 @@
 //! FLUSH of device memory: what was written is in the memory itself afterwards, also where caches of hosts are not coherent.
 
 use super::parts::{pair, pattern, post, End, OK};
-use crate::rig::{World, POOL};
+use nupa_testing::{World, POOL};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::wqe::{FlushSegment, FLUSH_GLOBAL, FLUSH_RANGE, FLUSH_REGION};
 use zerocopy::little_endian::{U32, U64};

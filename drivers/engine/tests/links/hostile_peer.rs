@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A host whose engine says anything that the rings let through: it reaches what was exposed to it, and nobody else is hurt.
 
-use crate::{
-    links::parts::{connect, end, pattern, OK},
-    rig::{World, LONGEST_FRAME},
-};
+use crate::links::parts::{connect, end, pattern, OK};
 use nupa_engine::link::Link;
 use nupa_pool::Outgoing;
 use nupa_proto::{
@@ -20,6 +17,7 @@ use nupa_proto::{
     status::WcStatus,
     wqe::{Opcode, MAX_DATAGRAM, MAX_MESSAGE},
 };
+use nupa_testing::{World, LONGEST_FRAME};
 use proptest::{collection::vec, prelude::*, sample::select};
 use zerocopy::FromZeros;
 
@@ -223,7 +221,7 @@ proptest! {
         steps in vec(step(), 1..80),
         seed in any::<u32>(),
     ) {
-        let mut world = World::new(3);
+        let mut world = World::new(crate::MODE, 3);
         world.shuffle(seed);
         let (mut a, b) = (end(&mut world, 0), end(&mut world, 1));
         let mut c = end(&mut world, 2);
@@ -232,7 +230,7 @@ proptest! {
         let aside = a.host.qp(&mut world, QpType::Rc, &cq, 4);
         connect(&mut world, (&a.host, &aside), (&c.host, &c.qp));
         // Not exposed.
-        let end = a.host.machine.end();
+        let end = a.host.machine.ram().end();
         a.host.write(end - 4096, &[0xa5; 4096]);
         a.receive(100, 0, 100_000);
         // Its own engine says nothing; its peer takes its entries out, which make room.

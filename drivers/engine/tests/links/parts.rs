@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Messages longer than an entry of a ring, and requests under way: order, what ends them, and who waits for whom.
 
-use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
@@ -47,7 +47,7 @@ pub fn connect(world: &mut World, a: (&Host, &Qp), b: (&Host, &Qp)) {
 }
 
 pub fn pair() -> (World, End, End) {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (a, b) = (end(&mut world, 0), end(&mut world, 1));
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
     (world, a, b)
@@ -282,7 +282,7 @@ fn memory_that_ends_in_the_middle_of_a_message() {
     let len = 300_000;
     let body = CreateMr {
         pages: PageList {
-            addr: U64::new(a.host.machine.end() - 200_000),
+            addr: U64::new(a.host.machine.ram().end() - 200_000),
             ..PageList::default()
         },
         len: U64::new(len),
@@ -295,7 +295,7 @@ fn memory_that_ends_in_the_middle_of_a_message() {
         let (node, machine) = world.nodes.node_mut(0).expect("exists");
         node.create_mr(machine, &body).expect("region")
     };
-    let beyond = crate::rig::sge(0, len as u32, key);
+    let beyond = nupa_testing::sge(0, len as u32, key);
     let write = |mr: &Mr, at| Operation::Write {
         addr: mr.iova + at,
         rkey: mr.key,

@@ -2,7 +2,7 @@
 //! Long messages to queue pairs that share a receive queue: each keeps its entry until it is whole.
 
 use super::parts::{connect, pattern, post, OK};
-use crate::rig::{Host, Qp, World};
+use nupa_testing::{Host, Qp, World};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -18,7 +18,7 @@ const ENTRIES: u64 = 8;
 struct Sender {
     host: Host,
     qp: Qp,
-    cq: crate::rig::Cq,
+    cq: nupa_testing::Cq,
     /// Where its messages lie.
     addr: u64,
     key: u32,
@@ -49,7 +49,7 @@ proptest! {
         seed in any::<u32>(),
         end in prop::option::of(0usize..60),
     ) {
-        let mut world = World::new(3);
+        let mut world = World::new(crate::MODE, 3);
         world.shuffle(seed);
         let mut senders = [sender(&mut world, 0), sender(&mut world, 1)];
         let mut there = world.host(2);
@@ -70,7 +70,7 @@ proptest! {
         }
         for (who, len) in &lens {
             let Sender { qp, key, .. } = &mut senders[*who];
-            let sge = crate::rig::sge(0x7000_0000_0000, *len, *key);
+            let sge = nupa_testing::sge(0x7000_0000_0000, *len, *key);
             post(qp, u64::from(*len), Operation::Send { imm: None }, Data::Sges(&[sge]));
         }
         if let Some(turns) = end {

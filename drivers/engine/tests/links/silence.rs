@@ -2,7 +2,7 @@
 //! A peer that is there and does nothing: connections to it end after a while, others do not; one that is slow is waited for.
 
 use super::parts::{connect, end, pair, pattern, post, FLUSHED, OK};
-use crate::rig::World;
+use nupa_testing::World;
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -14,7 +14,7 @@ const GONE: u8 = WcStatus::RetryExceeded as u8;
 
 #[test]
 fn a_peer_that_does_nothing_cannot_be_reached() {
-    let mut world = World::new(3);
+    let mut world = World::new(crate::MODE, 3);
     let (mut a, mut b) = (end(&mut world, 0), end(&mut world, 1));
     let mut c = end(&mut world, 2);
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
@@ -31,7 +31,7 @@ fn a_peer_that_does_nothing_cannot_be_reached() {
     for id in 0..20 {
         a.write(id, &b.mr, 0, 900_000);
     }
-    let write = |mr: &crate::rig::Mr| Operation::Write {
+    let write = |mr: &nupa_testing::Mr| Operation::Write {
         addr: mr.iova,
         rkey: mr.key,
         imm: None,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations, atomic writes, flushes, and the limits on what is handed back.
 
-use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
@@ -38,7 +38,7 @@ fn side(world: &mut World, id: u16) -> Side {
 }
 
 fn pair() -> (World, Side, Side) {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (a, b) = (side(&mut world, 0), side(&mut world, 1));
     a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
     b.host.ready(&mut world, &b.qp, Some((0, a.qp.qpn, 1)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Turns are short, whatever is posted: who calls the engine gets the processor back, and others have their turns.
 
-use crate::rig::{linked, Cq, Host, Mr, Qp, World};
+use nupa_testing::{Cq, Host, Mr, Qp, World};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
@@ -108,7 +108,7 @@ fn pattern(seed: u8) -> Vec<u8> {
 
 #[test]
 fn long_messages_take_turns() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let mut hosts = Hosts::new(&mut world);
     let [mut a, mut b] = hosts.connected(&mut world);
     for (seed, name) in (1..).zip(["write", "read", "send", "write with immediate"]) {
@@ -154,10 +154,10 @@ fn long_messages_take_turns() {
 /// A short request of another queue pair is done before a long one that was there first.
 #[test]
 fn short_requests_pass_long_ones() {
-    if linked() {
+    if crate::MODE.is_linked() {
         return;
     }
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let mut hosts = Hosts::new(&mut world);
     let [mut a, b] = hosts.connected(&mut world);
     let [mut other, there] = hosts.connected(&mut world);
@@ -178,10 +178,10 @@ fn short_requests_pass_long_ones() {
 #[test]
 fn many_queue_pairs_get_no_more_than_one() {
     const MANY: usize = 30;
-    if linked() {
+    if crate::MODE.is_linked() {
         return;
     }
-    let mut world = World::new(1);
+    let mut world = World::new(crate::MODE, 1);
     let mut host = world.host(0);
     let eqn = host.start(&mut world).eqn;
     let mut ends: Vec<_> = (0..=MANY)
@@ -217,7 +217,7 @@ fn many_queue_pairs_get_no_more_than_one() {
 /// A frame does not wait until all requests between the same two nodes are done.
 #[test]
 fn frames_come_between_requests() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let mut hosts = Hosts::new(&mut world);
     let [mut a, b] = hosts.connected(&mut world);
     let mut frames = [0, 1].map(|id| {
@@ -270,10 +270,10 @@ fn frames_come_between_requests() {
 #[test]
 fn peers_take_turns_whatever_their_numbers() {
     const HERE: u16 = 7;
-    if !linked() {
+    if !crate::MODE.is_linked() {
         return;
     }
-    let mut world = World::new(HERE + 1);
+    let mut world = World::new(crate::MODE, HERE + 1);
     let mut here = world.host(HERE);
     let eqn = here.start(&mut world).eqn;
     let mut connect = |id: u16| {

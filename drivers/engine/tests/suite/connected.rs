@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
-use crate::rig::{linked, Cq, Eq, Host, Mr, Qp, World};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Head, Operation, SendRequest};
 use nupa_proto::{
     admin::{ModifyQp, QpStateCode, QpType, QP_MASK_RNR_RETRY},
@@ -45,7 +45,7 @@ fn connect(world: &mut World, a: &Side, b: &Side) {
 }
 
 fn pair(paged: bool) -> (World, Side, Side) {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (a, b) = (side(&mut world, 0, paged), side(&mut world, 1, paged));
     connect(&mut world, &a, &b);
     (world, a, b)
@@ -283,7 +283,7 @@ fn receiver_not_ready_waits_then_goes_on_or_gives_up() {
     assert_eq!(a.statuses(), [OK]);
     assert_eq!(&b.region(false)[..5], b"first");
     // Some time it is looked whether another host's node is silent.
-    assert!(world.next.is_none() || linked() && world.next > Some(1_000_000));
+    assert!(world.next.is_none() || crate::MODE.is_linked() && world.next > Some(1_000_000));
 
     a.post(Operation::Send { imm: None }, Data::Inline(b"second"));
     world.pump();
@@ -509,7 +509,7 @@ fn link_down_flushes_both_ends() {
 
 #[test]
 fn loopback_works_like_any_other_connection() {
-    let mut world = World::new(1);
+    let mut world = World::new(crate::MODE, 1);
     let mut a = side(&mut world, 0, true);
     let mut b = Side {
         host: world.host(0),

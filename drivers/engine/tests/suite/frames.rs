@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Raw frames: filter, spreading, buffers, flooding, receivers that are not ready.
 
-use crate::rig::{linked, Cq, Eq, Host, Qp, World, LONGEST_FRAME};
+use nupa_testing::{Cq, Eq, Host, Qp, World, LONGEST_FRAME};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::QpType,
@@ -20,7 +20,7 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 /// What a sender has been told: on one host, and when its target is on another. A frame for another host is done for its sender
 /// once it was handed over.
 fn told<'a>(here: &'a [u8], linked_hosts: &'a [u8]) -> &'a [u8] {
-    if linked() {
+    if crate::MODE.is_linked() {
         linked_hosts
     } else {
         here
@@ -112,7 +112,7 @@ const BUFFERS: usize = (LONGEST_FRAME / BUFFER) as usize + 1;
 
 #[test]
 fn a_frame_fills_as_many_buffers_as_it_needs() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let lengths = [
         14,
@@ -160,7 +160,7 @@ fn a_frame_fills_as_many_buffers_as_it_needs() {
 #[test]
 fn wrong_lengths_are_refused() {
     for len in [13u32, LONGEST_FRAME + 1] {
-        let mut world = World::new(2);
+        let mut world = World::new(crate::MODE, 2);
         let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
         b.buffers(20, 4096);
         a.send(1, &vec![0; len as usize], 0, 0);
@@ -172,7 +172,7 @@ fn wrong_lengths_are_refused() {
 
 #[test]
 fn filter_and_flood_reach_who_wants_it() {
-    let mut world = World::new(4);
+    let mut world = World::new(crate::MODE, 4);
     let mut all: Vec<Netdev> = (0..3).map(|id| netdev(&mut world, id)).collect();
     all.iter_mut().for_each(|netdev| netdev.buffers(8, 2048));
     // Broadcast reaches everyone but the sender.
@@ -208,7 +208,7 @@ fn filter_and_flood_reach_who_wants_it() {
 
 #[test]
 fn unsignaled_frames_complete_with_the_next_signaled_one() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     b.buffers(8, 2048);
     for i in 0..5 {
@@ -229,7 +229,7 @@ fn unsignaled_frames_complete_with_the_next_signaled_one() {
 
 #[test]
 fn spreading_follows_the_hash() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let second = b.host.qp(&mut world, QpType::Raw, &b.cq, 5);
     b.host.ready(&mut world, &second, None);
@@ -259,7 +259,7 @@ fn spreading_follows_the_hash() {
 
 #[test]
 fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
-    let mut world = World::new(3);
+    let mut world = World::new(crate::MODE, 3);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let mut c = netdev(&mut world, 2);
     let rnr = WcStatus::RnrRetryExceeded as u8;
@@ -284,7 +284,7 @@ fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
     world.advance(1000);
     assert_eq!(a.statuses(), told(&[rnr], &[]));
     assert_eq!(world.node(1).counters().rx_no_buffer.get(), 1);
-    let errors = u64::from(!linked());
+    let errors = u64::from(!crate::MODE.is_linked());
     assert_eq!(world.node(0).counters().tx_errors.get(), errors);
     b.buffers(1, 2048);
     a.send(1, &frame(node_mac(1), 0, 60), WQE_SIGNALED, 0);
@@ -296,7 +296,7 @@ fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
 
 #[test]
 fn a_target_that_hangs_holds_up_others_only_once() {
-    let mut world = World::new(3);
+    let mut world = World::new(crate::MODE, 3);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let mut c = netdev(&mut world, 2);
     c.buffers(4, 2048);
@@ -332,7 +332,7 @@ fn a_target_that_hangs_holds_up_others_only_once() {
 
 #[test]
 fn flooding_waits_for_nobody() {
-    let mut world = World::new(3);
+    let mut world = World::new(crate::MODE, 3);
     let mut all: Vec<Netdev> = (0..3).map(|id| netdev(&mut world, id)).collect();
     all[2].buffers(1, 2048);
     all[0].send(NODE_FLOOD, &frame(BROADCAST, 0, 60), WQE_SIGNALED, 0);
@@ -345,7 +345,7 @@ fn flooding_waits_for_nobody() {
 
 #[test]
 fn node_that_leaves_ends_the_wait_but_not_the_queue_pair() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (mut a, _b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     a.send(1, &frame(node_mac(1), 0, 60), WQE_SIGNALED, 0);
     world.pump();
@@ -362,9 +362,9 @@ fn node_that_leaves_ends_the_wait_but_not_the_queue_pair() {
 
 #[test]
 fn bad_receive_descriptor_blames_its_owner() {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
-    let end = b.host.machine.end();
+    let end = b.host.machine.ram().end();
     // Memory that is not there, then a key that does not exist.
     let gone = b.host.dma(end - 10, 2048);
     b.qp.recv.post(77, &[gone]).expect("room");
@@ -390,7 +390,7 @@ fn bad_receive_descriptor_blames_its_owner() {
 
 #[test]
 fn a_full_ring_holds_frames_back_until_there_is_room() {
-    let mut world = World::new(3);
+    let mut world = World::new(crate::MODE, 3);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let mut c = netdev(&mut world, 2);
     c.buffers(4, 2048);
@@ -399,7 +399,7 @@ fn a_full_ring_holds_frames_back_until_there_is_room() {
     }
     world.pump();
     let mut statuses = a.statuses();
-    assert_eq!(statuses.is_empty(), !linked());
+    assert_eq!(statuses.is_empty(), !crate::MODE.is_linked());
     b.buffers(12, 2048);
     world.pump();
     statuses.extend(a.statuses());

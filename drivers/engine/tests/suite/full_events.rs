@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Event queues that are full: events come later, all of them, and nothing stops.
 
-use crate::rig::{Cq, Eq, Host, Qp, World};
+use nupa_testing::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     rings::{Data, Operation, SendRequest},
@@ -31,7 +31,7 @@ struct Node {
 }
 
 fn node(nodes: u16, pairs: usize, kind: QpType) -> Node {
-    let mut world = World::new(nodes);
+    let mut world = World::new(crate::MODE, nodes);
     let mut host = world.host(0);
     let (node, _) = world.nodes.node_mut(0).expect("exists");
     host.pd = node.alloc_pd().expect("domain");

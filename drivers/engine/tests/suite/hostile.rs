@@ -2,7 +2,7 @@
 //! Arbitrary bytes in rings, doorbells and admin commands: no panic, no endless work, and nothing that was not exposed
 //! is touched.
 
-use crate::rig::{Host, Qp, World};
+use nupa_testing::{Host, Qp, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     NodeTable,
@@ -117,7 +117,7 @@ fn set_up(world: &mut World, id: u16) -> Victim {
 }
 
 fn carry_out(world: &mut World, id: u16, victim: &Victim, step: &Step) {
-    let base = crate::rig::BASE;
+    let base = nupa_testing::BASE;
     match step {
         Step::Poke { offset, bytes } => victim.host.write(base + offset, bytes),
         Step::Descriptor { block, bytes } => {
@@ -200,10 +200,10 @@ proptest! {
 
     #[test]
     fn a_hostile_driver_harms_only_itself(steps in vec(step(), 1..80)) {
-        let mut world = World::new(3);
+        let mut world = World::new(crate::MODE, 3);
         let victims = [set_up(&mut world, 0), set_up(&mut world, 1)];
         let bystander = world.host(2);
-        let end = bystander.machine.end();
+        let end = bystander.machine.ram().end();
         bystander.write(end - 4096, &[0xa5; 4096]);
         let [a, b] = &victims;
         for at in [0, 3] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory keys that requests bind and invalidate: fast registration, windows, SEND with invalidate.
 
-use crate::rig::{Cq, Eq, Host, Mr, Qp, World, BASE};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World, BASE};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
@@ -62,7 +62,7 @@ impl Pair {
     }
 
     fn with(flags: u8) -> Self {
-        let mut world = World::new(2);
+        let mut world = World::new(crate::MODE, 2);
         let (a, b) = (side(&mut world, 0, flags), side(&mut world, 1, flags));
         a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
         b.host.ready(&mut world, &b.qp, Some((0, a.qp.qpn, 1)));

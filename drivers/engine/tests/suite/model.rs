@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Random work against a simple model: what must be where, and who must be told.
 
-use crate::rig::{linked, Cq, Host, Mr, Qp, World};
+use nupa_testing::{Cq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, PostError, SendRequest};
 use nupa_proto::{
     admin::QpType,
@@ -325,7 +325,7 @@ proptest! {
         seed in any::<u32>(),
         device in any::<bool>(),
     ) {
-        let mut world = World::new(2);
+        let mut world = World::new(crate::MODE, 2);
         world.shuffle(seed);
         let (mut a, mut b) = (End::new(&mut world, 0, device), End::new(&mut world, 1, device));
         a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
@@ -373,7 +373,7 @@ proptest! {
         ], 1..80),
         seed in any::<u32>(),
     ) {
-        let mut world = World::new(2);
+        let mut world = World::new(crate::MODE, 2);
         world.shuffle(seed);
         let (mut a, mut b) = (raw(&mut world, 0), raw(&mut world, 1));
         let (mut frames, mut buffers) = (VecDeque::new(), VecDeque::new());
@@ -430,7 +430,7 @@ proptest! {
                 told += 1;
             }
             // A frame for another host is done for its sender before it arrives.
-            prop_assert!(told == arrived || linked() && told > arrived);
+            prop_assert!(told == arrived || crate::MODE.is_linked() && told > arrived);
         }
     }
 }

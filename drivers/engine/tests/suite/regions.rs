@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory regions: lists of pages, changes of regions, limits.
 
-use crate::rig::{Cq, Host, Nodes, Qp, World, BASE};
+use nupa_testing::{Cq, Host, Nodes, Qp, World, BASE};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     Engine, Limits, Node, NodeConfig, NodeTable,
@@ -25,7 +25,7 @@ struct Alone {
 
 impl Alone {
     fn new() -> Self {
-        let mut world = World::new(1);
+        let mut world = World::new(crate::MODE, 1);
         let mut host = world.host(0);
         let eq = host.start(&mut world);
         let cq = host.cq(&mut world, eq.eqn, 6);
@@ -297,7 +297,7 @@ fn what_regions_store_is_limited() {
         ..NodeConfig::default()
     });
     let machine = alone.world.machine(0);
-    let mut nodes = Nodes::new(vec![(node, machine.clone())], &alone.world.shared);
+    let mut nodes = Nodes::new(crate::MODE, vec![(node, machine.clone())], &alone.world.shared);
     let destroy = |nodes: &mut Nodes, key| Engine::new().destroy_mr(nodes, 0, key);
     let (node, _) = nodes.node_mut(0).expect("node");
     let pd = node.alloc_pd().expect("a domain");

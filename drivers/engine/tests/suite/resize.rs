@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Completion queues that get another ring: nothing is lost, doubled or reordered, and arming goes on.
 
-use crate::rig::{Cq, Eq, Host, Qp, World};
+use nupa_testing::{Cq, Eq, Host, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -22,7 +22,7 @@ struct Node {
 
 /// A node with a completion queue of `1 << log` entries.
 fn node(log: u8) -> Node {
-    let mut world = World::new(1);
+    let mut world = World::new(crate::MODE, 1);
     let mut host = world.host(0);
     let eq = host.start(&mut world);
     let cq = host.cq(&mut world, eq.eqn, log);

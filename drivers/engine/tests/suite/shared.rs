@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Shared receive queues.
 
-use crate::rig::{Cq, Eq, Host, Mr, Qp, Srq, World};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, Srq, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     rings::{Data, Operation, SendRequest},
@@ -33,7 +33,7 @@ struct Shared {
 }
 
 fn shared() -> Shared {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let mut host = world.host(0);
     let eq = host.start(&mut world);
     let cq = host.cq(&mut world, eq.eqn, 6);
@@ -206,7 +206,7 @@ fn an_error_of_one_queue_pair_leaves_the_entries_to_the_others() {
         (vec![OK], vec![(2, b, OK, 2)])
     );
     // A bad entry is reported to the queue pair that took it.
-    let stranger = crate::rig::sge(0, 8, 77);
+    let stranger = nupa_testing::sge(0, 8, 77);
     s.give(3, &[stranger]);
     s.send(1, b"bad");
     assert_eq!(s.statuses(), [WcStatus::RemoteOperation as u8]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs on their way up and down: what waits, what is told, what ends in an error.
 
-use crate::rig::{Cq, Eq, Host, Mr, Qp, World};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{admin::*, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
 use zerocopy::little_endian::{U16, U32};
@@ -34,7 +34,7 @@ fn side(world: &mut World, id: u16, log_cq: u8) -> Side {
 
 /// Two queue pairs, of which only the first is connected.
 fn half() -> (World, Side, Side) {
-    let mut world = World::new(2);
+    let mut world = World::new(crate::MODE, 2);
     let (a, b) = (side(&mut world, 0, 6), side(&mut world, 1, 6));
     a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
     (world, a, b)
@@ -184,7 +184,7 @@ fn draining_is_reported_and_holds_back_what_comes_later() {
 
 #[test]
 fn overflow_of_a_completion_queue_is_counted_and_ends_its_queue_pairs() {
-    let mut world = World::new(1);
+    let mut world = World::new(crate::MODE, 1);
     let mut a = side(&mut world, 0, 2);
     a.host.ready(&mut world, &a.qp, Some((0, a.qp.qpn, 1)));
     for _ in 0..6 {

@@ -15,11 +15,9 @@
     reason = "as above; each test uses some"
 )]
 
-mod caches;
+pub use nupa_testing::caches::Random;
 
-pub use caches::Random;
-
-use caches::Memory;
+use nupa_testing::caches::Memory;
 use nupa_pool::{
     Blocked, Body, FormatOptions, JoinOptions, Link, Membership, Message, Outgoing, Poisoned, Pool,
     Reservation, Sender, Time, Window,

@@ -2,10 +2,7 @@
 
 //! Writes to a pool behind the back of whoever owns it. Where things lie is worked out anew from what the superblock says.
 
-use super::{
-    rig::World,
-    steps::{Forged, Says, Word},
-};
+use super::steps::{Forged, Says, Word};
 use nupa_proto::pool::{
     message::{
         bulk_start, FrameBody, Header, NotifyBody, RequestBody, ResponseBody, ENTRY_PAYLOAD,
@@ -14,6 +11,7 @@ use nupa_proto::pool::{
     LinkWord, Superblock, CLASSES, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS, PAGE,
     SHORT_LOG_BULK, SLOT_SIZE,
 };
+use nupa_testing::World;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// What the hostile host knows of the pool.

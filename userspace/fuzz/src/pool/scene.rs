@@ -4,7 +4,6 @@
 
 use super::{
     forge::{Forge, Names},
-    rig::{Cq, Host, Mr, Qp, World},
     steps::Step,
 };
 use nupa_engine::rings::{Data, Operation, SendRequest};
@@ -14,6 +13,7 @@ use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::{node_mac, NODE_FLOOD};
 use nupa_proto::status::WcStatus;
 use nupa_proto::wqe::{DatagramSegment, GrhSegment, WQE_SIGNALED};
+use nupa_testing::{Cq, Host, Mode, Mr, Qp, World};
 
 const VICTIM: u16 = 0;
 const HOSTILE: u16 = 1;
@@ -106,7 +106,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Self {
-        let mut world = World::new(3);
+        let mut world = World::new(Mode::Pooled, 3);
         let [mut victim, hostile, other] =
             [VICTIM, HOSTILE, OTHER].map(|id| Side::new(&mut world, id));
         let eqn = victim.eqn;
@@ -133,7 +133,7 @@ impl Scene {
         connect(&mut world, &other.host, &other.rc.qp, VICTIM, aside.qp.qpn);
         let frame = host.alloc(4096);
         host.write(frame, &node_mac(HOSTILE));
-        host.write(host.machine.end() - PRIVATE as u64, &[0xa5; PRIVATE]);
+        host.write(host.machine.ram().end() - PRIVATE as u64, &[0xa5; PRIVATE]);
         let names = Names {
             pairs: [
                 victim.rc.qp.qpn,
@@ -271,7 +271,7 @@ impl Scene {
     pub fn end(mut self) {
         self.world.pump();
         let host = &self.victim.host;
-        let private = host.read(host.machine.end() - PRIVATE as u64, PRIVATE);
+        let private = host.read(host.machine.ram().end() - PRIVATE as u64, PRIVATE);
         assert!(private == [0xa5; PRIVATE], "private memory was overwritten");
         if self.wild {
             return;

@@ -1,30 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A fabric of nodes in one process, over plain vectors: what tests use in place of controllers and guests.
+//! Nodes, hosts and what lies between them in one process: what tests and benchmarks use in place of machines.
+//!
+//! Memory and doorbell pages are mapped, as those of a guest are; time passes when it is told to. The other host of each step is drawn by lot.
 
 #![allow(
-    dead_code,
-    unused_imports,
-    reason = "each test binary uses a part of the rig"
+    missing_docs,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly, and is what it says"
 )]
 
-#[path = "../../../pool/tests/rig/caches.rs"]
-mod caches;
+pub mod caches;
 mod fabric;
 mod host;
 mod link;
 mod machine;
+mod memory;
+mod mode;
 mod pool;
 mod shared;
 
-pub use fabric::{direct, linked, Engines, Nodes};
+pub use fabric::{Engines, HostNodes, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
-pub use machine::{Kick, Machine, Ticks, VecStorage, BASE, POOL};
+pub use machine::{Kick, Machine, RingView, SlotView, Ticks};
+pub use memory::{Ram, BASE, POOL};
+pub use mode::Mode;
 
-use nupa_engine::{Limits, Node, NodeConfig, NodeTable};
+use nupa_engine::{hal::VecStorage, Limits, Node, NodeConfig, NodeTable};
 use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};
 use shared::Shared;
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::VecDeque,
     rc::Rc,
 };
@@ -65,8 +75,9 @@ fn first_seed() -> u32 {
 
 impl World {
     /// `count` nodes, all enabled.
-    pub fn new(count: u16) -> Self {
-        let (now, kicks, shared) = (Rc::<Ticks>::default(), Rc::default(), fabric::shared(count));
+    pub fn new(mode: Mode, count: u16) -> Self {
+        let shared = fabric::shared(mode, count);
+        let (now, kicks) = (Rc::<Ticks>::default(), Rc::default());
         let node = |id| {
             let config = NodeConfig {
                 id,
@@ -74,14 +85,14 @@ impl World {
                     max_frame: LONGEST_FRAME,
                     ..Limits::default()
                 },
-                remote_nodes: if linked() { count } else { 0 },
+                remote_nodes: if mode.is_linked() { count } else { 0 },
             };
             (
                 Node::new(config),
                 Machine::new(id, Rc::clone(&shared), Rc::clone(&now), Rc::clone(&kicks)),
             )
         };
-        let mut nodes = Nodes::new((0..count).map(node).collect(), &shared);
+        let mut nodes = Nodes::new(mode, (0..count).map(node).collect(), &shared);
         let engine = Engines::new(&mut nodes);
         let mut world = Self {
             nodes,

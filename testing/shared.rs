@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory that hosts share, and their turns: one may have its own whenever another touches that memory.
 
-use super::{
+use crate::{
     caches::{Memory, Random},
     fabric::HostNodes,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Hosts that share a memory pool: its rings and its membership in place of the rig's own.
 
-use super::{fabric::Engines, link::RigLink, machine::POOL, shared::Shared, Nodes};
+use crate::{fabric::Engines, link::RigLink, memory::POOL, shared::Shared, Nodes};
 use nupa_engine::{NodeTable, PoolLink};
 use nupa_pool::{FormatOptions, JoinOptions, Membership, Poisoned, Pool, Time, Violation, Window};
 use nupa_proto::pool::{
@@ -10,7 +10,7 @@ use nupa_proto::pool::{
 use std::{cell::Cell, ops::Range, rc::Rc};
 
 /// Bytes of a pool for so many nodes: just enough, so that its rings are full often.
-pub fn size(nodes: u16) -> usize {
+pub(crate) fn size(nodes: u16) -> usize {
     let nodes = usize::from(nodes.max(2));
     let entries = CLASSES * 256 * ENTRY_SIZE as usize;
     let payload = (3 << MIN_LOG_BULK) + (2 << SHORT_LOG_BULK);

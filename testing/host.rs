@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A node's driver, as far as tests need one.
 
-use super::{
-    machine::{Machine, RingView, SlotView, BASE, POOL},
+use crate::{
+    machine::{Machine, RingView, SlotView},
+    memory::{BASE, POOL},
     World,
 };
 use nupa_engine::{
@@ -22,7 +23,7 @@ use nupa_proto::{
 use zerocopy::little_endian::{U16, U32, U64};
 
 /// log2 of the stride of receive queues.
-pub const RECV_STRIDE: u8 = 6;
+pub(crate) const RECV_STRIDE: u8 = 6;
 
 /// A node's driver.
 pub struct Host {
@@ -103,7 +104,7 @@ impl Host {
     pub fn alloc(&mut self, len: u64) -> u64 {
         let addr = self.brk.next_multiple_of(4096);
         self.brk = addr + len;
-        assert!(self.brk <= self.machine.end(), "out of memory");
+        assert!(self.brk <= self.machine.ram().end(), "out of memory");
         // A host that comes back finds what it had before.
         self.write(addr, &vec![0; len as usize]);
         addr
@@ -170,7 +171,7 @@ impl Host {
 
     /// An event queue whose memory the device cannot reach.
     pub fn lost_eq(&mut self, world: &mut World, vector: u16) -> Eq {
-        let end = self.machine.end();
+        let end = self.machine.ram().end();
         let brk = std::mem::replace(&mut self.brk, end);
         let (ring, slot) = (self.direct(0), self.slot());
         self.brk = brk;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The engine's containers for hosts in user space: vectors.
 
-//! The engine's containers, made of vectors.
+extern crate std;
 
-use nupa_engine::hal::{NoMemory, Storage, Table};
+use super::{NoMemory, Storage, Table};
+use std::vec::Vec;
 
 /// Containers in the process's heap.
 #[derive(Debug)]
-pub(crate) struct Heap;
+pub struct VecStorage;
 
-/// A table of object slots.
+/// A table of objects in a vector.
 #[derive(Debug)]
-pub(crate) struct VecTable<T>(Vec<Option<T>>);
+pub struct VecTable<T>(Vec<Option<T>>);
 
 impl<T> Default for VecTable<T> {
     fn default() -> Self {
@@ -36,7 +38,7 @@ impl<T> Table<T> for VecTable<T> {
     }
 }
 
-impl Storage for Heap {
+impl Storage for VecStorage {
     type Pages = Vec<u64>;
     type Table<T> = VecTable<T>;
 

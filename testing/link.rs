@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Links between hosts: rings of few entries, so that they are full often.
 
-use super::{machine::POOL, pool::Map, shared::Shared, LONGEST_FRAME};
+use crate::{memory::POOL, pool::Map, shared::Shared, LONGEST_FRAME};
 use nupa_engine::{
     link::{Arrival, DirectLink, Link},
     PoolLink, Shown,
@@ -53,7 +53,7 @@ pub struct TestLink {
 }
 
 /// The two ends of a new link, with payloads in `pool`.
-pub fn link(pool: &Shared) -> [TestLink; 2] {
+pub(crate) fn link(pool: &Shared) -> [TestLink; 2] {
     let rings = || {
         [(); CLASSES].map(|()| {
             let payloads = POOL + pool.grow(ENTRIES * STRIDE) as u64;

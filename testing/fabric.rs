@@ -1,58 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Hosts of nodes: one for all, or one each with links between them.
 
-use super::{
+use crate::{
     link::{link, RigLink},
-    machine::{Machine, VecStorage},
+    machine::Machine,
+    mode::Mode,
     pool::{self, Members},
     shared::Shared,
 };
-use nupa_engine::{Engine, NoLink, Node, NodeTable, Peer};
+use nupa_engine::{hal::VecStorage, Engine, NoLink, Node, NodeTable, Peer};
 use nupa_proto::{
     admin::{ModifyMr, ModifyQp},
     status::AdminStatus,
 };
 use std::{ops::Range, rc::Rc};
 
-/// Where nodes are, and what lies between them: the binary's name says it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// All are on one host.
-    Local,
-    /// Each is on a host of its own, with rings of the rig's own.
-    Linked,
-    /// The same, with the rings of a pool.
-    Pooled,
-    /// The same, and hosts' caches are not coherent.
-    Stale,
-}
-
-const MODE: Mode = match env!("CARGO_CRATE_NAME").as_bytes() {
-    b"linked" => Mode::Linked,
-    b"pooled" | b"nupa_fuzz" => Mode::Pooled,
-    b"stale" => Mode::Stale,
-    _ => Mode::Local,
-};
-
-/// Whether each node is on a host of its own.
-pub fn linked() -> bool {
-    MODE != Mode::Local
-}
-
-/// Whether hosts share a pool.
-fn pooled() -> bool {
-    matches!(MODE, Mode::Pooled | Mode::Stale)
-}
-
-/// Whether nodes can write to each other's device memory directly.
-pub fn direct() -> bool {
-    MODE == Mode::Pooled
-}
-
 /// What `hosts` hosts share.
-pub fn shared(hosts: u16) -> Rc<Shared> {
-    let size = if pooled() { pool::size(hosts) } else { 0 };
-    let caches = if MODE == Mode::Stale { hosts } else { 0 };
+pub(crate) fn shared(mode: Mode, hosts: u16) -> Rc<Shared> {
+    let size = if mode.is_pooled() { pool::size(hosts) } else { 0 };
+    let caches = if mode == Mode::Stale { hosts } else { 0 };
     Shared::new(size, usize::from(caches))
 }
 
@@ -101,28 +67,34 @@ impl HostNodes {
 /// All nodes' hardware and controllers, wherever they are.
 pub struct Nodes {
     pub hosts: Vec<HostNodes>,
+    mode: Mode,
     shared: Rc<Shared>,
 }
 
 impl Nodes {
-    pub fn new(nodes: Vec<(Node<VecStorage>, Machine)>, shared: &Rc<Shared>) -> Self {
+    pub fn new(
+        mode: Mode,
+        nodes: Vec<(Node<VecStorage>, Machine)>,
+        shared: &Rc<Shared>,
+    ) -> Self {
         let count = nodes.len();
         let nothing = || HostNodes {
             all: (0..count).map(|_| None).collect(),
             peers: (0..count).map(|_| None).collect(),
         };
-        if !linked() {
+        if !mode.is_linked() {
             let all = nodes.into_iter().map(Some).collect();
             let host = HostNodes { all, ..nothing() };
             return Self {
                 hosts: vec![host],
+                mode,
                 shared: Rc::clone(shared),
             };
         }
         let mut hosts: Vec<HostNodes> = nodes.iter().map(|_| nothing()).collect();
         for (id, node) in nodes.into_iter().enumerate() {
             hosts[id].all[id] = Some(node);
-            for other in (0..id).filter(|_| !pooled()) {
+            for other in (0..id).filter(|_| !mode.is_pooled()) {
                 let [here, there] = link(shared).map(RigLink::Queues);
                 hosts[id].peers[other] = Some(Peer::new(id as u16, here));
                 hosts[other].peers[id] = Some(Peer::new(other as u16, there));
@@ -130,6 +102,7 @@ impl Nodes {
         }
         Self {
             hosts,
+            mode,
             shared: Rc::clone(shared),
         }
     }
@@ -180,13 +153,13 @@ pub struct Engines {
 }
 
 impl Engines {
-    pub fn new(nodes: &mut Nodes) -> Self {
+    pub(crate) fn new(nodes: &mut Nodes) -> Self {
         let mut engines = Self {
             all: nodes.hosts.iter().map(|_| Box::default()).collect(),
             members: None,
             known: nodes.ids().map(|_| None).collect(),
         };
-        if pooled() {
+        if nodes.mode.is_pooled() {
             let members = Members::new(&nodes.shared, nodes.max_nodes());
             for (id, host) in (0u16..).zip(&mut nodes.hosts) {
                 for other in (0..host.peers.len()).filter(|other| *other != usize::from(id)) {

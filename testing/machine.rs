@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A node's hardware: memory and doorbell pages that both sides hold.
+
+use crate::{
+    memory::{Ram, BASE},
+    shared::Shared,
+};
+use guestmem::{full_fence, MmapRegion};
+use nupa_engine::{
+    hal::{Clock, Doorbells, Interrupts, Platform, SlotWord},
+    rings::{Doorbell, QueueMemory},
+};
+use nupa_proto::{
+    doorbell::{push_offset, slot_offset, PAIR_SIZE, PUSH_SLOTS},
+    wqe::BLOCK_SIZE,
+};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+};
+
+/// Doorbell page pairs of a node.
+const PAGES: u32 = 4;
+
+/// Time of all machines, in microseconds.
+#[derive(Debug, Default)]
+pub struct Ticks {
+    now: Cell<u64>,
+    /// What passes with each look.
+    pub step: Cell<u64>,
+}
+
+impl Ticks {
+    /// The time, without anybody looking.
+    pub fn get(&self) -> u64 {
+        self.now.get()
+    }
+
+    fn look(&self) -> u64 {
+        self.pass(self.step.get());
+        self.now.get()
+    }
+
+    pub fn pass(&self, us: u64) {
+        self.now.set(self.now.get() + us);
+    }
+}
+
+/// A write to a trapped page.
+#[derive(Clone, Copy, Debug)]
+pub struct Kick {
+    pub node: u16,
+    pub page: u32,
+    pub slot: u16,
+    pub pushed: Option<u32>,
+}
+
+struct Inner {
+    id: u16,
+    ram: Ram,
+    doorbells: MmapRegion,
+    raised: RefCell<Vec<u16>>,
+    now: Rc<Ticks>,
+    seed: Cell<u32>,
+    kicks: Rc<RefCell<VecDeque<Kick>>>,
+}
+
+/// A node's hardware. Clones are the same hardware.
+#[derive(Clone)]
+pub struct Machine {
+    inner: Rc<Inner>,
+}
+
+impl Machine {
+    pub fn new(
+        id: u16,
+        pool: Rc<Shared>,
+        now: Rc<Ticks>,
+        kicks: Rc<RefCell<VecDeque<Kick>>>,
+    ) -> Self {
+        let inner = Inner {
+            id,
+            ram: Ram::new(pool, usize::from(id)),
+            doorbells: MmapRegion::new("nupa-testing-doorbells", PAIR_SIZE * PAGES as usize)
+                .expect("memory"),
+            raised: RefCell::default(),
+            now,
+            seed: Cell::new(u32::from(id) + 1),
+            kicks,
+        };
+        Self {
+            inner: Rc::new(inner),
+        }
+    }
+
+    pub fn ram(&self) -> &Ram {
+        &self.inner.ram
+    }
+
+    /// Vectors raised since the last call.
+    pub fn take_raised(&self) -> Vec<u16> {
+        self.inner.raised.take()
+    }
+
+    /// The owner's view of a slot.
+    pub fn doorbell(&self, page: u32, slot: u16) -> SlotView {
+        SlotView {
+            machine: self.clone(),
+            page,
+            slot,
+        }
+    }
+
+    /// The owner's view of ring memory.
+    pub fn ring(&self, addr: u64) -> RingView {
+        RingView {
+            machine: self.clone(),
+            start: (addr - BASE) as usize,
+        }
+    }
+}
+
+impl Doorbells for Machine {
+    fn pages(&self) -> u32 {
+        PAGES
+    }
+
+    #[inline]
+    fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
+        let offset = slot_offset(page, slot) + word.offset();
+        self.inner.doorbells.load_u32(offset).unwrap_or(0)
+    }
+
+    #[inline]
+    fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32) {
+        let offset = slot_offset(page, slot) + word.offset();
+        let stored = self.inner.doorbells.store_u32(offset, value);
+        debug_assert!(stored.is_ok(), "the engine checks pages and slots");
+    }
+
+    #[inline]
+    fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
+        let offset = push_offset(page, slot);
+        slot < PUSH_SLOTS && self.inner.doorbells.read(offset, block).is_ok()
+    }
+
+    #[inline]
+    fn fence(&self) {
+        full_fence();
+    }
+}
+
+impl Interrupts for Machine {
+    fn vectors(&self) -> u16 {
+        4
+    }
+
+    fn raise(&self, vector: u16) {
+        self.inner.raised.borrow_mut().push(vector);
+    }
+}
+
+impl Clock for Machine {
+    fn now_us(&self) -> u64 {
+        self.inner.now.look()
+    }
+
+    fn pause_us(&self, us: u64) {
+        self.inner.now.pass(us);
+    }
+
+    fn random(&self) -> u32 {
+        let next = self
+            .inner
+            .seed
+            .get()
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        self.inner.seed.set(next);
+        next
+    }
+}
+
+impl Platform for Machine {
+    type Memory = Ram;
+
+    #[inline]
+    fn memory(&self) -> &Ram {
+        self.ram()
+    }
+}
+
+/// One doorbell slot, as its owner has it.
+pub struct SlotView {
+    machine: Machine,
+    page: u32,
+    slot: u16,
+}
+
+impl SlotView {
+    fn send_kick(&self, pushed: Option<u32>) {
+        let kick = Kick {
+            node: self.machine.inner.id,
+            page: self.page,
+            slot: self.slot,
+            pushed,
+        };
+        self.machine.inner.kicks.borrow_mut().push_back(kick);
+    }
+}
+
+impl Doorbell for SlotView {
+    fn load(&self, word: SlotWord) -> u32 {
+        self.machine.load(self.page, self.slot, word)
+    }
+
+    fn store(&self, word: SlotWord, value: u32) {
+        self.machine.store(self.page, self.slot, word, value);
+    }
+
+    fn fence(&self) {
+        full_fence();
+    }
+
+    fn kick(&self, _index: u32) {
+        self.send_kick(None);
+    }
+
+    fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
+        let offset = push_offset(self.page, self.slot);
+        let doorbells = &self.machine.inner.doorbells;
+        let pushed = self.slot < PUSH_SLOTS && doorbells.write(offset, block).is_ok();
+        if pushed {
+            self.send_kick(Some(index));
+        }
+        pushed
+    }
+}
+
+/// Ring memory, as its owner has it.
+pub struct RingView {
+    machine: Machine,
+    /// Where in the node's own memory it begins.
+    start: usize,
+}
+
+impl QueueMemory for RingView {
+    #[inline]
+    fn read(&self, offset: usize, buf: &mut [u8]) {
+        let read = self.machine.ram().own().read(self.start + offset, buf);
+        read.expect("a ring is memory");
+    }
+
+    #[inline]
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        let written = self.machine.ram().own().write(self.start + offset, bytes);
+        written.expect("a ring is memory");
+    }
+
+    #[inline]
+    fn load_acquire(&self, offset: usize) -> u32 {
+        let word = self.machine.ram().own().load_u32(self.start + offset);
+        word.expect("a ring is memory")
+    }
+}

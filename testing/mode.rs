@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What lies between nodes.
+
+/// Where nodes are, and how they reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All are on one host.
+    Local,
+    /// Each is on a host of its own, with rings of few entries between them.
+    Linked,
+    /// The same, with the rings and the membership of a pool.
+    Pooled,
+    /// The same, and hosts' caches are not coherent.
+    Stale,
+}
+
+impl Mode {
+    /// Whether each node is on a host of its own.
+    pub fn is_linked(self) -> bool {
+        self != Self::Local
+    }
+
+    /// Whether hosts share a pool.
+    pub fn is_pooled(self) -> bool {
+        matches!(self, Self::Pooled | Self::Stale)
+    }
+
+    /// Whether nodes can write to each other's device memory directly.
+    pub fn is_direct(self) -> bool {
+        self == Self::Pooled
+    }
+}
