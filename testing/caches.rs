@@ -13,7 +13,7 @@ const LINES: usize = 8192;
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,7 +21,7 @@ impl Random {
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.draw() % bound
     }
 }
 

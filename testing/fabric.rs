@@ -17,7 +17,11 @@ use std::{ops::Range, rc::Rc};
 
 /// What `hosts` hosts share.
 pub(crate) fn shared(mode: Mode, hosts: u16) -> Rc<Shared> {
-    let size = if mode.is_pooled() { pool::size(hosts) } else { 0 };
+    let size = if mode.is_pooled() {
+        pool::size(hosts)
+    } else {
+        0
+    };
     let caches = if mode == Mode::Stale { hosts } else { 0 };
     Shared::new(size, usize::from(caches))
 }
@@ -33,22 +37,50 @@ impl NodeTable for HostNodes {
     type Platform = Machine;
     type Link = RigLink;
 
+    #[inline]
     fn max_nodes(&self) -> u16 {
         self.all.len() as u16
     }
 
+    #[inline]
     fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
         let (node, machine) = self.all.get(usize::from(id))?.as_ref()?;
         Some((node, machine))
     }
 
+    #[inline]
     fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
         let (node, machine) = self.all.get_mut(usize::from(id))?.as_mut()?;
         Some((node, machine))
     }
 
+    #[inline]
     fn peer_mut(&mut self, id: u16) -> Option<&mut Peer<RigLink>> {
         self.peers.get_mut(usize::from(id))?.as_mut()
+    }
+}
+
+/// The nodes of the only host there is: nothing is compiled for links.
+pub struct LocalNodes(pub(crate) HostNodes);
+
+impl NodeTable for LocalNodes {
+    type Storage = VecStorage;
+    type Platform = Machine;
+    type Link = NoLink;
+
+    #[inline]
+    fn max_nodes(&self) -> u16 {
+        self.0.max_nodes()
+    }
+
+    #[inline]
+    fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
+        self.0.node(id)
+    }
+
+    #[inline]
+    fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
+        self.0.node_mut(id)
     }
 }
 
@@ -72,11 +104,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    pub fn new(
-        mode: Mode,
-        nodes: Vec<(Node<VecStorage>, Machine)>,
-        shared: &Rc<Shared>,
-    ) -> Self {
+    pub fn new(mode: Mode, nodes: Vec<(Node<VecStorage>, Machine)>, shared: &Rc<Shared>) -> Self {
         let count = nodes.len();
         let nothing = || HostNodes {
             all: (0..count).map(|_| None).collect(),
@@ -125,14 +153,17 @@ impl NodeTable for Nodes {
     type Platform = Machine;
     type Link = NoLink;
 
+    #[inline]
     fn max_nodes(&self) -> u16 {
         self.hosts[0].max_nodes()
     }
 
+    #[inline]
     fn node(&self, id: u16) -> Option<(&Node<VecStorage>, &Machine)> {
         self.hosts.get(self.host_of(id))?.node(id)
     }
 
+    #[inline]
     fn node_mut(&mut self, id: u16) -> Option<(&mut Node<VecStorage>, &Machine)> {
         let host = self.host_of(id);
         self.hosts.get_mut(host)?.node_mut(id)
@@ -169,6 +200,11 @@ impl Engines {
             engines.members = Some(members);
         }
         engines
+    }
+
+    /// That of the first host.
+    pub(crate) fn into_first(mut self) -> Box<Engine> {
+        self.all.remove(0)
     }
 
     /// Calls `f` for a host; others may have their turns meanwhile.

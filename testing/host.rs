@@ -77,6 +77,11 @@ impl Mr {
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         sge(self.iova + offset, len, self.key)
     }
+
+    /// Privileged entry over its memory.
+    pub fn dma(&self, offset: u64, len: u32) -> Sge {
+        sge(self.addr + offset, len, DMA_LKEY)
+    }
 }
 
 pub fn sge(addr: u64, len: u32, key: u32) -> Sge {
@@ -488,18 +493,30 @@ impl Host {
             count: U32::new(addresses.len() as u32),
             flags: U32::new(RX_BROADCAST),
         };
+        self.filter_frames(world, &filter, qpns);
+    }
+
+    /// Takes all frames into a queue pair.
+    pub fn receive_all_frames(&mut self, world: &mut World, qpn: u32) {
+        let filter = SetRxFilter {
+            flags: U32::new(RX_PROMISC | RX_BROADCAST),
+            ..SetRxFilter::default()
+        };
+        self.filter_frames(world, &filter, &[qpn]);
+    }
+
+    fn filter_frames(&mut self, world: &mut World, filter: &SetRxFilter, qpns: &[u32]) {
         let table = self.alloc(4096);
         for (at, qpn) in (table..).step_by(4).zip(qpns) {
             self.write(at, &qpn.to_le_bytes());
         }
-        let count = U32::new(qpns.len() as u32);
         let rss = SetRss {
             table: U64::new(table),
-            count,
+            count: U32::new(qpns.len() as u32),
             reserved: U32::new(0),
         };
         let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
-        node.set_rx_filter(machine, &filter).expect("filter");
+        node.set_rx_filter(machine, filter).expect("filter");
         node.set_rss(machine, &rss).expect("spreading table");
     }
 }

@@ -24,20 +24,16 @@ mod mode;
 mod pool;
 mod shared;
 
-pub use fabric::{Engines, HostNodes, Nodes};
+pub use fabric::{Engines, HostNodes, LocalNodes, Nodes};
 pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
-pub use machine::{Kick, Machine, RingView, SlotView, Ticks};
+pub use machine::{Kick, Kicks, Machine, RingView, SlotView, Ticks};
 pub use memory::{Ram, BASE, POOL};
 pub use mode::Mode;
 
-use nupa_engine::{hal::VecStorage, Limits, Node, NodeConfig, NodeTable};
+use nupa_engine::{hal::VecStorage, Engine, Limits, Node, NodeConfig, NodeTable};
 use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};
 use shared::Shared;
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    rc::Rc,
-};
+use std::rc::Rc;
 
 /// Bytes of the longest frame: what the smallest rings of a pool take, in all kinds of fabric.
 pub const LONGEST_FRAME: u32 = max_frame(MIN_LOG_BULK);
@@ -60,7 +56,7 @@ pub struct World {
     pub engine: Engines,
     pub now: Rc<Ticks>,
     pub shared: Rc<Shared>,
-    kicks: Rc<RefCell<VecDeque<Kick>>>,
+    kicks: Kicks,
     /// What [`nupa_engine::Engine::run`] returned last.
     pub next: Option<u64>,
     /// Draws who has its turn.
@@ -77,7 +73,7 @@ impl World {
     /// `count` nodes, all enabled.
     pub fn new(mode: Mode, count: u16) -> Self {
         let shared = fabric::shared(mode, count);
-        let (now, kicks) = (Rc::<Ticks>::default(), Rc::default());
+        let (now, kicks) = (Rc::<Ticks>::default(), Kicks::default());
         let node = |id| {
             let config = NodeConfig {
                 id,
@@ -89,7 +85,7 @@ impl World {
             };
             (
                 Node::new(config),
-                Machine::new(id, Rc::clone(&shared), Rc::clone(&now), Rc::clone(&kicks)),
+                Machine::new(id, Rc::clone(&shared), Rc::clone(&now), kicks.clone()),
             )
         };
         let mut nodes = Nodes::new(mode, (0..count).map(node).collect(), &shared);
@@ -110,6 +106,13 @@ impl World {
         world
     }
 
+    /// The only host of a world of one, to be driven by hand: its engine, its nodes, and what they kick.
+    pub fn into_host(mut self) -> (Box<Engine>, LocalNodes, Kicks) {
+        assert_eq!(self.nodes.hosts.len(), 1, "one host");
+        let engine = self.engine.into_first();
+        (engine, LocalNodes(self.nodes.hosts.remove(0)), self.kicks)
+    }
+
     /// The driver of a node, without objects.
     pub fn host(&mut self, id: u16) -> Host {
         Host::new(id, self.machine(id).clone())
@@ -128,7 +131,7 @@ impl World {
     pub fn pump(&mut self) {
         let mut rest: Vec<Option<Option<u64>>> = vec![None; self.nodes.hosts.len()];
         for _ in 0..100_000 {
-            let kicked = !self.kicks.borrow().is_empty();
+            let kicked = !self.kicks.is_empty();
             if !kicked && rest.iter().all(Option::is_some) {
                 self.next = rest.into_iter().flatten().flatten().min();
                 return;
@@ -176,7 +179,7 @@ impl World {
 
     /// Serves the oldest kick, if there is one.
     fn serve_kick(&mut self) -> bool {
-        let kick = self.kicks.borrow_mut().pop_front();
+        let kick = self.kicks.take();
         let Some(Kick {
             node,
             page,

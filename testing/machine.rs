@@ -37,11 +37,13 @@ impl Ticks {
         self.now.get()
     }
 
+    #[inline]
     fn look(&self) -> u64 {
         self.pass(self.step.get());
         self.now.get()
     }
 
+    #[inline]
     pub fn pass(&self, us: u64) {
         self.now.set(self.now.get() + us);
     }
@@ -56,6 +58,27 @@ pub struct Kick {
     pub pushed: Option<u32>,
 }
 
+/// Writes to trapped pages that nobody has dealt with.
+#[derive(Clone, Default)]
+pub struct Kicks(Rc<RefCell<VecDeque<Kick>>>);
+
+impl Kicks {
+    /// The oldest one.
+    #[inline]
+    pub fn take(&self) -> Option<Kick> {
+        self.0.borrow_mut().pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    #[inline]
+    fn add(&self, kick: Kick) {
+        self.0.borrow_mut().push_back(kick);
+    }
+}
+
 struct Inner {
     id: u16,
     ram: Ram,
@@ -63,7 +86,7 @@ struct Inner {
     raised: RefCell<Vec<u16>>,
     now: Rc<Ticks>,
     seed: Cell<u32>,
-    kicks: Rc<RefCell<VecDeque<Kick>>>,
+    kicks: Kicks,
 }
 
 /// A node's hardware. Clones are the same hardware.
@@ -73,12 +96,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(
-        id: u16,
-        pool: Rc<Shared>,
-        now: Rc<Ticks>,
-        kicks: Rc<RefCell<VecDeque<Kick>>>,
-    ) -> Self {
+    pub(crate) fn new(id: u16, pool: Rc<Shared>, now: Rc<Ticks>, kicks: Kicks) -> Self {
         let inner = Inner {
             id,
             ram: Ram::new(pool, usize::from(id)),
@@ -94,6 +112,7 @@ impl Machine {
         }
     }
 
+    #[inline]
     pub fn ram(&self) -> &Ram {
         &self.inner.ram
     }
@@ -122,6 +141,7 @@ impl Machine {
 }
 
 impl Doorbells for Machine {
+    #[inline]
     fn pages(&self) -> u32 {
         PAGES
     }
@@ -162,6 +182,7 @@ impl Interrupts for Machine {
 }
 
 impl Clock for Machine {
+    #[inline]
     fn now_us(&self) -> u64 {
         self.inner.now.look()
     }
@@ -199,6 +220,7 @@ pub struct SlotView {
 }
 
 impl SlotView {
+    #[inline]
     fn send_kick(&self, pushed: Option<u32>) {
         let kick = Kick {
             node: self.machine.inner.id,
@@ -206,27 +228,32 @@ impl SlotView {
             slot: self.slot,
             pushed,
         };
-        self.machine.inner.kicks.borrow_mut().push_back(kick);
+        self.machine.inner.kicks.add(kick);
     }
 }
 
 impl Doorbell for SlotView {
+    #[inline]
     fn load(&self, word: SlotWord) -> u32 {
         self.machine.load(self.page, self.slot, word)
     }
 
+    #[inline]
     fn store(&self, word: SlotWord, value: u32) {
         self.machine.store(self.page, self.slot, word, value);
     }
 
+    #[inline]
     fn fence(&self) {
         full_fence();
     }
 
+    #[inline]
     fn kick(&self, _index: u32) {
         self.send_kick(None);
     }
 
+    #[inline]
     fn push(&self, block: &[u8; BLOCK_SIZE], index: u32) -> bool {
         let offset = push_offset(self.page, self.slot);
         let doorbells = &self.machine.inner.doorbells;
@@ -246,21 +273,22 @@ pub struct RingView {
 }
 
 impl QueueMemory for RingView {
-    #[inline]
+    #[inline(always)]
     fn read(&self, offset: usize, buf: &mut [u8]) {
         let read = self.machine.ram().own().read(self.start + offset, buf);
-        read.expect("a ring is memory");
+        debug_assert!(read.is_ok(), "a ring is memory");
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&self, offset: usize, bytes: &[u8]) {
         let written = self.machine.ram().own().write(self.start + offset, bytes);
-        written.expect("a ring is memory");
+        debug_assert!(written.is_ok(), "a ring is memory");
     }
 
-    #[inline]
+    #[inline(always)]
     fn load_acquire(&self, offset: usize) -> u32 {
         let word = self.machine.ram().own().load_u32(self.start + offset);
-        word.expect("a ring is memory")
+        debug_assert!(word.is_ok(), "a ring is memory");
+        word.unwrap_or(0)
     }
 }

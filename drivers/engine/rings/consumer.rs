@@ -96,7 +96,7 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     }
 
     /// Takes the next entry, and tells the device in batches.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self) -> Option<[u8; ENTRY]> {
         let entry = self.take_with(|entry| *entry);
         if entry.is_none() || self.index.wrapping_sub(self.published) >= self.batch {

@@ -286,8 +286,7 @@ mod tests {
     #[test]
     fn numbers_in_turn_are_given_again_late() {
         let mut objects =
-            Objects::<u32, VecTable<u32>, VecTable<u64>>::with_reserved(0, 10_000, 2)
-                .in_turn();
+            Objects::<u32, VecTable<u32>, VecTable<u64>>::with_reserved(0, 10_000, 2).in_turn();
         for n in 2..TURN as u32 {
             assert_eq!(objects.insert(|number| number), Ok(n));
             assert_eq!(objects.remove(n), Some(n));

@@ -11,9 +11,7 @@
 use std::cell::Cell;
 
 use nupa_engine::{
-    hal::{
-        Clock, Doorbells, Interrupts, Memory, Platform, SlotWord, VecStorage,
-    },
+    hal::{Clock, Doorbells, Interrupts, Memory, Platform, SlotWord, VecStorage},
     Node, NodeConfig, NodeTable,
 };
 use nupa_function::{

@@ -37,7 +37,7 @@ fn a_pool_is_formatted_only_when_told_and_once() {
 fn memory_that_holds_something_else_is_formatted_only_when_told() {
     let world = World::new(SMALL, 1, true, 1);
     let mut random = Random(11);
-    let junk: Vec<u8> = (0..SMALL).map(|_| random.next() as u8).collect();
+    let junk: Vec<u8> = (0..SMALL).map(|_| random.draw() as u8).collect();
     world.poke(0, &junk);
     let host = world.host(0);
     assert_eq!(

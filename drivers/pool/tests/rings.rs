@@ -18,7 +18,7 @@ use nupa_proto::pool::{
 use rig::{frame, notify, pair, response, sequence, write_request, Random};
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
-    (0..len).map(|_| random.next() as u8).collect()
+    (0..len).map(|_| random.draw() as u8).collect()
 }
 
 #[test]

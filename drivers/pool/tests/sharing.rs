@@ -237,7 +237,7 @@ fn nonsense_of_a_peer_gives_no_memory_away() {
     let (line, bounds) = (a.table(EXPORT_TABLE), [0, 1, PAGE, share.start, mine.start]);
     for _ in 0..3000 {
         let mut number = || match random.below(4) {
-            0 => random.next(),
+            0 => random.draw(),
             1 => bounds[random.below(5) as usize].wrapping_sub(random.below(3)),
             2 => share.start + random.below(share.end - share.start + 2 * PAGE),
             _ => random.below(300) * PAGE,

@@ -30,7 +30,7 @@ fn data(seed: u64, node: u16, class: Class, number: u32) -> Vec<u8> {
         Class::ShortRequest | Class::ShortResponse => random.below(250),
         _ => random.below(600),
     };
-    (0..len).map(|_| random.next() as u8).collect()
+    (0..len).map(|_| random.draw() as u8).collect()
 }
 
 /// What one direction of one class is at.

@@ -14,22 +14,13 @@
 use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
-use guestmem::GuestMemory;
-use nupa_bench::{Pair, BUFFERS, RECV_BUFFER};
+use guestmem::MmapRegion;
+use nupa_bench::{Pair, RECV_BUFFER};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::admin::QpType;
 use nupa_proto::frame::FrameMeta;
-use nupa_proto::ident::DMA_LKEY;
-use nupa_proto::wqe::{Sge, WQE_SIGNALED};
-use zerocopy::little_endian::{U32, U64};
-
-fn sge(len: u32, key: u32) -> Sge {
-    Sge {
-        addr: U64::new(BUFFERS),
-        len: U32::new(len),
-        lkey: U32::new(key),
-    }
-}
+use nupa_proto::wqe::WQE_SIGNALED;
+use nupa_testing::BASE;
 
 fn request(operation: Operation, data: Data<'_>) -> SendRequest<'_> {
     SendRequest {
@@ -57,11 +48,12 @@ fn compare(
     group.throughput(Throughput::Bytes(u64::from(size)));
     group.bench_function("engine", |bench| bench.iter(|| engine(&mut pair)));
     let [a, b] = &pair.ends;
-    let (from, to) = (a.machine.guest(), b.machine.guest());
+    let (from, to) = (a.machine.ram().own(), b.machine.ram().own());
+    let [source, target] = [&a.mr, &b.mr].map(|mr| (mr.addr - BASE) as usize);
     group.bench_function("memcpy", |bench| {
         bench.iter(|| {
             let len = black_box(size as usize);
-            GuestMemory::copy(from, BUFFERS, to, BUFFERS, len).expect("mapped");
+            MmapRegion::copy(from, source, to, target, len).expect("mapped");
         });
     });
     group.finish();
@@ -72,7 +64,7 @@ fn operations(c: &mut Criterion) {
     for size in [8, 64, 4096, 65536] {
         let pair = Pair::new(QpType::Rc);
         let [a, b] = &pair.ends;
-        let (sges, addr, rkey) = ([sge(size, a.key)], BUFFERS, b.key);
+        let (sges, addr, rkey) = ([a.mr.sge(0, size)], b.mr.iova, b.mr.key);
         let imm = None;
         let write = request(Operation::Write { addr, rkey, imm }, Data::Sges(&sges));
         compare(c, "write", size, pair, |pair| round(pair, &write, false));
@@ -95,7 +87,7 @@ fn operations(c: &mut Criterion) {
 fn inline(c: &mut Criterion) {
     let mut pair = Pair::new(QpType::Rc);
     let [_, b] = &pair.ends;
-    let (addr, rkey, imm) = (BUFFERS, b.key, None);
+    let (addr, rkey, imm) = (b.mr.iova, b.mr.key, None);
     let write = request(Operation::Write { addr, rkey, imm }, Data::Inline(&[7; 32]));
     let mut group = c.benchmark_group("write_inline_32");
     group.bench_function("fetched", |bench| {
@@ -112,10 +104,10 @@ fn batches(c: &mut Criterion) {
     const BATCH: u32 = 32;
     let mut pair = Pair::new(QpType::Rc);
     let [a, b] = &pair.ends;
-    let sges = [sge(64, a.key)];
+    let sges = [a.mr.sge(0, 64)];
     let operation = Operation::Write {
-        addr: BUFFERS,
-        rkey: b.key,
+        addr: b.mr.iova,
+        rkey: b.mr.key,
         imm: None,
     };
     let request = request(operation, Data::Sges(&sges));
@@ -144,7 +136,8 @@ fn frames(c: &mut Criterion) {
     for size in [64, 1514, 65549] {
         let mut pair = Pair::new(QpType::Raw);
         pair.fill_receive();
-        let sges = [sge(size, DMA_LKEY)];
+        let [a, _] = &pair.ends;
+        let sges = [a.mr.dma(0, size)];
         let meta = FrameMeta::default();
         let frame = request(Operation::Frame { node: 1, meta }, Data::Sges(&sges));
         compare(c, "frame", size, pair, |pair| {

@@ -76,6 +76,19 @@ impl MmapRegion {
             .ok_or(outside(offset))
     }
 
+    /// Copies `len` bytes from one region to another, or within one, where they may overlap.
+    #[inline]
+    pub fn copy(
+        from: &Self,
+        from_offset: usize,
+        to: &Self,
+        to_offset: usize,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        let copied = Mapping::copy(&from.mapping, from_offset, &to.mapping, to_offset, len);
+        copied.then_some(()).ok_or(outside(to_offset))
+    }
+
     /// Loads a little-endian host's `u32` with acquire ordering.
     #[inline]
     pub fn load_u32(&self, offset: usize) -> Result<u32, AccessError> {
@@ -120,6 +133,13 @@ impl MmapRegion {
     ) -> Result<u64, AccessError> {
         aligned(offset, 8)?;
         let old = self.mapping.compare_exchange_u64(offset, current, new);
+        old.ok_or(outside(offset))
+    }
+
+    /// Adds, wrapping around, and returns what was there before; a full fence.
+    pub fn fetch_add_u64(&self, offset: usize, value: u64) -> Result<u64, AccessError> {
+        aligned(offset, 8)?;
+        let old = self.mapping.fetch_add_u64(offset, value);
         old.ok_or(outside(offset))
     }
 }

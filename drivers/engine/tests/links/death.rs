@@ -2,9 +2,9 @@
 //! A host that dies at any moment, in the middle of every kind of transfer: the other is told and goes on.
 
 use super::parts::{connect, end, pattern, post, End, FLUSHED, OK};
-use nupa_testing::World;
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{admin::QpType, eqe::EventType};
+use nupa_testing::World;
 use proptest::prelude::*;
 
 /// Posts one of each at one end: nine requests.

@@ -3,13 +3,13 @@
 //! is done through the rings, and nobody can tell.
 
 use super::parts::{connect, end, pair, pattern, post, End, OK};
-use nupa_testing::{Mr, World};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::*,
     pool::{DIRECTORY_SIZE, GRANT_BUSY, GRANT_PATIENCE_US, GRANT_SLOTS, LINE},
     status::WcStatus,
 };
+use nupa_testing::{Mr, World};
 use zerocopy::little_endian::U32;
 
 /// Bytes of a region.

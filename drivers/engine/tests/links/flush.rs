@@ -2,9 +2,9 @@
 //! FLUSH of device memory: what was written is in the memory itself afterwards, also where caches of hosts are not coherent.
 
 use super::parts::{pair, pattern, post, End, OK};
-use nupa_testing::{World, POOL};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::wqe::{FlushSegment, FLUSH_GLOBAL, FLUSH_RANGE, FLUSH_REGION};
+use nupa_testing::{World, POOL};
 use zerocopy::little_endian::{U32, U64};
 
 const LEN: u64 = 8192;

@@ -3,9 +3,9 @@
 //! nobody is kept waiting for ever, and each queue pair's own stay in order.
 
 use super::parts::{connect, end, pair, pattern, post, End, OK};
-use nupa_testing::{Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::admin::QpType;
+use nupa_testing::{Mr, Qp, World};
 
 const LONG: u32 = 900_000;
 

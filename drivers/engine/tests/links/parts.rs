@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Messages longer than an entry of a ring, and requests under way: order, what ends them, and who waits for whom.
 
-use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
@@ -9,6 +8,7 @@ use nupa_proto::{
     status::WcStatus,
     wqe::{WQE_FENCE, WQE_SIGNALED},
 };
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U32, U64};
 
 pub const OK: u8 = WcStatus::Success as u8;

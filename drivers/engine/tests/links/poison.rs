@@ -2,13 +2,13 @@
 //! Payload in a pool, and device memory, that cannot be read: whoever has written it is isolated, or the request fails. Others go on.
 
 use crate::links::parts::{connect, end, pair, pattern, End, OK};
-use nupa_testing::World;
 use nupa_pool::Violation;
 use nupa_proto::{
     admin::QpType,
     pool::{message::ENTRY_SIZE, Class, LINE, LINK_RINGS, MIN_LOG_BULK},
     status::WcStatus,
 };
+use nupa_testing::World;
 
 /// Bytes of a message, and the place in it that cannot be read.
 const LEN: u32 = 5000;

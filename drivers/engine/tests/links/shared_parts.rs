@@ -2,12 +2,12 @@
 //! Long messages to queue pairs that share a receive queue: each keeps its entry until it is whole.
 
 use super::parts::{connect, pattern, post, OK};
-use nupa_testing::{Host, Qp, World};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
     status::WcStatus,
 };
+use nupa_testing::{Host, Qp, World};
 use proptest::{collection::vec, prelude::*};
 
 /// Bytes of each entry.

@@ -2,13 +2,13 @@
 //! A peer that is there and does nothing: connections to it end after a while, others do not; one that is slow is waited for.
 
 use super::parts::{connect, end, pair, pattern, post, FLUSHED, OK};
-use nupa_testing::World;
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
     eqe::EventType,
     status::WcStatus,
 };
+use nupa_testing::World;
 
 const GONE: u8 = WcStatus::RetryExceeded as u8;
 

@@ -2,8 +2,8 @@
 //! Two queue pairs that are connected to each other a second time: what is left in the rings of the first time does not count.
 
 use super::parts::{end, pattern, End, OK};
-use nupa_testing::{Host, Qp, World};
 use nupa_proto::{admin::QpStateCode, status::WcStatus};
+use nupa_testing::{Host, Qp, World};
 
 /// Bytes of a WRITE.
 const LEN: u32 = 3000;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations, atomic writes, flushes, and the limits on what is handed back.
 
-use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::*,
@@ -10,6 +9,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::*,
 };
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U32, U64};
 
 const OK: u8 = WcStatus::Success as u8;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Turns are short, whatever is posted: who calls the engine gets the processor back, and others have their turns.
 
-use nupa_testing::{Cq, Host, Mr, Qp, World};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
@@ -9,6 +8,7 @@ use nupa_engine::{
 use nupa_proto::{
     admin::*, cqe::Cqe, frame::FrameMeta, ident::node_mac, status::WcStatus, wqe::WQE_SIGNALED,
 };
+use nupa_testing::{Cq, Host, Mr, Qp, World};
 
 /// Bytes of a turn, and of the slice that it may be exceeded by.
 const TURN: usize = 5 << 16;

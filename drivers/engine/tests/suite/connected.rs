@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
-use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Head, Operation, SendRequest};
 use nupa_proto::{
     admin::{ModifyQp, QpStateCode, QpType, QP_MASK_RNR_RETRY},
@@ -10,6 +9,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{Sge, WQE_SIGNALED},
 };
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::U32;
 
 struct Side {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! UD queue pairs: network header, queue keys, drops, and what stops a sender.
 
-use nupa_testing::{Cq, Host, Mr, Qp, World};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
@@ -13,6 +12,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{DatagramSegment, GrhSegment, Sge, MAX_DATAGRAM, MAX_INLINE, WQE_SIGNALED},
 };
+use nupa_testing::{Cq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
 const QKEY: u32 = 0x1234;

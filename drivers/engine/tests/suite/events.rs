@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Arming, moderation, overflow, polling, budgets.
 
-use nupa_testing::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
@@ -13,6 +12,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::WQE_SIGNALED,
 };
+use nupa_testing::{Cq, Eq, Host, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
 struct Node {

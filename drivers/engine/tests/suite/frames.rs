@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Raw frames: filter, spreading, buffers, flooding, receivers that are not ready.
 
-use nupa_testing::{Cq, Eq, Host, Qp, World, LONGEST_FRAME};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::QpType,
@@ -12,6 +11,7 @@ use nupa_proto::{
     status::WcStatus,
     wqe::WQE_SIGNALED,
 };
+use nupa_testing::{Cq, Eq, Host, Qp, World, LONGEST_FRAME};
 use zerocopy::little_endian::U32;
 
 const OK: u8 = WcStatus::Success as u8;

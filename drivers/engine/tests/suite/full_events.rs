@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Event queues that are full: events come later, all of them, and nothing stops.
 
-use nupa_testing::{Cq, Eq, Host, Qp, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     rings::{Data, Operation, SendRequest},
@@ -13,6 +12,7 @@ use nupa_proto::{
     regs::FAULT_NONE,
     wqe::WQE_SIGNALED,
 };
+use nupa_testing::{Cq, Eq, Host, Qp, World};
 use proptest::{collection::vec, prelude::*};
 use zerocopy::little_endian::U32;
 

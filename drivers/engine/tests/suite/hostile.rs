@@ -2,12 +2,12 @@
 //! Arbitrary bytes in rings, doorbells and admin commands: no panic, no endless work, and nothing that was not exposed
 //! is touched.
 
-use nupa_testing::{Host, Qp, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     NodeTable,
 };
 use nupa_proto::{admin::*, doorbell::SLOTS, ident::node_mac, wqe::Opcode};
+use nupa_testing::{Host, Qp, World};
 use proptest::{collection::vec, prelude::*};
 use zerocopy::FromBytes;
 

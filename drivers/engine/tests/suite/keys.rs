@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory keys that requests bind and invalidate: fast registration, windows, SEND with invalidate.
 
-use nupa_testing::{Cq, Eq, Host, Mr, Qp, World, BASE};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     NodeTable,
@@ -14,6 +13,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{page_shift, BindSegment, FastRegSegment, WQE_SIGNALED},
 };
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World, BASE};
 use zerocopy::little_endian::{U16, U32, U64};
 
 const PAGE: u64 = 4096;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Random work against a simple model: what must be where, and who must be told.
 
-use nupa_testing::{Cq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, PostError, SendRequest};
 use nupa_proto::{
     admin::QpType,
@@ -10,6 +9,7 @@ use nupa_proto::{
     status::WcStatus,
     wqe::{Sge, MAX_INLINE, WQE_FENCE, WQE_SIGNALED},
 };
+use nupa_testing::{Cq, Host, Mr, Qp, World};
 use proptest::{collection::vec, prelude::*};
 use std::collections::VecDeque;
 

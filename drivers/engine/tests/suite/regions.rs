@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory regions: lists of pages, changes of regions, limits.
 
-use nupa_testing::{Cq, Host, Nodes, Qp, World, BASE};
 use nupa_engine::{
     rings::{Data, Operation, SendRequest},
     Engine, Limits, Node, NodeConfig, NodeTable,
@@ -11,6 +10,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::WQE_SIGNALED,
 };
+use nupa_testing::{Cq, Host, Nodes, Qp, World, BASE};
 
 const PAGE: u64 = 4096;
 const IOVA: u64 = 0x7f00_0000_0000;
@@ -297,7 +297,11 @@ fn what_regions_store_is_limited() {
         ..NodeConfig::default()
     });
     let machine = alone.world.machine(0);
-    let mut nodes = Nodes::new(crate::MODE, vec![(node, machine.clone())], &alone.world.shared);
+    let mut nodes = Nodes::new(
+        crate::MODE,
+        vec![(node, machine.clone())],
+        &alone.world.shared,
+    );
     let destroy = |nodes: &mut Nodes, key| Engine::new().destroy_mr(nodes, 0, key);
     let (node, _) = nodes.node_mut(0).expect("node");
     let pd = node.alloc_pd().expect("a domain");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Completion queues that get another ring: nothing is lost, doubled or reordered, and arming goes on.
 
-use nupa_testing::{Cq, Eq, Host, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{
     admin::{QpStateCode, QpType},
@@ -9,6 +8,7 @@ use nupa_proto::{
     status::AdminStatus,
     wqe::WQE_SIGNALED,
 };
+use nupa_testing::{Cq, Eq, Host, Qp, World};
 use proptest::{collection::vec, prelude::*};
 
 struct Node {

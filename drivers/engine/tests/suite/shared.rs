@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Shared receive queues.
 
-use nupa_testing::{Cq, Eq, Host, Mr, Qp, Srq, World};
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
     rings::{Data, Operation, SendRequest},
@@ -13,6 +12,7 @@ use nupa_proto::{
     status::{AdminStatus, WcStatus},
     wqe::{Sge, WQE_SIGNALED},
 };
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, Srq, World};
 use zerocopy::little_endian::U32;
 
 const OK: u8 = WcStatus::Success as u8;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs on their way up and down: what waits, what is told, what ends in an error.
 
-use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_proto::{admin::*, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
+use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
 const OK: u8 = WcStatus::Success as u8;

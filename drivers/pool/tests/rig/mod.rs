@@ -17,7 +17,6 @@
 
 pub use nupa_testing::caches::Random;
 
-use nupa_testing::caches::Memory;
 use nupa_pool::{
     Blocked, Body, FormatOptions, JoinOptions, Link, Membership, Message, Outgoing, Poisoned, Pool,
     Reservation, Sender, Time, Window,
@@ -29,6 +28,7 @@ use nupa_proto::{
     },
     wqe::Opcode,
 };
+use nupa_testing::caches::Memory;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard},
