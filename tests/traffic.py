@@ -19,10 +19,16 @@ def endpoint(address, port=5300):
 def capture(node, what, seconds, interface=INTERFACE, prefix=""):
     """Starts tcpdump with such arguments for at most so many seconds; it sees what is sent once this returns."""
     # What the one before said is not waited for.
-    node.run("rm -f /run/tcpdump.err")
-    running = node.spawn(f"{prefix}timeout {seconds * PATIENCE} tcpdump -lnn -i {interface} {what} 2>/run/tcpdump.err")
+    node.run("rm -f /run/tcpdump.err /run/tcpdump.out")
+    running = node.spawn(f"{prefix}timeout {seconds * PATIENCE} tcpdump -lnn -i {interface} {what} 2>/run/tcpdump.err "
+                         "| tee /run/tcpdump.out")
     node.run(f"for i in $(seq {100 * PATIENCE}); do grep -q listening /run/tcpdump.err && exit 0; sleep 0.1; done; exit 1")
     return running
+
+
+def await_captured(node, text):
+    """Waits until the last capture that was started on the node has printed `text`, and so every frame before that."""
+    wait_until(f"tcpdump on {node.name} to print {text!r}", lambda: text in node.run("cat /run/tcpdump.out").out)
 
 
 def options(seed, largest):
