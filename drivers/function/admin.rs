@@ -35,7 +35,7 @@ pub(crate) fn prepare<S: Storage>(
     let Ok(opcode) = AdminOpcode::try_from(command.opcode.get()) else {
         return prepared;
     };
-    let got = match opcode {
+    let parsed = match opcode {
         AdminOpcode::CreateEq => {
             parse(body).map(|body| resources.prepare_eq(memory, limits, &body))
         }
@@ -65,8 +65,8 @@ pub(crate) fn prepare<S: Storage>(
         }
         _ => Ok(()),
     };
-    // What is wrong with it is found again when it is executed.
-    let _ = got;
+    // An error is found again when the command is executed.
+    parsed.unwrap_or_default();
     prepared
 }
 
@@ -107,6 +107,7 @@ pub(crate) fn execute<F: Functions>(
     outcome
 }
 
+/// The same, for a command whose memory the node has been given.
 fn carry_out<F: Functions>(
     engine: &mut Engine,
     functions: &mut F,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The functions that one host runs, and what their drivers set off.
 
+mod commands;
 mod enable;
 
-pub use enable::{Executed, FetchedCommand, Leftovers, PreparedCommand};
+pub use commands::{Executed, FetchedCommand, Leftovers, PreparedCommand};
 
 use nupa_engine::Engine;
 

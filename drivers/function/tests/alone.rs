@@ -164,7 +164,7 @@ impl World {
     /// A fabric of ten nodes, of which 1 and 9 are up elsewhere.
     fn new() -> Self {
         let host = Machine {
-            ram: Ram::alone(),
+            ram: Ram::alone(0x4000),
             doorbells: None,
             complaints: Cell::new(0),
         };

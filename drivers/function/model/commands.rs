@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The admin queue of a function: commands are fetched, prepared and executed.
+
+use core::marker::PhantomData;
+use nupa_engine::{
+    hal::{AccessError, Memory, Platform, Storage},
+    Limits,
+};
+use nupa_proto::{
+    admin::{Command, Completion},
+    regs,
+    status::AdminStatus,
+};
+
+use crate::{
+    admin::{self, Outcome, Prepared},
+    body::EMPTY,
+    host::{Functions, Host},
+    model::Model,
+};
+
+impl<F: Functions> Model<F> {
+    /// The driver has posted admin commands up to a producer index.
+    pub(super) fn post_admin(&mut self, id: u16, producer: u32) {
+        let Some(function) = self.function_mut(id) else {
+            return;
+        };
+        let Some(queue) = &mut function.admin else {
+            function.complain(format_args!("admin doorbell while not enabled"));
+            return;
+        };
+        if !queue.post(producer) {
+            self.fail(id, regs::FAULT_ADMIN_INDEX);
+        }
+    }
+
+    /// Executes the admin commands that wait.
+    pub(super) fn run_admin(&mut self, id: u16) {
+        while let Some(fetched) = self.fetch_command(id) {
+            let Some(function) = self.function(id) else {
+                return;
+            };
+            let mut executed = Executed::InPart(fetched.prepare(function.host.memory()));
+            while let Executed::InPart(prepared) = executed {
+                executed = self.execute_command(prepared);
+            }
+        }
+    }
+
+    /// Takes the next admin command that waits. The host is to [prepare](FetchedCommand::prepare) it, which may take long, with or
+    /// without what keeps others from the function, and to [execute](Model::execute_command) it; then to ask again. One that is fetched
+    /// before that makes this one be forgotten, without a completion.
+    pub fn fetch_command(&mut self, id: u16) -> Option<FetchedCommand<F::Storage>> {
+        let function = self.function_mut(id).filter(|f| !f.has_stopped())?;
+        let mut limits = *function.node.limits();
+        // One command is under way at a time, so as many are left when it is executed.
+        limits.max_pages = function.node.pages_left();
+        let epoch = function.node.epoch();
+        let queue = function.admin.as_mut().filter(|queue| queue.is_pending())?;
+        match queue.take(function.host.memory()) {
+            Ok(command) => Some(FetchedCommand {
+                id,
+                epoch,
+                number: queue.taken(),
+                command,
+                limits,
+                storage: PhantomData,
+            }),
+            Err(AccessError) => {
+                self.fail(id, regs::FAULT_ADMIN_RING);
+                None
+            }
+        }
+    }
+
+    /// Executes the admin command that was fetched last, or a part of it; one that was fetched before a reset is forgotten.
+    pub fn execute_command(
+        &mut self,
+        mut prepared: PreparedCommand<F::Storage>,
+    ) -> Executed<F::Storage> {
+        let FetchedCommand {
+            id, epoch, number, ..
+        } = prepared.fetched;
+        let function = self.function_mut(id).filter(|f| !f.has_stopped());
+        let current = function.filter(|function| {
+            let queue = function.admin.as_ref();
+            let same = queue.is_some_and(|queue| queue.taken() == number);
+            same && function.node.epoch() == epoch
+        });
+        let Some(function) = current else {
+            return Executed::Forgotten(Leftovers { _command: prepared });
+        };
+        if function.host.executes() {
+            let PreparedCommand {
+                fetched,
+                prepared: got,
+            } = &mut prepared;
+            let executed = self.complete_command(id, &fetched.command, got);
+            if executed.is_err() {
+                self.fail(id, regs::FAULT_ADMIN_RING);
+            }
+            if got.resources.is_in_part() {
+                return Executed::InPart(prepared);
+            }
+        }
+        self.tell_driver(id);
+        Executed::Done(Leftovers { _command: prepared })
+    }
+
+    /// Raises the event of the admin queue once all commands are done.
+    fn tell_driver(&mut self, id: u16) {
+        let Some(function) = self.function_mut(id).filter(|f| !f.has_stopped()) else {
+            return;
+        };
+        let done = function.admin.as_ref().is_some_and(|q| !q.is_pending());
+        if done && function.host.executes() {
+            function.node.admin_event(&function.host);
+        }
+    }
+
+    /// Executes an admin command. An error means that a ring cannot be reached any more.
+    fn complete_command(
+        &mut self,
+        id: u16,
+        command: &Command,
+        prepared: &mut Prepared<F::Storage>,
+    ) -> Result<(), AccessError> {
+        let outcome = admin::execute(&mut self.engine, &mut self.functions, id, command, prepared);
+        if outcome.is_ok() && prepared.resources.is_in_part() {
+            return Ok(());
+        }
+        let function = self.function_mut(id).ok_or(AccessError)?;
+        if let Err(status) = outcome {
+            let opcode = command.opcode.get();
+            function.complain(format_args!("admin command {opcode} refused: {status:?}"));
+        }
+        let mut completion = completion(command, outcome);
+        function.host.spoil(command.opcode.get(), &mut completion);
+        let queue = function.admin.as_mut().ok_or(AccessError)?;
+        queue.complete(function.host.memory(), completion)
+    }
+}
+
+/// An admin command that was taken out of its ring.
+pub struct FetchedCommand<S: Storage> {
+    id: u16,
+    /// Epoch of the node.
+    epoch: u32,
+    /// It is so many-th that was taken since the function was enabled.
+    number: u32,
+    command: Command,
+    limits: Limits,
+    storage: PhantomData<fn() -> S>,
+}
+
+impl<S: Storage> FetchedCommand<S> {
+    /// Gets what it needs: memory, and page lists, from the function's memory. May allocate and sleep.
+    pub fn prepare(self, memory: &impl Memory) -> PreparedCommand<S> {
+        let prepared = admin::prepare(memory, &self.limits, &self.command);
+        PreparedCommand {
+            fetched: self,
+            prepared,
+        }
+    }
+}
+
+/// An admin command with all that it needs.
+pub struct PreparedCommand<S: Storage> {
+    fetched: FetchedCommand<S>,
+    prepared: Prepared<S>,
+}
+
+/// How far an admin command was executed.
+pub enum Executed<S: Storage> {
+    /// It is done. What is left of it is to be dropped, which may take long.
+    Done(Leftovers<S>),
+    /// A part of it is. The rest is to be executed once others had their turn.
+    InPart(PreparedCommand<S>),
+    /// It was fetched before a reset, or the function has stopped. As with `Done`.
+    Forgotten(Leftovers<S>),
+}
+
+/// What an admin command does not need any more. To drop it may take long.
+pub struct Leftovers<S: Storage> {
+    _command: PreparedCommand<S>,
+}
+
+/// The completion of a command.
+fn completion(command: &Command, outcome: Outcome) -> Completion {
+    let (status, body) = match outcome {
+        Ok(body) => (AdminStatus::Success, body),
+        Err(status) => (status, EMPTY),
+    };
+    Completion {
+        command_id: command.command_id,
+        status: status.to_wire().into(),
+        valid: 0.into(),
+        body,
+    }
+}
