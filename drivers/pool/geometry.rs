@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What lies where in a pool.
 
-use core::{fmt, ops::Range};
+use crate::area::Area;
+use core::ops::Range;
 use nupa_proto::pool::{
     message::{max_frame, max_payload, ENTRY_SIZE},
     Class, Superblock, DIRECTORY_SIZE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
@@ -233,6 +234,7 @@ impl Geometry {
 }
 
 /// log2 of the bytes of the payload area of a ring.
+#[inline]
 const fn log_bulk_of(class: Class, log_bulk: u8) -> u8 {
     match class {
         Class::Request | Class::Response | Class::Frame => log_bulk,
@@ -245,63 +247,6 @@ fn ring_len(class: Class, log_entries: u8, log_bulk: u8) -> u64 {
     let entries = ENTRY_SIZE << log_entries;
     let len = entries.wrapping_add(1 << log_bulk_of(class, log_bulk));
     len.next_multiple_of(PAGE)
-}
-
-/// A part of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Area {
-    /// Superblock and state word.
-    Superblock,
-    /// A node's slot.
-    Slot {
-        /// The node.
-        node: u64,
-    },
-    /// What two nodes share.
-    Link {
-        /// The node that writes entries.
-        source: u64,
-        /// The node that they are for.
-        target: u64,
-        /// The ring, with its payload area; none if it is about the words that say how far the two are.
-        class: Option<Class>,
-    },
-    /// A node's directory.
-    Directory {
-        /// The node.
-        node: u64,
-    },
-    /// What a node offers to programs.
-    DeviceMemory {
-        /// The node.
-        node: u64,
-    },
-}
-
-impl fmt::Display for Area {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Superblock => f.write_str("superblock"),
-            Self::Slot { node } => write!(f, "slot of node {node}"),
-            Self::Directory { node } => write!(f, "directory of node {node}"),
-            Self::DeviceMemory { node } => write!(f, "device memory of node {node}"),
-            Self::Link {
-                source,
-                target,
-                class,
-            } => {
-                let what = match class {
-                    None => "indices of the rings",
-                    Some(Class::Request) => "ring of requests",
-                    Some(Class::Response) => "ring of responses",
-                    Some(Class::Frame) => "ring of frames",
-                    Some(Class::ShortRequest) => "ring of short requests",
-                    Some(Class::ShortResponse) => "ring of short responses",
-                };
-                write!(f, "{what} from node {source} to node {target}")
-            }
-        }
-    }
 }
 
 /// Where a ring lies.

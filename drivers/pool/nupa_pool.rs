@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod area;
 mod attach;
 #[cfg(not(MODULE))]
 mod format;
@@ -38,8 +39,9 @@ mod window;
 #[cfg(not(MODULE))]
 pub use self::format::FormatOptions;
 pub use self::{
+    area::Area,
     attach::{Pool, Survey},
-    geometry::{Area, Geometry},
+    geometry::Geometry,
     grants::{Grant, Grants},
     heartbeat::Heartbeat,
     join::{JoinOptions, TakenSlot},
