@@ -29,13 +29,13 @@ use nk::{
 use nupa_function::Executed;
 use nupa_proto::doorbell::device_memory_offset;
 
-/// Has the function look for work.
+/// Polls for the function in softirq context.
 pub(super) type PollerNapi = DetachedNapi<Poller>;
 
 /// Doorbell page pairs.
 pub(super) const DOORBELL_PAGES: u32 = 512;
 
-/// Bytes of device memory that are worked on before others may run.
+/// Bytes of device memory that are worked on without rescheduling.
 const STEP: usize = 256 << 10;
 
 /// A function of this host.
@@ -49,7 +49,7 @@ pub(super) struct PoolFunction {
     pub(super) own: Option<MmapRange>,
     /// Whether that is known to outlive a loss of power.
     pub(super) persistent: bool,
-    /// Of all nodes, what they share.
+    /// What each node of the pool shares.
     pub(super) shared: Shared,
     /// Open until the driver is unbound.
     #[pin]
@@ -58,7 +58,7 @@ pub(super) struct PoolFunction {
     /// may use memory. Taken before `owner`.
     #[pin]
     pub(super) registers: Mutex<()>,
-    /// Shows the others that the node lives, but for while the host sleeps.
+    /// Writes the heartbeat, except while the host sleeps.
     pub(super) heartbeat: Arc<HeartbeatTimer>,
     #[pin]
     pub(super) beating: Mutex<Option<Beating>>,
@@ -74,8 +74,8 @@ pub(super) struct Asleep {
 }
 
 impl PoolFunction {
-    /// Has the node do something without sleeping; `None` if somebody else has it, who has it looked at again then, or
-    /// once the driver is unbound. With softirqs off.
+    /// Runs `f` on the node without sleeping. `None` if somebody else holds it, who then schedules another poll, or once the driver is
+    /// unbound. Softirqs are off.
     pub(super) fn serve(&self, f: impl FnOnce(&mut PoolNode) -> Turn) -> Option<Turn> {
         let begun_us = self.clock.now_us();
         let turn = self.owner.try_with(f)?;
@@ -84,13 +84,13 @@ impl PoolFunction {
         Some(turn)
     }
 
-    /// Does `f`, which leaves interrupts, in the caller's time. With softirqs off.
+    /// Runs `f`, which leaves interrupts raised, in the caller's time. Softirqs are off.
     fn service_inline(&self, f: impl FnOnce(&mut PoolNode) -> Turn) {
         let Some(turn) = self.serve(f) else {
             return;
         };
         self.poll_state.set_alone(false);
-        // Handlers of completions are no business of the caller's.
+        // Completion handlers do not run in the caller's time.
         if turn.raised != 0 || turn.due_us == Some(0) {
             self.poller.schedule();
         } else {
@@ -98,7 +98,7 @@ impl PoolFunction {
         }
     }
 
-    /// Has the next look at its time after a turn. Any context.
+    /// Schedules the next poll after a turn. Any context.
     pub(super) fn schedule_next(&self, turn: &Turn) {
         let planned_ns = u64::try_from(self.poller.until_due().as_nanos()).unwrap_or(0);
         let planned_us = (planned_ns > 0).then_some(planned_ns / 1000);
@@ -112,7 +112,7 @@ impl PoolFunction {
         self.poller.schedule_every(repeat);
     }
 
-    /// Has the node looked at if somebody did not get it meanwhile.
+    /// Schedules a poll if somebody could not get the node meanwhile.
     fn reschedule_if_missed(&self) {
         if self.owner.take_missed() {
             self.poller.schedule();
@@ -283,7 +283,7 @@ impl Function for PoolFunction {
     fn kick(&self, page: u32, slot: u16, _index: u32, _push: bool) {
         self.kicks.add(page, slot);
         if bh::are_disabled() {
-            // Mostly a frame, which is sent when this returns: nobody need be told later.
+            // Mostly a frame: it is sent when this returns, without a poll.
             if self.poll_state.wakeable {
                 self.service_inline(|node| node.send(&self.kicks));
             } else {

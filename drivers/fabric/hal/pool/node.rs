@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the function's lock protects: the model of the function, and the node's place in the pool.
+//! What the function's lock protects: the model of the function, and the node's membership of the pool.
 
 use super::{
     heartbeat::HeartbeatTimer,
@@ -21,9 +21,9 @@ use nupa_function::{FetchedCommand, Kick, Model};
 use nupa_pool::{Events, Membership, NodeSet, Poisoned, Sharing, Violation};
 use nupa_proto::{pool::DEAD_AFTER_US, regs::FAULT_POOL};
 
-/// Wakes hosts whose function sleeps.
+/// Interrupts hosts whose function does not poll.
 pub(super) trait Bell: Send + Sync {
-    /// Wakes a host that has put this into the pool as its bell. Any context.
+    /// Interrupts the host that wrote this value to the pool as its bell. Any context.
     fn ring(&self, bell: u64);
 }
 
@@ -34,62 +34,62 @@ pub(super) struct PoolNode {
     pub(super) clock: HostClock,
     /// The node's place in the fabric.
     pub(super) membership: KBox<Membership>,
-    /// Shows the others that it lives.
+    /// Writes the heartbeat that peers look for.
     pub(super) heartbeat: Arc<HeartbeatTimer>,
     /// Device memory that it shares.
     pub(super) sharing: Sharing,
     pub(super) model: Model<Nodes>,
     /// Peers with an open link.
     pub(super) linked: NodeSet,
-    /// For hosts that sleep, if they can be woken.
+    /// Interrupts peers that do not poll, where there is a way to.
     pub(super) bell: Option<Arc<dyn Bell>>,
-    /// Of resets because others refuse this node.
+    /// Limits resets after peers refused this node.
     pub(super) resets: RateLimit,
-    /// Of what is logged of each node's faults.
+    /// Limits the log messages about each node's faults.
     pub(super) faults: KVVec<RateLimit>,
-    /// The others have been told that the function is enabled.
+    /// Peers have been told that the function is enabled.
     pub(super) enabled_announced: bool,
-    /// It looks for work often enough that others need not ring.
+    /// It polls so often that peers need not interrupt this host; they have been told.
     pub(super) awake: bool,
-    /// Drivers of this host have been told that it looks at doorbells by itself.
+    /// It polls doorbells, so that drivers of this host need not kick; they have been told.
     pub(super) polled: bool,
-    /// When it last looked around who is there.
+    /// Time of the last membership tick.
     pub(super) ticked_us: u64,
 }
 
-/// Microseconds from one look around who is there to the next: a part of the time between heartbeats.
+/// Microseconds between two membership ticks: a fraction of the heartbeat interval.
 const TICK_US: u64 = 1000;
 
-/// Faults of a node that are logged at once.
+/// Faults of one node that may be logged in a burst.
 pub(super) const FAULTS: u8 = 8;
 
 /// What a peer has to do whose lines cannot be read.
 const COME_BACK: &str = "it is ignored until it comes back";
 
-/// What a turn came to.
+/// What a turn did.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     /// Something was done.
     pub(super) busy: bool,
-    /// It was looked around who is there, and for what came from other hosts.
+    /// It polled the pool: membership, and what peers sent.
     pub(super) looked: bool,
-    /// Of that, something came from another host.
+    /// It found something from a peer.
     pub(super) arrived: bool,
     /// Vectors that were raised, one bit each.
     pub(super) raised: u64,
-    /// What came and what went since the function was reset, wrapping around.
+    /// Frames, messages and bytes received and sent since the function was reset; the counts wrap around.
     pub(super) moved: [Volume; 2],
     /// Microseconds after which the next turn is needed.
     pub(super) due_us: Option<u64>,
-    /// Others do not ring.
+    /// Peers do not interrupt this host.
     pub(super) awake: bool,
 }
 
 impl PoolNode {
-    /// Does all that there is to do: kicks, arrivals, timers, the heartbeat. `spins`: there is another turn at once; `awake`: it is
-    /// soon enough that others need not ring.
+    /// Does all work that is due: kicks, arrivals, timers, membership. `spins`: another turn follows at once, so drivers need not kick.
+    /// `awake`: another one follows soon enough that peers need not interrupt this host.
     pub(super) fn turn(&mut self, kicks: &Kicks, spins: bool, awake: bool) -> Turn {
-        // Before anything is looked at: what comes later is told by who sends it.
+        // This comes before the polls: whoever sends something after them sees the new flag, and interrupts this host.
         self.announce_polling(awake);
         let rung = self.set_doorbell_polling(spins) && self.model.poll_doorbells();
         let work = self.work(kicks);
@@ -100,7 +100,7 @@ impl PoolNode {
         }
     }
 
-    /// The same, but for interrupts, which stay raised.
+    /// As [`PoolNode::turn`], but does not change what it has announced, and leaves interrupts raised.
     pub(super) fn work(&mut self, kicks: &Kicks) -> Turn {
         self.tick(TICK_US);
         let arrived = self.model.engine.receive(&mut self.model.functions);
@@ -114,13 +114,13 @@ impl PoolNode {
         }
     }
 
-    /// As [`PoolNode::work`], for somebody who will do so again soon: others need not ring.
+    /// As [`PoolNode::work`], for a program that polls again soon: peers need not interrupt this host.
     pub(super) fn poll_for_program(&mut self, kicks: &Kicks) -> Turn {
         self.announce_polling(true);
         self.work(kicks)
     }
 
-    /// Looks after the pool if that is so many microseconds ago.
+    /// Runs a membership tick if the last one is at least `interval_us` ago.
     fn tick(&mut self, interval_us: u64) {
         let now = self.clock.now_us();
         if now.saturating_sub(self.ticked_us) >= interval_us {
@@ -130,7 +130,7 @@ impl PoolNode {
         }
     }
 
-    /// Does what this host has kicked, and what is due, without a look at what the others did.
+    /// Does what this host has kicked, and what is due, without polling the pool.
     pub(super) fn send(&mut self, kicks: &Kicks) -> Turn {
         // A machine that was stopped for long may have lost its slot, and with that its rings.
         self.tick(DEAD_AFTER_US / 2);
@@ -155,8 +155,8 @@ impl PoolNode {
         }
     }
 
-    /// Tells the drivers of this host how it looks for work from now on. True if a doorbell may have been rung without a kick
-    /// just before.
+    /// Tells the drivers of this host whether it polls doorbells from now on. True if a doorbell may have been rung without a kick just
+    /// before.
     fn set_doorbell_polling(&mut self, spins: bool) -> bool {
         if spins == self.polled {
             return false;
@@ -165,7 +165,7 @@ impl PoolNode {
         self.model.set_polling(spins)
     }
 
-    /// Tells the others whether they need not ring.
+    /// Tells peers whether this host polls, so that they need not interrupt it.
     fn announce_polling(&mut self, awake: bool) {
         if awake != self.awake {
             self.awake = awake;
@@ -208,7 +208,7 @@ impl PoolNode {
         self.membership.leave(&self.window);
     }
 
-    /// Takes another epoch. Without one the function starts and stops at once.
+    /// Takes a new epoch. If there is none, the function stops as soon as it is enabled.
     fn renew(&mut self) {
         self.enabled_announced = false;
         self.drop_links();
@@ -228,7 +228,7 @@ impl PoolNode {
         }
     }
 
-    /// Tells the engine who came and went.
+    /// Tells the engine which nodes came and went.
     fn apply_events(&mut self, events: &Events) {
         for id in events.down.iter() {
             match self.membership.poisoned(id) {
@@ -251,7 +251,7 @@ impl PoolNode {
         }
     }
 
-    /// The slot is somebody else's, or the pool is another one. Nothing in it is touched any more.
+    /// The slot belongs to another host, or the pool was formatted anew. Nothing in the pool is touched any more.
     fn evicted(&mut self) {
         if self.model.functions.own.is_ready() {
             let id = self.id();
@@ -267,7 +267,7 @@ impl PoolNode {
         }
     }
 
-    /// Others have taken this node for dead, or say so.
+    /// Peers have declared this node dead.
     fn refused(&mut self, by: NodeSet) {
         for id in by.iter() {
             let peer = self.model.functions.peer_mut(id);
@@ -283,7 +283,7 @@ impl PoolNode {
         }
     }
 
-    /// Memory of the pool cannot be read, which costs the node that wrote there.
+    /// Memory of the pool is poisoned: the node that wrote there is lost.
     #[cold]
     fn lost(&mut self, id: u16, Poisoned { offset }: Poisoned, so: &str) {
         let area = self.membership.pool().geometry().area(offset);
@@ -297,7 +297,7 @@ impl PoolNode {
         );
     }
 
-    /// Logs what is wrong with a node, unless that was done often enough.
+    /// Logs a fault of a node, within its rate limit.
     #[cold]
     fn log_fault(&mut self, id: u16, what: Arguments<'_>) {
         let now = self.clock.now_us();
@@ -335,7 +335,7 @@ impl PoolNode {
         self.model.engine.peer_down(&mut self.model.functions, id);
     }
 
-    /// Has no more to do with peers that misbehaved.
+    /// Isolates peers that broke a rule.
     fn isolate_refused(&mut self) {
         for id in self.linked.iter() {
             let peer = self.model.functions.peer_mut(id);
@@ -356,7 +356,7 @@ impl PoolNode {
         }
     }
 
-    /// Shows the others what there is for them, and wakes who sleeps.
+    /// Publishes what peers are to see, and interrupts those that do not poll.
     fn publish(&mut self) {
         for id in self.linked.iter() {
             let peer = self.model.functions.peer_mut(id);

@@ -1,86 +1,93 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How often the function looks for work by itself. Pure logic, tested on the host.
+//! How long the function waits before it polls the pool again. Pure logic, tested on the host.
+//!
+//! Three forces set the interval. A peer cannot interrupt this host in every mode, so only polling finds what a peer has written. Each
+//! poll costs processor time, and under emulation a timer interrupt costs more than the poll itself. And a poll that interrupts a
+//! busy program takes the time from that program. The costs named here are those under QEMU's TCG, where both are highest.
 
 use core::ops::Range;
 use nupa_engine::Volume;
 
-/// Microseconds after the last work for which it looks for more without a pause, if nobody else wants the processor: not fewer,
-/// and for so many looks.
+/// Microseconds for which the function polls without a pause after the last work, if no task wants the processor: 256 empty polls,
+/// but within these bounds. The lower bound covers the round trip of a small message; the upper one keeps a slow processor from
+/// spinning through a scheduler tick.
 const SPIN_US: Range<u64> = 200..2_000;
-const SPIN_LOOKS: u64 = 256;
-/// Microseconds between looks where others can wake this host. It has to show that it lives more often than others take it for
-/// dead, and look whether they do.
+const SPIN_POLLS: u64 = 256;
+/// Microseconds between polls where peers can interrupt this host. The poll is needed all the same: it notices a peer that died, and
+/// there have to be several within the time after which a silent peer counts as dead.
 const LONG_US: u64 = 100_000;
-/// Microseconds between looks where they cannot, while there is something to do: not fewer, and as part of the time so that
-/// looking takes little of it.
+/// Bounds, in microseconds, of the interval on a host that nobody can interrupt, while there is traffic. Within them a poll takes at
+/// most one part in `POLL_SHARE` of the processor.
 const SHORT_US: Range<u64> = 50..500;
-const LOOK_SHARE: u64 = 4;
-/// Looks of a program that waits, in vain and one after the other, from which on it is taken to go on.
-const POLLS: u32 = 4;
-/// Part of an expectation by which it changes at a time.
+const POLL_SHARE: u64 = 4;
+/// Empty polls in a row by a waiting program after which the program is expected to keep polling.
+const PROGRAM_POLLS: u32 = 4;
+/// The expected time to the next arrival moves by one part in this many at a time.
 const LEARN_SHARE: u64 = 8;
-/// Looks that broke into others' work, between which there was plenty, less those between which there was not, which double it as
-/// well, after some.
+/// Range of the score of preemptions: polls that interrupted another task and found plenty of work, minus those that found little.
+/// Each point above the start doubles the interval, because then more arrives per poll and the task runs longer.
 pub(super) const PREEMPTIONS: Range<u32> = 2..6;
-/// But not beyond so many microseconds.
+/// Microseconds that the doubled interval never exceeds.
 const PREEMPTION_LONGEST_US: u64 = 1_600;
-/// Pauses as part of the time since something came: often where more is likely, then less.
+/// After an arrival the interval is this part of the time since then: one half at first, when more is likely, and one quarter later.
 const SOON_SHARE: u64 = 2;
 const LATER_SHARE: u64 = 4;
-/// Microseconds between looks after some time in which nothing has come: so late it may find out.
+/// Microseconds that the interval reaches 40 ms after the last arrival: the latency that the next message then sees.
 const QUIET_LONGEST_US: u64 = 10_000;
-/// The same after a long time: each look costs an emulated processor half a millisecond.
+/// The same after ten seconds without an arrival. A timer interrupt costs an emulated processor half a millisecond, so a shorter
+/// interval would take more than 0.5 % of it on an idle host.
 const IDLE_US: u64 = LONG_US;
-/// As part of the time in which nothing has come, how long it pauses next beyond [`BLIND_US`].
+/// Between these two, the interval is one part in this many of the time without an arrival.
 const IDLE_SHARE: u64 = 100;
-/// Microseconds without an arrival after which a kick is expected to be answered soon.
+/// Microseconds without an arrival after which a kick of this host is taken as a request that a peer will soon answer.
 pub(super) const CALM_US: u64 = 1_000;
 
-/// Bytes that came or that went between two looks from which on they count as bulk, which may gather: who waits for less is kept
-/// waiting by it.
+/// Bytes in one direction between two polls that count as bulk. Bulk may gather between polls; a host that moves less is waiting for
+/// each message.
 const BULK: u64 = 32 << 10;
-/// Frames and messages from which on they are worth it that looks are spared: each costs a host as much as some bytes do. Nobody is
-/// kept from waking a host by them: a host whose few large frames are acknowledged by small ones waits for these.
+/// Frames and messages between two polls that, like bulk, make a longer interval worth it: each costs as much as some kilobytes. They
+/// never stop peers from interrupting this host, because a stream of large frames waits for its small acknowledgments.
 const MANY: u64 = 4;
-/// The same for a stream, between times at which it is asked for: more than one message of the longest that travel in one piece, so
-/// nobody waits for each.
+/// Bytes in one direction within `STREAM_US` of [`PollState`](super::poll_state::PollState) that belong to a stream: more than the
+/// longest message that travels in one piece, so that nobody waits for each message.
 const STREAM: u64 = 96 << 10;
-/// Such times, less twice those in which less moved, from which on there is a stream; and how many count at most.
+/// Score of periods with that many bytes, minus twice those with fewer: a stream from the start of the range on, capped at its end.
 const STREAMS: Range<u32> = 3..4;
-/// Microseconds that a look takes which finds nothing, from which on the processor is one that interrupts cost much.
+/// Microseconds of an empty poll from which on the processor is taken to be emulated, where interrupts are expensive.
 const COSTLY_POLL_US: u64 = 2;
-/// Looks that found bulk, less those that did not, from which on a host that others would wake for each looks by itself; and
-/// how many count at most.
+/// Score of polls that found bulk, minus those that did not. From the start of the range on, the host polls on a timer and tells peers
+/// not to interrupt it; the score is capped at the end.
 const COALESCE: Range<u32> = 4..8;
-/// Microseconds between two such looks: later, what it found is not coalesced; sooner, that it found nothing says nothing.
+/// Microseconds between two polls that count for that score. Bulk after a longer gap would not have been coalesced; an empty poll after
+/// a shorter gap proves nothing.
 const COALESCE_US: Range<u64> = 250..1_000;
 
-/// Whether what came or went between two looks, whichever is more, is bulk.
+/// Whether what moved between two polls is bulk. `moved` is the larger of both directions.
 pub(super) fn is_bulk(moved: Volume) -> bool {
     moved.bytes >= BULK
 }
 
-/// Whether it is so much, or are so many, that the next look may come later.
+/// Whether so much moved that the next poll may come later.
 pub(super) fn is_plenty(moved: Volume) -> bool {
     is_bulk(moved) || moved.items >= MANY
 }
 
-/// Whether there is a stream that looks are for.
+/// Detects a stream of data in either direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream(u32);
 
 impl Stream {
-    /// The same from a word.
+    /// From the word that [`to_word`](Self::to_word) gave.
     pub(super) fn from_word(word: u32) -> Self {
         Self(word.min(STREAMS.end))
     }
 
-    /// As a word.
+    /// As a word, to be kept in an atomic.
     pub(super) fn to_word(self) -> u32 {
         self.0
     }
 
-    /// After some time in which so many bytes came or went, whichever are more.
+    /// The state after a period in which `moved` bytes moved in the busier direction.
     pub(super) fn after(self, moved: u64) -> Self {
         match moved >= STREAM {
             true => Self::from_word(self.0.saturating_add(1)),
@@ -88,30 +95,28 @@ impl Stream {
         }
     }
 
-    /// Whether it is one.
+    /// Whether data streams.
     pub(super) fn flows(self) -> bool {
         self.0 >= STREAMS.start
     }
 }
 
-/// Whether so much arrives that a host looks by itself although others could wake it for each, which it tells them: what network
-/// devices call interrupt moderation.
+/// Decides whether a host that peers can interrupt polls on a timer instead, because so much arrives: interrupt coalescing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coalescing(u32);
 
 impl Coalescing {
-    /// The same from a word.
+    /// From the word that [`to_word`](Self::to_word) gave.
     pub(super) fn from_word(word: u32) -> Self {
         Self(word.min(COALESCE.end))
     }
 
-    /// As a word.
+    /// As a word, to be kept in an atomic.
     pub(super) fn to_word(self) -> u32 {
         self.0
     }
 
-    /// After another look, so many microseconds after the one before that counted, for which bulk had arrived or not. `None` if it
-    /// does not count.
+    /// The state after a poll that found bulk or did not, `gap_us` after the last poll that counted. `None` if this one does not count.
     pub(super) fn after(self, gap_us: u64, bulk: bool) -> Option<Self> {
         match (bulk, gap_us) {
             (true, gap_us) if gap_us < COALESCE_US.end => {
@@ -122,20 +127,20 @@ impl Coalescing {
         }
     }
 
-    /// Whether it is one.
+    /// Whether the host polls on a timer.
     pub(super) fn coalesces(self) -> bool {
         self.0 >= COALESCE.start
     }
 }
 
-/// Microseconds to look for more without a pause, where a look takes so long.
+/// Microseconds to poll without a pause, where an empty poll takes `cost_us`.
 pub(super) fn spin_us(cost_us: u64) -> u64 {
-    let looks_us = cost_us.saturating_mul(SPIN_LOOKS);
-    looks_us.clamp(SPIN_US.start, SPIN_US.end)
+    let spin_us = cost_us.saturating_mul(SPIN_POLLS);
+    spin_us.clamp(SPIN_US.start, SPIN_US.end)
 }
 
-/// Microseconds after which it looks first since something came, after a first look after so many, which was worth it, or broke into
-/// others' work for nothing.
+/// The new delay, in microseconds, from an arrival to the first poll after it. The delay shrinks if the last such poll was `worth` its cost,
+/// and grows if that poll interrupted another task for nothing.
 pub(super) fn expect_us(expected_us: u64, worth: bool) -> u64 {
     let step = (expected_us / LEARN_SHARE).max(1);
     let after = match worth {
@@ -145,43 +150,42 @@ pub(super) fn expect_us(expected_us: u64, worth: bool) -> u64 {
     after.clamp(SHORT_US.start, SHORT_US.end)
 }
 
-/// What a pause depends on.
+/// What the interval depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IntervalInputs {
-    /// Others can wake this host.
+    /// Peers can interrupt this host.
     pub(super) wakeable: bool,
-    /// But they do not now.
+    /// But they have been told not to.
     pub(super) awake: bool,
-    /// Microseconds since something came.
+    /// Microseconds since the last arrival.
     pub(super) quiet_us: u64,
-    /// Microseconds that a look takes which finds nothing.
+    /// Microseconds that an empty poll takes.
     pub(super) cost_us: u64,
-    /// What [`expect_us`] says, as long as it has not looked since something came.
+    /// The delay of [`expect_us`], until the first poll after an arrival.
     pub(super) expected_us: Option<u64>,
-    /// Looks that broke into others' work, who may have more come at a time then, while there is plenty; at most the end
-    /// of [`BREAKS`].
+    /// The score of [`PREEMPTIONS`].
     pub(super) preemptions: u32,
-    /// They are for a stream.
+    /// Data streams.
     pub(super) streams: bool,
-    /// Looks of a program that waits, one after the other, for which nothing had come.
+    /// Empty polls in a row by a waiting program.
     pub(super) polls: u32,
 }
 
-/// A pause.
+/// An interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// Microseconds.
     Us(u64),
-    /// Until the processor's next tick, an interrupt that is there anyway.
+    /// Until the processor's next scheduler tick, which interrupts it anyway.
     Tick,
 }
 
 impl IntervalInputs {
-    /// How long it is.
+    /// How long to wait before the next poll.
     pub(super) fn wait(&self) -> Wait {
-        let looks = !self.wakeable || self.awake;
-        let looked_after = self.polls >= POLLS || self.streams;
-        if looks && looked_after && self.cost_us >= COSTLY_POLL_US {
+        let by_timer = !self.wakeable || self.awake;
+        let others_poll = self.polls >= PROGRAM_POLLS || self.streams;
+        if by_timer && others_poll && self.cost_us >= COSTLY_POLL_US {
             return Wait::Tick;
         }
         Wait::Us(self.us())
@@ -191,7 +195,7 @@ impl IntervalInputs {
         if self.wakeable {
             return if self.awake { SHORT_US.end } else { LONG_US };
         }
-        let shortest = self.cost_us.saturating_mul(LOOK_SHARE);
+        let shortest = self.cost_us.saturating_mul(POLL_SHARE);
         let shortest = shortest.clamp(SHORT_US.start, SHORT_US.end);
         let preemptions = self
             .preemptions
@@ -208,8 +212,10 @@ impl IntervalInputs {
     }
 }
 
-/// When the next look is, if the timer is to be set anew: it expires in `planned_us`, if at all, a pause is `pause`, ticks are
-/// `tick_us` apart, there is something to do in `due_us`, and it was just looked, or not.
+/// The new timer setting, or `None` to keep the current one.
+///
+/// The timer expires in `planned_us`, if it is set. The interval is `interval`, scheduler ticks are `tick_us` apart, the engine has
+/// something due in `due_us`, and `looked` says whether the pool was polled just now.
 pub(super) fn next(
     planned_us: Option<u64>,
     interval: Wait,
@@ -222,8 +228,8 @@ pub(super) fn next(
         Wait::Tick => tick_us,
     };
     let late_us = due_us.map_or(pause_us, |due| due.min(pause_us));
-    // Setting it costs as much as a look, so it may come somewhat sooner, too, but not again and again where pauses are long.
-    // Nothing but a look makes up for one.
+    // Setting the timer costs as much as a poll, so one that expires somewhat early is kept, unless the interval is long. After a turn
+    // that did not poll, any timer in time is kept: only a poll makes up for a poll.
     let early_us = match interval {
         Wait::Us(us) if looked && us <= SHORT_US.end => late_us.min(us / 4),
         Wait::Us(us) if looked => late_us.min(us - us / 8),
@@ -267,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_into_others_work_are_spared() {
+    fn polls_that_interrupt_others_become_fewer() {
         let preemptions = [2, 3, 4, 5, 6, 7].map(|preemptions| {
             IntervalInputs {
                 preemptions,
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_regularly_is_found_by_few_looks() {
+    fn regular_arrivals_take_few_polls() {
         for gap_us in [60, 130, 333, 470] {
             let (mut expected_us, mut looks, mut late_us) = (SHORT_US.end, 0, 0);
             for round in 0..200 {
@@ -311,14 +317,14 @@ mod tests {
             let bound_us = (gap_us / 3).max(SHORT_US.start);
             assert!(late_us / 100 <= bound_us, "{gap_us}: {late_us}");
         }
-        // Where others find it, it does not look before them.
+        // Where programs find what arrives, the function does not poll before them.
         let others = (0..100).fold(50, |expected_us, _| expect_us(expected_us, false));
         assert_eq!(others, SHORT_US.end);
     }
 
     #[test]
-    fn who_only_kicks_is_looked_after_all_the_same() {
-        // A look each 100 ms, and a kick each 0.7 ms between them.
+    fn kicks_do_not_put_off_the_poll() {
+        // A poll every 100 ms, and a kick every 0.7 ms between them.
         let interval = IntervalInputs {
             wakeable: true,
             ..BLIND
@@ -368,17 +374,17 @@ mod tests {
         let stream = [(150, true); 10];
         assert!(after(&stream));
         assert!(!after(&stream[..3]));
-        // Each again seen by a second look that finds nothing more.
+        // Each followed by an empty poll.
         assert!(after(&[(150, true), (20, false)].repeat(10)));
         // What comes once in a while is not coalesced.
         assert!(!after(&[(1_600, true); 10]));
-        // It is over after some looks in vain, not after one.
+        // It ends after several empty polls, not after one.
         assert!(after(&[&stream[..], &[(500, false)]].concat()));
         assert!(!after(&[&stream[..], &[(500, false); 5]].concat()));
     }
 
     #[test]
-    fn streams_are_looked_after_at_ticks_where_interrupts_are_dear() {
+    fn streams_are_polled_at_ticks_where_interrupts_are_expensive() {
         let after = |moved: &[u64]| {
             let counted =
                 |stream: Stream, &moved: &u64| Stream::from_word(stream.after(moved).to_word());
@@ -407,11 +413,11 @@ mod tests {
             ..wakeable
         }));
         let waits = IntervalInputs {
-            polls: POLLS,
+            polls: PROGRAM_POLLS,
             ..BLIND
         };
         assert_eq!(waits.wait(), Wait::Tick);
-        // A tick that it is set for comes, however often it looks before.
+        // A tick that the timer is set for comes, however often the pool is polled before it.
         let next = |planned_us, due_us| next(planned_us, Wait::Tick, TICK_US, due_us, true);
         assert_eq!(next(Some(3), None), None);
         assert_eq!(next(None, None), Some(Wait::Tick));

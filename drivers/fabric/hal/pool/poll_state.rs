@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What looks came to, from which follows when the next one is.
+//! What polls found, which sets when the next one is due.
 
 use super::{
     node::Turn,
@@ -9,46 +9,46 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use nk::net::Repeat;
 use nupa_engine::Volume;
 
-/// Looks in vain, one after the other, from which on others are taken to find what comes.
+/// Empty polls of the function in a row after which programs are taken to find what arrives.
 const MAX_EMPTY_POLLS: u32 = 3;
-/// Microseconds from one time to the next at least at which it is asked whether a stream flows.
+/// Microseconds of a period of [`Stream`].
 const STREAM_US: u64 = 800;
 
-/// When there was work, in microseconds of the function's clock, and what looks came to. Whoever has looked changes it; two at
-/// once do no harm.
+/// When there was work, in microseconds of the function's clock, and what polls found. Whoever polled updates it, without a lock: it only
+/// steers how often the pool is polled, so a lost update does no harm.
 pub(super) struct PollState {
-    /// Others can wake this host.
+    /// Peers can interrupt this host.
     pub(super) wakeable: bool,
-    /// The last work.
+    /// Time of the last work.
     busy_us: Atomic<u64>,
-    /// The last arrival, or kick after a calm.
+    /// Time of the last arrival, or of the last kick that came after [`CALM_US`] without one.
     news_us: Atomic<u64>,
-    /// What a look takes that finds nothing, in eighths of a microsecond.
+    /// Moving average of the time that an empty poll takes, in eighths of a microsecond.
     cost: Atomic<u64>,
-    /// Looks of its own, one after the other, for which nothing had come: others find what comes, in their time, or nothing does.
+    /// Empty polls of the function in a row: programs find what arrives, or nothing does.
     empty_polls: Atomic<u32>,
-    /// Microseconds after which there is to be something, or nobody else who wants the processor.
+    /// Microseconds from an arrival to the first poll after it, see [`poll_interval::expect_us`].
     expected_us: Atomic<u64>,
-    /// It has looked in vain since something came.
+    /// There was an empty poll after a pause since the last arrival.
     missed: Atomic<bool>,
-    /// Looks of a program that waits, in vain and one after the other.
+    /// Empty polls of a waiting program in a row.
     polls: Atomic<u32>,
-    /// Nobody else wanted the processor when it last looked.
+    /// No other task wanted the processor at the last poll.
     alone: Atomic<bool>,
-    /// Looks of its own that others' work was interrupted for, while there was plenty, less those while there was not.
+    /// The score of [`PREEMPTIONS`].
     preemptions: Atomic<u32>,
-    /// What had come and what had gone at the last of its own looks.
+    /// What had been received and sent at the last poll of the function.
     moved: Moved,
-    /// A [`Stream`], when it was last asked whether it is one, and what had come and gone then.
+    /// A [`Stream`], the start of its period, and what had been received and sent then.
     stream: Atomic<u32>,
     asked_us: Atomic<u64>,
     asked_moved: Moved,
-    /// A [`Coalescing`], and when the last look was that counted for it.
+    /// A [`Coalescing`], and the time of the last poll that counted for it.
     coalescing: Atomic<u32>,
     looked_us: Atomic<u64>,
-    /// It has looked without a pause since.
+    /// It has polled without a pause since then.
     spun: Atomic<bool>,
-    /// The timer is set for ticks.
+    /// The timer is set for scheduler ticks.
     ticks: Atomic<bool>,
 }
 
@@ -76,13 +76,13 @@ impl PollState {
         }
     }
 
-    /// Whether there was work so shortly before that more may come at once.
+    /// Whether the last work is so recent that more may follow at once.
     pub(super) fn is_warm(&self, now_us: u64) -> bool {
         let spin_us = poll_interval::spin_us(self.cost_us());
         now_us.saturating_sub(self.busy_us.load(Relaxed)) < spin_us
     }
 
-    /// Notes a look.
+    /// Records a turn.
     pub(super) fn looked(&self, begun_us: u64, now_us: u64, turn: &Turn) {
         if now_us.saturating_sub(self.asked_us.load(Relaxed)) >= STREAM_US {
             self.asked_us.store(now_us, Relaxed);
@@ -106,12 +106,12 @@ impl PollState {
         }
     }
 
-    /// Whether it has not looked after a pause since something came.
+    /// Whether the next poll after a pause is the first since the last arrival.
     pub(super) fn is_first(&self) -> bool {
         !self.missed.load(Relaxed)
     }
 
-    /// Notes a look after a pause, which was the first since something came, or not.
+    /// Records a poll after a pause. `first`: the first since the last arrival. `alone`: no other task wanted the processor.
     pub(super) fn note_timed_poll(&self, first: bool, alone: bool, turn: &Turn) {
         if first {
             let before = self.expected_us.load(Relaxed);
@@ -122,7 +122,7 @@ impl PollState {
         self.polls.store(0, Relaxed);
     }
 
-    /// Notes a look of the function's own, without a pause before it, or after one.
+    /// Records a poll of the function itself. `spins`: without a pause before it.
     pub(super) fn note_own_poll(&self, now_us: u64, spins: bool, turn: &Turn) {
         if spins {
             return self.spun.store(true, Relaxed);
@@ -162,7 +162,7 @@ impl PollState {
         Coalescing::from_word(self.coalescing.load(Relaxed))
     }
 
-    /// Notes a look of a program that waits.
+    /// Records a poll by a waiting program.
     pub(super) fn polled(&self, turn: &Turn) {
         if !turn.busy {
             let polls = self.polls.load(Relaxed).saturating_add(1);
@@ -170,33 +170,33 @@ impl PollState {
         }
     }
 
-    /// Notes whether nobody else wants the processor.
+    /// Records whether no other task wants the processor.
     pub(super) fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Relaxed);
     }
 
-    /// Whether so much arrives that it looks by itself although others could wake it for each.
+    /// Whether so much arrives that the function polls on a timer although peers could interrupt it.
     pub(super) fn coalesces(&self) -> bool {
         self.wakeable && self.coalescing().coalesces()
     }
 
-    /// Whether programs find what comes, in their time, before the function looks by itself: then it need not be woken, and looks
-    /// after a while whether they still do.
+    /// Whether polling programs find what arrives before the function does. Then peers need not interrupt it; its timer checks now and
+    /// then whether this still holds.
     pub(super) fn programs_poll(&self) -> bool {
         self.empty_polls.load(Relaxed) >= MAX_EMPTY_POLLS
     }
 
-    /// What a look takes that finds nothing.
+    /// Microseconds that an empty poll takes.
     fn cost_us(&self) -> u64 {
         self.cost.load(Relaxed) / 8
     }
 
-    /// Microseconds since something came.
+    /// Microseconds since the last arrival.
     fn quiet_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.news_us.load(Relaxed))
     }
 
-    /// When the next look is after a turn, if the timer, which expires in `planned_us`, is to be set anew.
+    /// The new timer setting after a turn, or `None` to keep the current one, which expires in `planned_us`.
     pub(super) fn next(&self, now_us: u64, planned_us: Option<u64>, turn: &Turn) -> Option<Wait> {
         let preemptions = !self.alone.load(Relaxed);
         let interval = IntervalInputs {
@@ -219,7 +219,7 @@ impl PollState {
         };
         let tick_us = u64::try_from(Repeat::TICK.as_nanos()).unwrap_or(0) / 1000;
         let wait = interval.wait();
-        // Only a timer that is set for ticks goes on with them.
+        // A timer that is set for microseconds does not stand in for ticks.
         let ticks = self.ticks.load(Relaxed);
         let planned_us = planned_us.filter(|_| ticks || wait != Wait::Tick);
         let next = poll_interval::next(planned_us, wait, tick_us, turn.due_us, turn.looked)?;
@@ -228,7 +228,7 @@ impl PollState {
     }
 }
 
-/// What had come and what had gone at a time.
+/// What had been received and sent at some time.
 struct Moved([Past; 2]);
 
 /// Items and bytes.
@@ -239,11 +239,11 @@ impl Moved {
         Self([const { Past([const { Atomic::new(0) }; 2]) }; 2])
     }
 
-    /// What has come or what has gone since, whichever is more, now that so much has.
+    /// What moved since then in the busier direction. `now`: what has been received and sent by now.
     fn advance(&self, now: [Volume; 2]) -> Volume {
         let mut most = Volume::default();
         for (Past([items, bytes]), now) in self.0.iter().zip(now) {
-            // After a reset of the function this is wrong once, and costs one look at another time.
+            // Wrong once after a reset of the function, which costs one poll at the wrong time.
             let since = |before: &Atomic<u64>, now: u64| now.wrapping_sub(before.load(Relaxed));
             most.items = since(items, now.items).max(most.items);
             most.bytes = since(bytes, now.bytes).max(most.bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! When the function looks for work, in softirq context: at kicks and doorbells, without a pause as long as there is work
-//! and nobody else wants the processor, and from time to time.
+//! Polls of the function in softirq context: after kicks and doorbells, without a pause as long as there is work and no other task
+//! wants the processor, and on a timer.
 
 use super::{function::PoolFunction, node::Turn};
 use crate::vector::VectorInterrupt;
@@ -18,7 +18,7 @@ impl Poll for Poller {
         let poller = &self.function.poller;
         poller.begin_poll();
         let Some((turn, again)) = self.look() else {
-            // Who has the node schedules this again.
+            // Whoever holds the node schedules another poll.
             poller.end_poll();
             return 0;
         };
@@ -33,7 +33,7 @@ impl Poll for Poller {
 }
 
 impl Poller {
-    /// Looks for work; `None` if somebody else has the node. Also says whether the next look is due at once.
+    /// Polls for work; `None` if somebody else holds the node. Also returns whether the next poll is due at once.
     fn look(&self) -> Option<(Turn, bool)> {
         let function = &self.function;
         let alone = is_alone();
@@ -61,7 +61,7 @@ impl Poller {
             function.poll_state.set_alone(alone);
             let goes_on = is_warm() && alone;
             if spins && !goes_on {
-                // Who relied on its looking has been told only now that it does not, so it looks once more.
+                // Peers and drivers relied on the polling until now, and may have left work without an interrupt or a kick: poll once more.
                 spins = false;
                 before = Some(turn);
                 continue;
@@ -70,7 +70,7 @@ impl Poller {
         }
     }
 
-    /// Runs the vectors that were raised, as interrupts would.
+    /// Runs the handlers of the raised vectors, as interrupts would.
     fn interrupt(&self, raised: u64) {
         let mut left = raised;
         while left != 0 {
