@@ -33,7 +33,7 @@ pub struct DeviceLimits {
     pub max_rx_addresses: U16,
     /// Entries of the spreading table.
     pub rss_entries: U16,
-    /// READs and atomics in flight per queue pair, as target and as initiator.
+    /// READs and atomics in flight per queue pair, as responder and as requester.
     pub max_rd_atomic: U16,
     /// Entries of the GID table.
     pub max_gids: U16,

@@ -142,7 +142,7 @@ pub struct ModifyQp {
     pub qkey: U32,
     /// Longest wait for a receive buffer at the target, in microseconds. Does not count any more once `rnr_retry` was set.
     pub rnr_timeout_us: U32,
-    /// READs and atomics in flight as initiator; 0: none may be posted (RC).
+    /// READs and atomics in flight as requester; 0: none may be posted (RC).
     pub max_rd_atomic: u8,
     /// READs and atomics in flight as target; 0: they are refused (RC).
     pub max_dest_rd_atomic: u8,

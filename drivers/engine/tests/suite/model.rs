@@ -166,7 +166,7 @@ struct Model {
     sends: VecDeque<(u64, Step)>,
     receives: VecDeque<(u64, Piece)>,
     failed: bool,
-    /// Expected completions: of sends at the initiator, of receives at the target.
+    /// Expected completions: of sends at the requester, of receives at the responder.
     done: [Vec<(u64, u8)>; 2],
 }
 
