@@ -140,6 +140,10 @@ impl Link for TestLink {
         ring.entries.push_back((arrival, behind));
     }
 
+    fn has_next(&mut self, class: Class) -> bool {
+        !self.refused && !self.back[class as usize].borrow().entries.is_empty()
+    }
+
     fn next(&mut self, class: Class) -> Option<Arrival> {
         let ring = self.back[class as usize].borrow();
         let (arrival, behind) = ring.entries.front().filter(|_| !self.refused)?;
@@ -238,6 +242,10 @@ impl Link for RigLink {
             *committed = true;
         }
         self.get().commit(class, message, offset);
+    }
+
+    fn has_next(&mut self, class: Class) -> bool {
+        self.get().has_next(class)
     }
 
     fn next(&mut self, class: Class) -> Option<Arrival> {

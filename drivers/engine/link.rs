@@ -37,6 +37,9 @@ pub trait Link {
     /// sees it is for the link's host to say, before it turns to something else.
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32);
 
+    /// Whether [`Link::next`] may find something; cheaper than that.
+    fn has_next(&mut self, class: Class) -> bool;
+
     /// The oldest entry that is not released. One in a ring of long messages is not returned before those in the ring of short ones
     /// that were put in before it were released. An entry that breaks the rings' rules is never returned: the link is refused then.
     fn next(&mut self, class: Class) -> Option<Arrival>;
@@ -90,6 +93,10 @@ impl Link for NoLink {
     }
 
     fn commit(&mut self, _: Class, _: &Outgoing<'_>, _: u32) {
+        match *self {}
+    }
+
+    fn has_next(&mut self, _: Class) -> bool {
         match *self {}
     }
 

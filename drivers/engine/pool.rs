@@ -143,14 +143,17 @@ impl Engine {
         self.send_owed_response(nodes, id);
         self.send_owed_notify(nodes, id);
         self.wake_more_refused(nodes, id);
-        let Some(peer) = nodes.peer_mut(id) else {
+        let due = self.due(nodes, id, Lane::Short);
+        let Some(peer) = nodes.peer_mut(id).filter(|_| due != 0) else {
             return false;
         };
         let first = &mut peer.transit.first_short_ring;
         *first = first.wrapping_add(u32::from(!over));
         let (first, mut found) = (*first, false);
         for ring in 0..3 {
-            found |= match first.wrapping_add(ring) % 3 {
+            let ring = first.wrapping_add(ring) % 3;
+            found |= match ring {
+                _ if !is_set(due, ring) => false,
                 0 => self.take_responses(nodes, id, Class::ShortResponse),
                 1 => self.take_requests(nodes, id, Class::ShortRequest),
                 _ => self.serve_line(nodes, id, Class::ShortRequest),
@@ -162,14 +165,17 @@ impl Engine {
     /// Takes entries of each ring of long messages and frames from a peer, and serves those who wait for room in those to it. Which one
     /// is the first changes, since few may use up what a turn has for all; but for turns that were `over` before.
     fn serve_long_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16, over: bool) -> bool {
-        let Some(peer) = nodes.peer_mut(id) else {
+        let due = self.due(nodes, id, Lane::Long);
+        let Some(peer) = nodes.peer_mut(id).filter(|_| due != 0) else {
             return false;
         };
         let first = &mut peer.transit.first_ring;
         *first = first.wrapping_add(u32::from(!over));
         let (first, mut found) = (*first, false);
         for ring in 0..5 {
-            found |= match first.wrapping_add(ring) % 5 {
+            let ring = first.wrapping_add(ring) % 5;
+            found |= match ring {
+                _ if !is_set(due, ring) => false,
                 0 => self.take_responses(nodes, id, Class::Response),
                 1 => self.take_requests(nodes, id, Class::Request),
                 2 => self.take_frames(nodes, id),
@@ -178,6 +184,39 @@ impl Engine {
             };
         }
         found
+    }
+
+    /// Which rings from a peer have entries, and which lines for room in those to it somebody stands in: a bit each, the rings of the
+    /// lane first. Most polls find nothing, and cost little for that.
+    fn due<N: NodeTable>(&self, nodes: &mut N, id: u16, lane: Lane) -> u32 {
+        let (rings, lines): (&[Class], &[Class]) = match lane {
+            Lane::Short => (
+                &[Class::ShortResponse, Class::ShortRequest],
+                &[Class::ShortRequest],
+            ),
+            Lane::Long => (
+                &[Class::Response, Class::Request, Class::Frame],
+                &[Class::Request, Class::Frame],
+            ),
+        };
+        let Some(peer) = nodes.peer_mut(id) else {
+            return 0;
+        };
+        let home = peer.home();
+        let (mut due, mut bit) = (0, 1u32);
+        let mut add = |is_due: bool| {
+            due |= bit.wrapping_mul(u32::from(is_due));
+            bit = bit.wrapping_shl(1);
+        };
+        for class in rings {
+            add(peer.has_next(*class));
+        }
+        if let Some((node, _)) = nodes.node_mut(home) {
+            for class in lines {
+                add(node.has_line(id, *class));
+            }
+        }
+        due
     }
 
     /// Serves the send queues that stand in line for room in a ring, as far as there is room. Each puts in what it may at one go, and
@@ -324,6 +363,11 @@ impl Turn {
             left: Share::RING,
         }
     }
+}
+
+/// Whether a bit is set.
+fn is_set(bits: u32, bit: u32) -> bool {
+    bits.wrapping_shr(bit) & 1 != 0
 }
 
 fn is_up<N: NodeTable>(nodes: &mut N, id: u16) -> bool {

@@ -49,6 +49,12 @@ impl Receiver {
         }
     }
 
+    /// Whether [`Receiver::next`] finds an entry, or a violation.
+    #[inline]
+    pub fn has_next(&mut self, window: &impl Window) -> bool {
+        self.index != self.end || self.look(window).unwrap_or(true)
+    }
+
     /// The oldest entry that was not released; the same one until it is. After a violation the peer is to be isolated.
     #[inline]
     pub fn next(&mut self, window: &impl Window) -> Result<Option<Message>, Violation> {

@@ -313,6 +313,13 @@ impl<S: Storage> Node<S> {
         }
     }
 
+    /// Whether somebody stands in line for room in a ring to a node of another host.
+    #[inline]
+    pub(crate) fn has_line(&mut self, id: u16, class: Class) -> bool {
+        let line = self.line(Wait::RingSpace { node: id, class });
+        line.is_some_and(|(line, _)| !line.is_empty())
+    }
+
     /// The queue pair that comes first in the line for room in a ring to a node of another host.
     pub(crate) fn first_in_line(&mut self, id: u16, class: Class) -> Option<u32> {
         self.line(Wait::RingSpace { node: id, class })?.0.first()

@@ -134,6 +134,12 @@ impl<W: Window> Link for PoolLink<W> {
     }
 
     #[inline]
+    fn has_next(&mut self, class: Class) -> bool {
+        let link = self.open.as_mut().filter(|_| !self.refused);
+        link.is_some_and(|link| link.receive.of(class).has_next(&self.window))
+    }
+
+    #[inline]
     fn next(&mut self, class: Class) -> Option<Arrival> {
         if self.refused {
             return None;
@@ -166,16 +172,16 @@ impl<W: Window> Link for PoolLink<W> {
         let Some(link) = self.open.as_mut().filter(|_| !self.refused) else {
             return 0;
         };
-        let mut taken = 0u32;
+        let (mut taken, mut violation) = (0u32, None);
         for send in link.send.iter_mut() {
             match send.freed(&self.window) {
                 Ok(freed) => taken = taken.wrapping_add(freed),
-                Err(Blocked::Violation(violation)) => {
-                    self.violation = self.violation.or(Some(violation));
-                    self.refused = true;
-                }
+                Err(Blocked::Violation(found)) => violation = Some(found),
                 Err(_) => {}
             }
+        }
+        if let Some(violation) = violation {
+            self.violated(violation);
         }
         taken
     }

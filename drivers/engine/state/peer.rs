@@ -117,6 +117,11 @@ impl<L: Link> Peer<L> {
         self.link.taken()
     }
 
+    /// As [`Link::has_next`].
+    pub(crate) fn has_next(&mut self, class: Class) -> bool {
+        self.epoch.is_some() && self.link.has_next(class)
+    }
+
     /// As [`Link::next`].
     pub(crate) fn next(&mut self, class: Class) -> Option<Arrival> {
         self.epoch?;
