@@ -94,9 +94,7 @@ impl Inflight {
             self.started = false;
         }
     }
-}
 
-impl Inflight {
     /// One is not under way any more.
     pub(crate) fn end(&mut self, opcode: Opcode) {
         self.count = self.count.saturating_sub(1);
