@@ -237,7 +237,10 @@ impl Geometry {
 #[inline]
 const fn log_bulk_of(class: Class, log_bulk: u8) -> u8 {
     match class {
-        Class::Request | Class::Response | Class::Frame => log_bulk,
+        Class::Frame => log_bulk,
+        // Frames are up to three times as long as parts of messages, and TCP sends some at a time.
+        Class::Request | Class::Response if log_bulk > MIN_LOG_BULK => log_bulk.wrapping_sub(1),
+        Class::Request | Class::Response => MIN_LOG_BULK,
         Class::ShortRequest | Class::ShortResponse => SHORT_LOG_BULK,
     }
 }
@@ -344,7 +347,7 @@ mod tests {
 
     #[test]
     fn usual_pools_can_be_divided() {
-        for (size, nodes, log_bulk) in [(256, 8, 19), (64, 4, 20), (128, 8, 18), (1024, 8, 21)] {
+        for (size, nodes, log_bulk) in [(256, 8, 20), (64, 4, 20), (128, 8, 19), (1024, 8, 21)] {
             let geometry = Geometry::choose(size * MIB, nodes).unwrap();
             assert_eq!((nodes, geometry.log_bulk), (nodes, log_bulk));
             assert!(!geometry.device_memory(nodes - 1).is_empty());

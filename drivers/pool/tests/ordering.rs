@@ -19,8 +19,8 @@ use nupa_pool::{
 use nupa_proto::pool::{
     message::{FrameBody, ENTRY_SIZE},
     sharing::{EXPORT_TABLE, HOLD_TABLE},
-    Slot, Superblock, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS, LINK_WANT, PAGE,
-    SLOT_SIZE,
+    Slot, Superblock, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS, LINK_WANT, MIN_LOG_BULK,
+    PAGE, SLOT_SIZE,
 };
 use std::{
     cell::Cell,
@@ -175,7 +175,9 @@ fn opened(memory: &Memory, pool: &Pool) -> ([Membership; 2], [Link; 2]) {
 /// Where the words of the ring of frames from node 0 to node 1 are, the third one, and where its first entry is.
 fn frames(bytes: &[u8]) -> (u64, u64) {
     let block = Superblock::read_from_bytes(&bytes[..size_of::<Superblock>()]).unwrap();
-    let ring = (ENTRY_SIZE << block.log_entries) + (1 << block.log_bulk);
+    // Of requests, and as long of responses.
+    let log_bulk = (block.log_bulk - 1).max(MIN_LOG_BULK);
+    let ring = (ENTRY_SIZE << block.log_entries) + (1 << log_bulk);
     let link = block.rings.get();
     (link + 2 * 8, link + LINK_RINGS + 2 * ring)
 }

@@ -8,8 +8,8 @@ use nupa_proto::pool::{
         bulk_start, FrameBody, Header, NotifyBody, RequestBody, ResponseBody, ENTRY_PAYLOAD,
         ENTRY_SIZE, MAX_FRAGMENT, MAX_INLINE,
     },
-    LinkWord, Superblock, CLASSES, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS, PAGE,
-    SHORT_LOG_BULK, SLOT_SIZE,
+    LinkWord, Superblock, CLASSES, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
+    MIN_LOG_BULK, PAGE, SHORT_LOG_BULK, SLOT_SIZE,
 };
 use nupa_testing::World;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -63,10 +63,10 @@ impl Forge {
 
     /// log2 of the bytes of a ring's payload area.
     fn log_bulk(&self, class: u8) -> u8 {
-        if class < 3 {
-            self.block.log_bulk
-        } else {
-            SHORT_LOG_BULK
+        match class {
+            0 | 1 => (self.block.log_bulk - 1).max(MIN_LOG_BULK),
+            2 => self.block.log_bulk,
+            _ => SHORT_LOG_BULK,
         }
     }
 
