@@ -30,6 +30,8 @@ pub(crate) fn shared(mode: Mode, hosts: u16) -> Rc<Shared> {
 pub struct HostNodes {
     all: Vec<Option<(Node<VecStorage>, Machine)>>,
     pub peers: Vec<Option<Peer<RigLink>>>,
+    /// Bytes that one call copied at most.
+    most: usize,
 }
 
 impl NodeTable for HostNodes {
@@ -61,7 +63,7 @@ impl NodeTable for HostNodes {
 }
 
 /// The nodes of the only host there is: nothing is compiled for links.
-pub struct LocalNodes(pub(crate) HostNodes);
+pub struct LocalNodes(pub HostNodes);
 
 impl NodeTable for LocalNodes {
     type Storage = VecStorage;
@@ -85,6 +87,25 @@ impl NodeTable for LocalNodes {
 }
 
 impl HostNodes {
+    /// Calls `f`, and notes how much it copies out of nodes of this host.
+    pub(crate) fn counted<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.copied();
+        let result = f(self);
+        self.most = self.most.max(self.copied() - before);
+        result
+    }
+
+    /// Bytes that were copied out of nodes of this host so far.
+    fn copied(&self) -> usize {
+        let copied = |(_, machine): &(Node<VecStorage>, Machine)| machine.ram().copied();
+        self.all.iter().flatten().map(copied).sum()
+    }
+
+    /// Bytes that one call to the engine copied at most since this was last asked.
+    pub fn take_most_copied(&mut self) -> usize {
+        std::mem::take(&mut self.most)
+    }
+
     /// Does what is due. Returns whether something was taken off links or put there, and when to come again.
     pub fn run(&mut self, engine: &mut Engine) -> (bool, Option<u64>) {
         let mut found = engine.receive(self);
@@ -109,6 +130,7 @@ impl Nodes {
         let nothing = || HostNodes {
             all: (0..count).map(|_| None).collect(),
             peers: (0..count).map(|_| None).collect(),
+            most: 0,
         };
         if !mode.is_linked() {
             let all = nodes.into_iter().map(Some).collect();
@@ -202,9 +224,9 @@ impl Engines {
         engines
     }
 
-    /// That of the first host.
-    pub(crate) fn into_first(mut self) -> Box<Engine> {
-        self.all.remove(0)
+    /// Those of all hosts, in their order.
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Box<Engine>> {
+        self.all.into_iter()
     }
 
     /// Calls `f` for a host; others may have their turns meanwhile.
@@ -215,7 +237,9 @@ impl Engines {
         f: impl FnOnce(&mut Engine, &mut HostNodes) -> R,
     ) -> R {
         let hosts = self.all.drain(..).zip(nodes.hosts.drain(..));
-        let (result, hosts) = nodes.shared.on(hosts.map(Some).collect(), host, f);
+        let counted =
+            |engine: &mut Engine, nodes: &mut HostNodes| nodes.counted(|nodes| f(engine, nodes));
+        let (result, hosts) = nodes.shared.on(hosts.map(Some).collect(), host, counted);
         (self.all, nodes.hosts) = hosts.into_iter().flatten().unzip();
         result
     }

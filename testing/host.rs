@@ -2,8 +2,9 @@
 //! A node's driver, as far as tests need one.
 
 use crate::{
-    machine::{Machine, RingView, SlotView},
+    machine::Machine,
     memory::{BASE, POOL},
+    objects::{sge, Cq, Eq, Mr, Qp, Srq},
     World,
 };
 use nupa_engine::{
@@ -13,9 +14,9 @@ use nupa_engine::{
 };
 use nupa_proto::{
     admin::*,
-    cqe::{Cqe, CQE_PHASE, CQE_SIZE},
+    cqe::CQE_SIZE,
     doorbell::SLOT_NONE,
-    eqe::{Eqe, EQE_SIZE},
+    eqe::EQE_SIZE,
     ident::DMA_LKEY,
     status::AdminStatus,
     wqe::{Sge, BLOCK_SIZE},
@@ -36,60 +37,6 @@ pub struct Host {
     /// Doorbell page of queue pairs, as another process has another one.
     pub page: u32,
     pub pd: u32,
-}
-
-pub struct Cq {
-    pub cqn: u32,
-    pub ring: CompletionRing<RingView, SlotView>,
-}
-
-pub struct Eq {
-    pub eqn: u32,
-    pub ring: EventRing<RingView, SlotView>,
-}
-
-pub struct Srq {
-    pub srqn: u32,
-    /// Doorbell slot, on page 0.
-    pub slot: u16,
-    pub ring: RecvRing<RingView, SlotView>,
-}
-
-pub struct Qp {
-    pub qpn: u32,
-    /// Doorbell slots of send and receive queue.
-    pub slots: (u16, u16),
-    /// DMA address of the send ring.
-    pub send_addr: u64,
-    pub send: SendRing<RingView, SlotView>,
-    pub recv: RecvRing<RingView, SlotView>,
-}
-
-/// A registered region and its memory.
-#[derive(Clone, Copy, Default)]
-pub struct Mr {
-    pub key: u32,
-    pub addr: u64,
-    pub iova: u64,
-}
-
-impl Mr {
-    pub fn sge(&self, offset: u64, len: u32) -> Sge {
-        sge(self.iova + offset, len, self.key)
-    }
-
-    /// Privileged entry over its memory.
-    pub fn dma(&self, offset: u64, len: u32) -> Sge {
-        sge(self.addr + offset, len, DMA_LKEY)
-    }
-}
-
-pub fn sge(addr: u64, len: u32, key: u32) -> Sge {
-    Sge {
-        addr: U64::new(addr),
-        len: U32::new(len),
-        lkey: U32::new(key),
-    }
 }
 
 impl Host {
@@ -136,6 +83,11 @@ impl Host {
     fn slot(&mut self) -> u16 {
         self.slot += 1;
         self.slot - 1
+    }
+
+    /// Has further doorbells of queue pairs on a page of their own.
+    pub fn turn_page(&mut self) {
+        (self.page, self.slot) = (self.page + 1, 0);
     }
 
     fn direct(&mut self, len: u64) -> PageList {
@@ -344,6 +296,24 @@ impl Host {
         self.register(world, pages, addr, len)
     }
 
+    /// Registers `len` bytes for everything, more than the node has: they are the same 2 MiB again and again.
+    pub fn repeated_mr(&mut self, world: &mut World, len: u64) -> Mr {
+        const LOG: u8 = 21;
+        let count = len.div_ceil(1 << LOG);
+        let list = self.alloc(count * 8);
+        let addr = self.alloc(2 << LOG).next_multiple_of(1 << LOG);
+        for page in 0..count {
+            self.write(list + page * 8, &addr.to_le_bytes());
+        }
+        let pages = PageList {
+            addr: U64::new(list),
+            pages: U32::new(count as u32),
+            page_shift: LOG,
+            ..PageList::default()
+        };
+        self.register(world, pages, addr, len)
+    }
+
     /// Registers `len` new bytes of device memory, zeroed, for everything; of others where there is none.
     pub fn device_mr(&mut self, world: &mut World, len: u64) -> Mr {
         let Some(memory) = world.engine.device_memory(self.id) else {
@@ -518,26 +488,5 @@ impl Host {
         let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
         node.set_rx_filter(machine, filter).expect("filter");
         node.set_rss(machine, &rss).expect("spreading table");
-    }
-}
-
-impl Cq {
-    /// All completions that are there.
-    pub fn drain(&mut self) -> Vec<Cqe> {
-        let found: Vec<Cqe> = std::iter::from_fn(|| self.ring.poll()).collect();
-        for cqe in &found {
-            // Nothing but what the entry says gets to whoever has the queue.
-            let rest = (u32::from(cqe.reserved0), cqe.reserved1.get());
-            assert_eq!((rest, cqe.valid.get() & !CQE_PHASE), ((0, 0), 0));
-        }
-        found
-    }
-}
-
-impl Eq {
-    /// Types and objects of all events that are there.
-    pub fn drain(&mut self) -> Vec<(u8, u16, u32)> {
-        let event = |event: Eqe| (event.event_type, event.node.get(), event.object.get());
-        std::iter::from_fn(|| self.ring.poll().map(event)).collect()
     }
 }

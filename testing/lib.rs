@@ -21,14 +21,17 @@ mod link;
 mod machine;
 mod memory;
 mod mode;
+mod objects;
 mod pool;
 mod shared;
 
 pub use fabric::{Engines, HostNodes, LocalNodes, Nodes};
-pub use host::{sge, Cq, Eq, Host, Mr, Qp, Srq};
-pub use machine::{Kick, Kicks, Machine, RingView, SlotView, Ticks};
+pub use guestmem::GuestMemory;
+pub use host::Host;
+pub use machine::{Kick, Kicks, Machine, RingView, Size, SlotView, Ticks, DOORBELLS};
 pub use memory::{Ram, BASE, POOL};
 pub use mode::Mode;
+pub use objects::{sge, Cq, Eq, Mr, Qp, Srq};
 
 use nupa_engine::{hal::VecStorage, Engine, Limits, Node, NodeConfig, NodeTable};
 use nupa_proto::pool::{message::max_frame, MIN_LOG_BULK};
@@ -72,6 +75,11 @@ fn first_seed() -> u32 {
 impl World {
     /// `count` nodes, all enabled.
     pub fn new(mode: Mode, count: u16) -> Self {
+        Self::sized(mode, count, Size::default())
+    }
+
+    /// The same, each with so much.
+    pub fn sized(mode: Mode, count: u16, size: Size) -> Self {
         let shared = fabric::shared(mode, count);
         let (now, kicks) = (Rc::<Ticks>::default(), Kicks::default());
         let node = |id| {
@@ -85,7 +93,7 @@ impl World {
             };
             (
                 Node::new(config),
-                Machine::new(id, Rc::clone(&shared), Rc::clone(&now), kicks.clone()),
+                Machine::new(id, size, Rc::clone(&shared), Rc::clone(&now), kicks.clone()),
             )
         };
         let mut nodes = Nodes::new(mode, (0..count).map(node).collect(), &shared);
@@ -106,11 +114,10 @@ impl World {
         world
     }
 
-    /// The only host of a world of one, to be driven by hand: its engine, its nodes, and what they kick.
-    pub fn into_host(mut self) -> (Box<Engine>, LocalNodes, Kicks) {
-        assert_eq!(self.nodes.hosts.len(), 1, "one host");
-        let engine = self.engine.into_first();
-        (engine, LocalNodes(self.nodes.hosts.remove(0)), self.kicks)
+    /// The hosts, to be driven by hand, each when it is its turn, and what their nodes kick. Nothing looks around in the pool any more.
+    pub fn into_hosts(self) -> (Vec<(Box<Engine>, HostNodes)>, Kicks) {
+        let hosts = self.engine.into_all().zip(self.nodes.hosts);
+        (hosts.collect(), self.kicks)
     }
 
     /// The driver of a node, without objects.

@@ -5,7 +5,7 @@ use crate::{
     memory::{Ram, BASE},
     shared::Shared,
 };
-use guestmem::{full_fence, MmapRegion};
+use guestmem::{full_fence, GuestMemory, MapRequest, MmapRegion, Rights};
 use nupa_engine::{
     hal::{Clock, Doorbells, Interrupts, Platform, SlotWord},
     rings::{Doorbell, QueueMemory},
@@ -20,8 +20,26 @@ use std::{
     rc::Rc,
 };
 
-/// Doorbell page pairs of a node.
-const PAGES: u32 = 4;
+/// Where doorbell pages are in [`Machine::mapped`].
+pub const DOORBELLS: u64 = 1 << 40;
+
+/// How much a node has.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Bytes of memory, whole pages.
+    pub memory: usize,
+    /// Doorbell page pairs.
+    pub pages: u32,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self {
+            memory: 32 << 20,
+            pages: 4,
+        }
+    }
+}
 
 /// Time of all machines, in microseconds.
 #[derive(Debug, Default)]
@@ -83,6 +101,11 @@ struct Inner {
     id: u16,
     ram: Ram,
     doorbells: MmapRegion,
+    /// Page pairs of that.
+    pages: u32,
+    /// What is added to doorbell words with each load.
+    moves: Cell<u32>,
+    moved: Cell<u32>,
     raised: RefCell<Vec<u16>>,
     now: Rc<Ticks>,
     seed: Cell<u32>,
@@ -96,12 +119,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(id: u16, pool: Rc<Shared>, now: Rc<Ticks>, kicks: Kicks) -> Self {
+    pub(crate) fn new(id: u16, size: Size, pool: Rc<Shared>, now: Rc<Ticks>, kicks: Kicks) -> Self {
+        let doorbells = PAIR_SIZE * size.pages as usize;
         let inner = Inner {
             id,
-            ram: Ram::new(pool, usize::from(id)),
-            doorbells: MmapRegion::new("nupa-testing-doorbells", PAIR_SIZE * PAGES as usize)
-                .expect("memory"),
+            ram: Ram::new(pool, usize::from(id), size.memory),
+            doorbells: MmapRegion::new("nupa-testing-doorbells", doorbells).expect("memory"),
+            pages: size.pages,
+            moves: Cell::new(0),
+            moved: Cell::new(0),
             raised: RefCell::default(),
             now,
             seed: Cell::new(u32::from(id) + 1),
@@ -115,6 +141,28 @@ impl Machine {
     #[inline]
     pub fn ram(&self) -> &Ram {
         &self.inner.ram
+    }
+
+    /// From now on each load of a doorbell word finds it moved on by so many.
+    pub fn move_doorbells(&self, by: u32) {
+        self.inner.moves.set(by);
+    }
+
+    /// Memory and doorbell pages, mapped once more, for another thread: from [`BASE`] and from [`DOORBELLS`] on.
+    pub fn mapped(&self) -> GuestMemory {
+        let mut mapped = GuestMemory::new();
+        let regions = [(BASE, self.ram().own()), (DOORBELLS, &self.inner.doorbells)];
+        for (iova, region) in regions {
+            let request = MapRequest {
+                iova,
+                len: region.len() as u64,
+                file: Some(region.file()),
+                offset: 0,
+                rights: Rights::ReadWrite,
+            };
+            mapped.map(&request).expect("it is mapped nowhere else");
+        }
+        mapped
     }
 
     /// Vectors raised since the last call.
@@ -143,13 +191,21 @@ impl Machine {
 impl Doorbells for Machine {
     #[inline]
     fn pages(&self) -> u32 {
-        PAGES
+        self.inner.pages
     }
 
     #[inline]
     fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
         let offset = slot_offset(page, slot) + word.offset();
-        self.inner.doorbells.load_u32(offset).unwrap_or(0)
+        let value = self.inner.doorbells.load_u32(offset).unwrap_or(0);
+        let moves = self.inner.moves.get();
+        if moves == 0 {
+            return value;
+        }
+        self.inner
+            .moved
+            .set(self.inner.moved.get().wrapping_add(moves));
+        value.wrapping_add(self.inner.moved.get())
     }
 
     #[inline]

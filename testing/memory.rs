@@ -11,8 +11,6 @@ use std::{cell::Cell, rc::Rc};
 pub const BASE: u64 = 0x1000_0000;
 /// First DMA address of memory that hosts share.
 pub const POOL: u64 = 1 << 44;
-/// Bytes of a node's own memory.
-const SIZE: usize = 32 << 20;
 
 /// Memory from [`BASE`] on, and from [`POOL`] on that which is shared with other hosts.
 pub struct Ram {
@@ -27,8 +25,8 @@ pub struct Ram {
 }
 
 impl Ram {
-    pub(crate) fn new(pool: Rc<Shared>, host: usize) -> Self {
-        let own = MmapRegion::new("nupa-testing", SIZE).expect("memory");
+    pub(crate) fn new(pool: Rc<Shared>, host: usize, size: usize) -> Self {
+        let own = MmapRegion::new("nupa-testing", size).expect("memory");
         Self {
             own,
             pool,
@@ -38,14 +36,14 @@ impl Ram {
         }
     }
 
-    /// Memory of a host that shares none.
-    pub fn alone() -> Self {
-        Self::new(Shared::new(0, 0), 0)
+    /// Memory of a host that shares none: so many bytes, whole pages.
+    pub fn alone(size: usize) -> Self {
+        Self::new(Shared::new(0, 0), 0, size)
     }
 
     /// End of the node's own.
     pub fn end(&self) -> u64 {
-        BASE + SIZE as u64
+        BASE + self.own.len() as u64
     }
 
     /// The node's own; offsets are from [`BASE`].
@@ -183,7 +181,7 @@ impl WordMemory for Ram {
 
     fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         let end = offset(addr).checked_add(len).ok_or(AccessError)?;
-        (end <= SIZE).then_some(()).ok_or(AccessError)
+        (end <= self.own.len()).then_some(()).ok_or(AccessError)
     }
 }
 

@@ -171,7 +171,7 @@ impl Shared {
         }
         let parked = self.others.borrow_mut()[host].take();
         if let Some((mut engine, mut nodes)) = parked {
-            if nodes.run(&mut engine).0 {
+            if nodes.counted(|nodes| nodes.run(&mut engine)).0 {
                 self.found.set(true);
             }
             self.others.borrow_mut()[host] = Some((engine, nodes));

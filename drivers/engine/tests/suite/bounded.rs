@@ -11,20 +11,20 @@ use nupa_proto::{
 use nupa_testing::{Cq, Host, Mr, Qp, World};
 
 /// Bytes of a turn, and of the slice that it may be exceeded by.
-const TURN: usize = 5 << 16;
-const LEN: usize = 3 << 20;
-const OK: u8 = WcStatus::Success as u8;
+pub(super) const TURN: usize = 5 << 16;
+pub(super) const LEN: usize = 3 << 20;
+pub(super) const OK: u8 = WcStatus::Success as u8;
 
 /// A queue pair with all that it needs.
-struct End {
+pub(super) struct End {
     cq: Cq,
-    qp: Qp,
-    mr: Mr,
+    pub(super) qp: Qp,
+    pub(super) mr: Mr,
 }
 
 impl End {
     /// One on a host that was started, with this event queue.
-    fn new(world: &mut World, host: &mut Host, eqn: u32) -> Self {
+    pub(super) fn new(world: &mut World, host: &mut Host, eqn: u32) -> Self {
         let mr = host.mr(world, LEN as u64, false);
         let end = Self::without_memory(world, host, eqn);
         Self { mr, ..end }
@@ -38,7 +38,7 @@ impl End {
         Self { cq, qp, mr }
     }
 
-    fn post(&mut self, wr_id: u64, operation: Operation, len: usize) {
+    pub(super) fn post(&mut self, wr_id: u64, operation: Operation, len: usize) {
         let sges = [self.mr.sge(0, len as u32)];
         let request = SendRequest {
             wr_id,
@@ -50,27 +50,27 @@ impl End {
         self.qp.send.ring();
     }
 
-    fn done(&mut self) -> Vec<(u64, u8)> {
+    pub(super) fn done(&mut self) -> Vec<(u64, u8)> {
         let told = |cqe: &Cqe| (cqe.wr_id.get(), cqe.status);
         self.cq.drain().iter().map(told).collect()
     }
 }
 
 /// Two nodes with their drivers.
-struct Hosts {
-    hosts: [Host; 2],
-    eqns: [u32; 2],
+pub(super) struct Hosts {
+    pub(super) hosts: [Host; 2],
+    pub(super) eqns: [u32; 2],
 }
 
 impl Hosts {
-    fn new(world: &mut World) -> Self {
+    pub(super) fn new(world: &mut World) -> Self {
         let mut hosts = [world.host(0), world.host(1)];
         let eqns = [0, 1].map(|id: usize| hosts[id].start(world).eqn);
         Self { hosts, eqns }
     }
 
     /// Connected queue pairs of one node each.
-    fn connected(&mut self, world: &mut World) -> [End; 2] {
+    pub(super) fn connected(&mut self, world: &mut World) -> [End; 2] {
         let ends = [0, 1].map(|id| End::new(world, &mut self.hosts[id], self.eqns[id]));
         for (id, there) in [(0, 1), (1, 0)] {
             let remote = Some((there as u16, ends[there].qp.qpn, 1));

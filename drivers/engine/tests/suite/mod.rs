@@ -12,6 +12,7 @@ mod full_events;
 mod hostile;
 mod keys;
 mod model;
+mod moving;
 mod regions;
 mod resize;
 mod shared;
