@@ -16,7 +16,7 @@ import results
 # Up to here an operation is about its descriptor, above it about its bytes.
 SMALL = 4096
 # The benchmarks that can become a line of the table.
-FILTER = r"^(write_64|[a-z_]+_[0-9]{5,})/(engine|memcpy)$"
+FILTER = r"^(write_64|write_beside_10000|[a-z_]+_[0-9]{5,})/(engine|memcpy|alone)$"
 # Seconds of warming up and of measuring for each benchmark.
 TIMES = ["--warm-up-time", "1", "--measurement-time", "3"]
 # Nanoseconds from submission to completion that a 64-byte WRITE may take.
@@ -29,12 +29,24 @@ def median_ns(directory):
     return estimates["median"]["point_estimate"]
 
 
+# What benches/waits.rs measures: what the table calls it, and the nanoseconds that the longest wait may take.
+WAITS = {
+    "behind_1_gib_pool": ("WRITE 8 B behind 1 GiB, between hosts, longest of 2000", 100_000),
+    "behind_1_gib_local": ("WRITE 8 B behind 1 GiB, on one host, longest of 2000", 100_000),
+    "beside_peers_4_mib": ("WRITE 8 B beside 62 hosts with 4 MiB each, longest of 2000", 5_000_000),
+}
+
+
 def samples(directory):
     return len(json.loads((directory / "new" / "sample.json").read_text())["times"])
 
 
 def line(group, mode):
     """The entry of one group, or None if it is not a comparison."""
+    if group.name == "write_beside_10000":
+        beside, alone = (median_ns(group / side) for side in ("engine", "alone"))
+        return results.entry("engine WRITE 64 B beside 10,000 queue pairs that wait", mode, "ns/op", beside, alone, "the same alone",
+                             samples(group / "engine"), higher_is_better=False)
     size = re.search(r"_(\d+)$", group.name)
     if not size or not all((group / side / "new" / "estimates.json").exists() for side in ("engine", "memcpy")):
         return None
@@ -60,4 +72,16 @@ def measure(mode):
     found = [entry for entry in (line(group, mode) for group in groups) if entry]
     if not found:
         sys.exit(f"bench: no comparison in {criterion}")
-    return found
+    return found + waits(mode)
+
+
+def waits(mode):
+    """How long small requests wait for others' long ones: the longest wait of each case, against its limit."""
+    output = cargo.run("the benchmark of waits", "bench", "-p", "nupa-bench", "--bench", "waits")
+    lines = dict(re.findall(r"^(\w+) (\d+ \d+ \d+)$", output, re.MULTILINE))
+    entries = []
+    for name, (work, limit) in WAITS.items():
+        median, late, longest = (int(text) / 1000 for text in lines[name].split())
+        print(f"{work}: median {median:.1f} us, 99th percentile {late:.1f} us, longest {longest:.1f} us")
+        entries.append(results.entry(f"engine {work}", mode, "us", longest, limit / 1000, "limit", 1, higher_is_better=False))
+    return entries

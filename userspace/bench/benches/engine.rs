@@ -131,6 +131,19 @@ fn batches(c: &mut Criterion) {
     group.finish();
 }
 
+/// One at a time, while many other queue pairs wait for receive buffers.
+fn beside_waiting(c: &mut Criterion) {
+    let mut group = c.benchmark_group("write_beside_10000");
+    for (name, waiting) in [("alone", 0), ("engine", 10_000)] {
+        let mut pair = Pair::beside(QpType::Rc, waiting);
+        let [a, b] = &pair.ends;
+        let (sges, addr, rkey, imm) = ([a.mr.sge(0, 64)], b.mr.iova, b.mr.key, None);
+        let write = request(Operation::Write { addr, rkey, imm }, Data::Sges(&sges));
+        group.bench_function(name, |bench| bench.iter(|| round(&mut pair, &write, false)));
+    }
+    group.finish();
+}
+
 /// Frames into 4 KiB buffers, receive completions and new buffers included.
 fn frames(c: &mut Criterion) {
     for size in [64, 1514, 65549] {
@@ -147,5 +160,5 @@ fn frames(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, operations, inline, batches, frames);
+criterion_group!(benches, operations, inline, batches, beside_waiting, frames);
 criterion_main!(benches);

@@ -2,10 +2,12 @@
 
 //! Two connected nodes with one queue pair each.
 
-use nupa_engine::rings::{CompletionRing, RecvRing, SendRequest, SendRing};
+use nupa_engine::rings::{CompletionRing, Data, Operation, RecvRing, SendRequest, SendRing};
 use nupa_engine::Engine;
 use nupa_proto::admin::{QpType, QP_FLAG_PRIVILEGED};
-use nupa_testing::{Host, Kicks, LocalNodes, Machine, Mode, Mr, Qp, RingView, SlotView, World};
+use nupa_testing::{
+    Host, Kicks, LocalNodes, Machine, Mode, Mr, Qp, RingView, Size, SlotView, World,
+};
 
 /// log2 of the entries of send and receive rings.
 const LOG: u8 = 8;
@@ -13,6 +15,13 @@ const LOG: u8 = 8;
 pub const RECV_BUFFER: u32 = 4096;
 /// Bytes of a node's region.
 const REGION: u64 = 8 << 20;
+/// What a node needs for its rings, its region, and 10,000 queue pairs.
+const SIZE: Size = Size {
+    memory: 128 << 20,
+    pages: 128,
+};
+/// Queue pairs whose doorbells are on one page.
+const PER_PAGE: u32 = 64;
 
 /// One node's end: its queues as their owner has them.
 pub struct Endpoint {
@@ -40,8 +49,15 @@ pub struct Pair {
 impl Pair {
     /// Two queue pairs of a kind that is ready to send; RC ones are connected to each other.
     pub fn new(kind: QpType) -> Self {
-        let mut world = World::new(Mode::Local, 2);
-        let made = [0, 1].map(|id| endpoint(&mut world, id, kind));
+        Self::beside(kind, 0)
+    }
+
+    /// The same, where so many further queue pairs of node 0 wait for receive buffers that never come.
+    pub fn beside(kind: QpType, waiting: u32) -> Self {
+        let mut world = World::sized(Mode::Local, 2, SIZE);
+        let mut made = [0, 1].map(|id| endpoint(&mut world, id, kind));
+        let [(host, ..), _] = &mut made;
+        park(&mut world, host, waiting);
         for ((host, qp, _), (peer, other, _)) in [(&made[0], &made[1]), (&made[1], &made[0])] {
             let remote = (peer.id, other.qpn, world.node(peer.id).epoch());
             host.ready(&mut world, qp, (kind == QpType::Rc).then_some(remote));
@@ -58,9 +74,10 @@ impl Pair {
                 mr,
             }
         });
-        let (engine, nodes, kicks) = world.into_host();
+        let (mut hosts, kicks) = world.into_hosts();
+        let (engine, nodes) = hosts.remove(0);
         Self {
-            nodes,
+            nodes: LocalNodes(nodes),
             engine,
             kicks,
             ends,
@@ -144,4 +161,27 @@ fn endpoint(world: &mut World, id: u16, kind: QpType) -> Made {
     let qp = host.qp_with(world, kind, QP_FLAG_PRIVILEGED, &cq, LOG);
     let mr = host.mr(world, REGION, false);
     (host, qp, (cq.ring, mr))
+}
+
+/// Makes queue pairs that send themselves a message each for which there is no receive buffer.
+fn park(world: &mut World, host: &mut Host, count: u32) {
+    let eq = host.eq(world, 0, 6);
+    let cq = host.cq(world, eq.eqn, 4);
+    let epoch = world.node(host.id).epoch();
+    for number in 0..count {
+        if number % PER_PAGE == 0 {
+            host.turn_page();
+        }
+        let mut qp = host.qp(world, QpType::Rc, &cq, 0);
+        host.ready(world, &qp, Some((host.id, qp.qpn, epoch)));
+        let message = SendRequest {
+            wr_id: 0,
+            flags: 0,
+            operation: Operation::Send { imm: None },
+            data: Data::Inline(&[0; 8]),
+        };
+        qp.send.post(&message).expect("room");
+        qp.send.ring();
+    }
+    world.pump();
 }
