@@ -18,7 +18,7 @@ const REGION: u64 = 8 << 20;
 /// What a node needs for its rings, its region, and 10,000 queue pairs.
 const SIZE: Size = Size {
     memory: 128 << 20,
-    pages: 128,
+    pages: 160,
 };
 /// Queue pairs whose doorbells are on one page.
 const PER_PAGE: u32 = 64;
