@@ -148,6 +148,14 @@ impl Machine {
         self.inner.moves.set(by);
     }
 
+    /// A doorbell word that is moved on by so many more than the last time.
+    #[cold]
+    fn moved(&self, value: u32, by: u32) -> u32 {
+        let moved = self.inner.moved.get().wrapping_add(by);
+        self.inner.moved.set(moved);
+        value.wrapping_add(moved)
+    }
+
     /// Memory and doorbell pages, mapped once more, for another thread: from [`BASE`] and from [`DOORBELLS`] on.
     pub fn mapped(&self) -> GuestMemory {
         let mut mapped = GuestMemory::new();
@@ -198,14 +206,10 @@ impl Doorbells for Machine {
     fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
         let offset = slot_offset(page, slot) + word.offset();
         let value = self.inner.doorbells.load_u32(offset).unwrap_or(0);
-        let moves = self.inner.moves.get();
-        if moves == 0 {
-            return value;
+        match self.inner.moves.get() {
+            0 => value,
+            by => self.moved(value, by),
         }
-        self.inner
-            .moved
-            .set(self.inner.moved.get().wrapping_add(moves));
-        value.wrapping_add(self.inner.moved.get())
     }
 
     #[inline]

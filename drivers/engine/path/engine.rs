@@ -168,9 +168,7 @@ impl Engine {
                     return node.fail(platform, qpn);
                 }
                 Fetched::Nothing => {
-                    let polled = node.polls(qpn);
-                    let qp = node.qps.get(qpn);
-                    if !qp.is_some_and(|qp| qp.publish(platform, polled)) {
+                    if !node.publish(platform, qpn) {
                         return;
                     }
                     // Of an owner who changes the index all the time, it may be for nothing.
@@ -190,8 +188,11 @@ impl Engine {
             requests = requests.saturating_sub(1);
             bytes = bytes.saturating_sub(moved);
         }
-        if let Some((node, _)) = nodes.node_mut(id) {
-            node.schedule(qpn);
+        // What used its share up is often the only thing in the queue.
+        if let Some((node, platform)) = nodes.node_mut(id) {
+            if !node.is_drained(platform, qpn) || node.publish(platform, qpn) {
+                node.schedule(qpn);
+            }
         }
     }
 

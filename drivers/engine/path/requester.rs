@@ -107,6 +107,21 @@ impl<S: Storage> Node<S> {
         }
     }
 
+    /// Whether a queue pair that sends has no more descriptors posted.
+    pub(crate) fn is_drained(&mut self, platform: &impl Platform, qpn: u32) -> bool {
+        let qp = self.qps.get_mut(qpn);
+        let sends = qp.filter(|qp| qp.state == QpStateCode::Rts && qp.send.ring.is_some());
+        sends.is_some_and(|qp| qp.has_work(platform) == Some(false))
+    }
+
+    /// Publishes the index from which on kicks are wanted for a send queue that has nothing left; true if there is work after all.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, platform: &impl Platform, qpn: u32) -> bool {
+        let polled = self.polls(qpn);
+        let qp = self.qps.get(qpn);
+        qp.is_some_and(|qp| qp.publish(platform, polled))
+    }
+
     /// Moves the send queue past a request that is done, and completes it if it is to be. Returns whether the queue
     /// pair goes on.
     #[inline(always)]
