@@ -257,7 +257,7 @@ impl Engines {
 
     /// Does what is due at one host. Returns whether something was taken off links or put there, and when to come again.
     pub fn run_host(&mut self, nodes: &mut Nodes, host: usize) -> (bool, Option<u64>) {
-        let (found, next) = self.on(nodes, host, |engine, fabric| fabric.run(engine));
+        let (found, next) = self.on(nodes, host, |engine, host| host.run(engine));
         self.tell(nodes);
         (found | nodes.shared.take_found(), next)
     }
@@ -273,9 +273,9 @@ impl Engines {
     }
 
     /// Lets nodes look around in the pool.
-    pub fn look_around(&mut self, nodes: &mut Nodes) {
+    pub fn tick_all(&mut self, nodes: &mut Nodes) {
         if let Some(mut members) = self.members.take() {
-            members.look_around(self, nodes);
+            members.tick_all(self, nodes);
             self.members = Some(members);
         }
     }
@@ -298,16 +298,16 @@ impl Engines {
             }
             for other in nodes.ids().filter(|other| *other != id) {
                 for (end, node) in [(other, id), (id, other)] {
-                    self.at(nodes, end, |engine, fabric| {
-                        engine.peer_down(fabric, node);
-                        let peer = fabric.peer_mut(node).expect("there is a link");
+                    self.at(nodes, end, |engine, host| {
+                        engine.peer_down(host, node);
+                        let peer = host.peer_mut(node).expect("there is a link");
                         peer.link_mut().queues().clear();
                     });
                 }
                 if let Some((up, known)) = epoch.zip(self.known[usize::from(other)]) {
                     for (end, node, epoch) in [(other, id, up), (id, other, known)] {
-                        self.at(nodes, end, |engine, fabric| {
-                            engine.peer_up(fabric, node, epoch);
+                        self.at(nodes, end, |engine, host| {
+                            engine.peer_up(host, node, epoch);
                         });
                     }
                 }
@@ -317,39 +317,39 @@ impl Engines {
     }
 
     pub fn kick(&mut self, nodes: &mut Nodes, id: u16, page: u32, slot: u16) {
-        self.at(nodes, id, |engine, fabric| {
-            engine.kick(fabric, id, page, slot);
+        self.at(nodes, id, |engine, host| {
+            engine.kick(host, id, page, slot);
         });
     }
 
     pub fn push_kick(&mut self, nodes: &mut Nodes, id: u16, page: u32, slot: u16, index: u32) {
-        self.at(nodes, id, |engine, fabric| {
-            engine.push_kick(fabric, id, page, slot, index);
+        self.at(nodes, id, |engine, host| {
+            engine.push_kick(host, id, page, slot, index);
         });
     }
 
     pub fn enable(&mut self, nodes: &mut Nodes, id: u16) {
-        self.at(nodes, id, |engine, fabric| engine.enable(fabric, id));
+        self.at(nodes, id, |engine, host| engine.enable(host, id));
         self.tell(nodes);
     }
 
     pub fn reset(&mut self, nodes: &mut Nodes, id: u16) {
-        self.at(nodes, id, |engine, fabric| engine.reset(fabric, id));
+        self.at(nodes, id, |engine, host| engine.reset(host, id));
         self.tell(nodes);
     }
 
     pub fn set_link(&mut self, nodes: &mut Nodes, id: u16, up: bool) {
-        self.at(nodes, id, |engine, fabric| engine.set_link(fabric, id, up));
+        self.at(nodes, id, |engine, host| engine.set_link(host, id, up));
         self.tell(nodes);
     }
 
     pub fn poll(&mut self, nodes: &mut Nodes, id: u16) -> bool {
-        self.at(nodes, id, |engine, fabric| engine.poll(fabric, id))
+        self.at(nodes, id, |engine, host| engine.poll(host, id))
     }
 
     pub fn set_polled(&mut self, nodes: &mut Nodes, id: u16, polled: bool) -> bool {
-        self.at(nodes, id, |engine, fabric| {
-            engine.set_polled(fabric, id, polled)
+        self.at(nodes, id, |engine, host| {
+            engine.set_polled(host, id, polled)
         })
     }
 
@@ -359,15 +359,11 @@ impl Engines {
         id: u16,
         body: &ModifyQp,
     ) -> Result<(), AdminStatus> {
-        self.at(nodes, id, |engine, fabric| {
-            engine.modify_qp(fabric, id, body)
-        })
+        self.at(nodes, id, |engine, host| engine.modify_qp(host, id, body))
     }
 
     pub fn destroy_qp(&mut self, nodes: &mut Nodes, id: u16, qpn: u32) -> Result<(), AdminStatus> {
-        self.at(nodes, id, |engine, fabric| {
-            engine.destroy_qp(fabric, id, qpn)
-        })
+        self.at(nodes, id, |engine, host| engine.destroy_qp(host, id, qpn))
     }
 
     pub fn modify_mr(
@@ -376,14 +372,10 @@ impl Engines {
         id: u16,
         body: &ModifyMr,
     ) -> Result<u32, AdminStatus> {
-        self.at(nodes, id, |engine, fabric| {
-            engine.modify_mr(fabric, id, body)
-        })
+        self.at(nodes, id, |engine, host| engine.modify_mr(host, id, body))
     }
 
     pub fn destroy_mr(&mut self, nodes: &mut Nodes, id: u16, key: u32) -> Result<(), AdminStatus> {
-        self.at(nodes, id, |engine, fabric| {
-            engine.destroy_mr(fabric, id, key)
-        })
+        self.at(nodes, id, |engine, host| engine.destroy_mr(host, id, key))
     }
 }

@@ -114,7 +114,7 @@ impl World {
         world
     }
 
-    /// The hosts, to be driven by hand, each when it is its turn, and what their nodes kick. Nothing looks around in the pool any more.
+    /// The hosts, to be driven by hand, each when it is its turn, and what their nodes kick. Membership ticks no more.
     pub fn into_hosts(self) -> (Vec<(Box<Engine>, HostNodes)>, Kicks) {
         let hosts = self.engine.into_all().zip(self.nodes.hosts);
         (hosts.collect(), self.kicks)

@@ -75,9 +75,9 @@ impl Window for Map {
 
 /// The membership's clock: it goes on where somebody waits.
 #[derive(Default)]
-struct Ticks(Cell<u64>);
+struct PoolClock(Cell<u64>);
 
-impl Time for Ticks {
+impl Time for PoolClock {
     fn now_us(&self) -> u64 {
         self.0.get()
     }
@@ -96,7 +96,7 @@ struct Member {
 
 /// All nodes' places in the pool.
 pub struct Members {
-    time: Ticks,
+    time: PoolClock,
     all: Vec<Member>,
     /// Host that writes what it likes, ...
     hostile: Option<u16>,
@@ -108,7 +108,7 @@ pub struct Members {
 
 impl Members {
     pub fn new(shared: &Rc<Shared>, count: u16) -> Self {
-        let time = Ticks::default();
+        let time = PoolClock::default();
         let join = |id: u16| {
             let map = Map {
                 shared: Rc::clone(shared),
@@ -182,7 +182,7 @@ impl Members {
             changed |= self.follow(id, engines, nodes);
         }
         for _ in (0..4).filter(|_| changed) {
-            self.look_around(engines, nodes);
+            self.tick_all(engines, nodes);
         }
     }
 
@@ -212,7 +212,7 @@ impl Members {
     }
 
     /// Lets time pass until the next heartbeat, and all nodes look around.
-    pub fn look_around(&mut self, engines: &mut Engines, nodes: &mut Nodes) {
+    pub fn tick_all(&mut self, engines: &mut Engines, nodes: &mut Nodes) {
         self.time.sleep_us(HEARTBEAT_US);
         for id in nodes.ids() {
             self.tick(id, engines, nodes);
@@ -234,10 +234,10 @@ impl Members {
                 continue;
             };
             let epoch = open.epoch;
-            engines.at(nodes, id, |engine, fabric| {
-                let peer = fabric.peer_mut(node).expect("there is a link");
+            engines.at(nodes, id, |engine, host| {
+                let peer = host.peer_mut(node).expect("there is a link");
                 peer.link_mut().set(Some(open));
-                engine.peer_up(fabric, node, epoch);
+                engine.peer_up(host, node, epoch);
             });
         }
     }
@@ -245,8 +245,8 @@ impl Members {
     /// Has no more to do with peers that an engine or its links refuse.
     fn isolate(&mut self, id: u16, engines: &mut Engines, nodes: &mut Nodes) {
         for other in nodes.ids().filter(|other| *other != id) {
-            let refused = engines.at(nodes, id, |_, fabric| {
-                let peer = fabric.peer_mut(other);
+            let refused = engines.at(nodes, id, |_, host| {
+                let peer = host.peer_mut(other);
                 peer.map(|peer| peer.link_mut().refused())
             });
             let Some((refused, violation)) = refused else {
@@ -269,9 +269,9 @@ impl Members {
 
 /// Closes a node's link to another.
 fn close(id: u16, other: u16, engines: &mut Engines, nodes: &mut Nodes) {
-    engines.at(nodes, id, |engine, fabric| {
-        engine.peer_down(fabric, other);
-        let peer = fabric.peer_mut(other).expect("there is a link");
+    engines.at(nodes, id, |engine, host| {
+        engine.peer_down(host, other);
+        let peer = host.peer_mut(other).expect("there is a link");
         peer.link_mut().set(None);
     });
 }

@@ -62,7 +62,7 @@ pub trait Memory {
         Ok(())
     }
 
-    /// Copies `len` bytes at `from` to `to` in `target`, which may be the same memory.
+    /// Copies `len` bytes at `from` to `to` in `destination`, which may be the same memory.
     fn copy_to(
         &self,
         from: u64,
@@ -127,7 +127,7 @@ pub trait Interrupts {
     fn raise(&self, vector: u16);
 }
 
-/// Time, and luck.
+/// Time and random numbers.
 pub trait Clock {
     /// Microseconds since some start; never goes back.
     fn now_us(&self) -> u64;

@@ -15,8 +15,8 @@ use crate::{
         mr::Mrs,
         pd::Pd,
         qp::{Polled, QueuePair, Waiting},
-        ready::Ready,
         resources::Resources,
+        round_robin::RoundRobin,
         slots::DoorbellSlots,
         srq::Srq,
         table::{Objects, TableOf},
@@ -51,17 +51,17 @@ pub struct NodeConfig {
 
 /// Queue pairs that wait for one node of another host.
 pub(crate) struct RemoteWaiters<S: Storage> {
-    /// Lines for room in the rings to it.
-    lines: PerClass<Ready<S>>,
-    /// For receive entries or a connection there.
-    pub(crate) responder: List<Waiting>,
+    /// For room in the rings to it.
+    ring_waiters: PerClass<RoundRobin<S>>,
+    /// Refused by it for want of receive buffers or of a connection.
+    pub(crate) refused: List<Waiting>,
 }
 
 impl<S: Storage> Default for RemoteWaiters<S> {
     fn default() -> Self {
         Self {
-            lines: PerClass::new(|_| Ready::default()),
-            responder: List::default(),
+            ring_waiters: PerClass::new(|_| RoundRobin::default()),
+            refused: List::default(),
         }
     }
 }
@@ -71,13 +71,13 @@ impl<S: Storage> RemoteWaiters<S> {
     pub(crate) fn prepare(&mut self, page: u32) -> Result<(), NoMemory> {
         let used = [Class::ShortRequest, Class::Frame, Class::Request];
         used.into_iter()
-            .try_for_each(|class| self.lines.of(class).prepare(page))
+            .try_for_each(|class| self.ring_waiters.of(class).prepare(page))
     }
 
-    /// The line for room in the ring of a class.
+    /// Those that wait for room in the ring of a class.
     #[inline]
-    pub(crate) fn line(&mut self, class: Class) -> &mut Ready<S> {
-        self.lines.of(class)
+    pub(crate) fn ring_waiters(&mut self, class: Class) -> &mut RoundRobin<S> {
+        self.ring_waiters.of(class)
     }
 }
 
@@ -109,7 +109,7 @@ pub struct Node<S: Storage> {
     pub(crate) rss: Rss<S>,
     pub(crate) counters: Counters,
     /// Queue pairs whose send queue is to be served.
-    pub(crate) ready: Ready<S>,
+    pub(crate) ready: RoundRobin<S>,
     /// Queue pairs that wait for other hosts' nodes, by node id.
     pub(crate) remote_waiters: S::Table<RemoteWaiters<S>>,
     /// Raw queue pairs that wait for receive buffers of nodes of this host.
@@ -157,7 +157,7 @@ impl<S: Storage> Node<S> {
             gids: GidTable::default(),
             rss: Rss::default(),
             counters: Counters::default(),
-            ready: Ready::default(),
+            ready: RoundRobin::default(),
             remote_waiters: S::Table::default(),
             frame_waiters: List::default(),
             timers: TimerWheel::default(),

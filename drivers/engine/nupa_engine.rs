@@ -3,7 +3,7 @@
 //!
 //! It takes work requests off send queues, checks them on both sides, moves the data once, from source to destination,
 //! and reports completions and events. It owns the objects of each node ([`node::Node`]) and knows nothing of where
-//! it runs: a host lends it memory, doorbells, interrupts, time and containers through [`hal`]. Hosts are the emulated controller in user space, the pool back end inside the kernel module, and tests.
+//! it runs: a host provides memory, doorbells, interrupts, time and containers through [`hal`]. Hosts are the emulated controller in user space, the pool back end inside the kernel module, and tests.
 //!
 //! [`rings`] is the other end of the same rings: what a driver, a user-space provider or a benchmark uses to post work
 //! and to poll completions.

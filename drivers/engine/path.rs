@@ -7,6 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod engine;
 pub(crate) mod events;
 pub(crate) mod flush;
+pub(crate) mod frame;
 pub(crate) mod poll;
 pub(crate) mod recv;
 pub(crate) mod requester;

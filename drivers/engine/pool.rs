@@ -51,7 +51,7 @@ struct Incoming {
 struct Asked {
     /// The peer.
     id: u16,
-    /// The ring that answers go through.
+    /// The ring for the response.
     class: Class,
     opcode: Opcode,
     body: RequestBody,
@@ -156,7 +156,7 @@ impl Engine {
                 _ if !is_set(due, ring) => false,
                 0 => self.take_responses(nodes, id, Class::ShortResponse),
                 1 => self.take_requests(nodes, id, Class::ShortRequest),
-                _ => self.serve_line(nodes, id, Class::ShortRequest),
+                _ => self.serve_ring_waiters(nodes, id, Class::ShortRequest),
             };
         }
         found
@@ -179,8 +179,8 @@ impl Engine {
                 0 => self.take_responses(nodes, id, Class::Response),
                 1 => self.take_requests(nodes, id, Class::Request),
                 2 => self.take_frames(nodes, id),
-                3 => self.serve_line(nodes, id, Class::Request),
-                _ => self.serve_line(nodes, id, Class::Frame),
+                3 => self.serve_ring_waiters(nodes, id, Class::Request),
+                _ => self.serve_ring_waiters(nodes, id, Class::Frame),
             };
         }
         found
@@ -213,15 +213,15 @@ impl Engine {
         }
         if let Some((node, _)) = nodes.node_mut(home) {
             for class in lines {
-                add(node.has_line(id, *class));
+                add(node.has_ring_waiters(id, *class));
             }
         }
         due
     }
 
-    /// Serves the send queues that stand in line for room in a ring, as far as there is room. Each puts in what it may at one go, and
-    /// stands at the end of the line if it has more.
-    fn serve_line<N: NodeTable>(&mut self, nodes: &mut N, id: u16, class: Class) -> bool {
+    /// Serves the send queues that wait for room in a ring, as far as there is room. Each puts in what it may in one turn, and goes to the
+    /// tail of the queue if it has more.
+    fn serve_ring_waiters<N: NodeTable>(&mut self, nodes: &mut N, id: u16, class: Class) -> bool {
         let (mut turn, mut found) = (Turn::of(class), false);
         let Some(home) = nodes.peer_mut(id).map(|peer| peer.home()) else {
             return false;
@@ -236,14 +236,14 @@ impl Engine {
             // It would lose its place for nothing.
             self.budget.allow_one();
             let line = nodes.node_mut(home);
-            let Some(qpn) = line.and_then(|(node, _)| node.leave_line(id, class)) else {
+            let Some(qpn) = line.and_then(|(node, _)| node.pop_ring_waiter(id, class)) else {
                 break;
             };
-            self.first_in_line = Some((id, class));
+            self.admitted = Some((id, class));
             let before = self.budget.left();
             self.serve(nodes, home, qpn, None);
             let (requests, bytes) = self.budget.spent_since(before);
-            self.first_in_line = None;
+            self.admitted = None;
             // One that had nothing to do after all counts as well: there may be many.
             let spent = (requests.max(1), bytes);
             turn.left.spend_all(spent);
@@ -262,17 +262,17 @@ impl Engine {
         class: Class,
     ) -> Option<u32> {
         let (node, _) = nodes.node_mut(home)?;
-        let qpn = node.first_in_line(id, class)?;
+        let qpn = node.first_ring_waiter(id, class)?;
         Some(node.qps.get(qpn)?.send.ring_need)
     }
 
     /// Whether the current request has to stand in line for a ring, because others do.
-    fn stands_in_line<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) -> bool {
-        if self.first_in_line == Some((id, class)) {
+    fn must_wait_for_ring<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) -> bool {
+        if self.admitted == Some((id, class)) {
             return false;
         }
         let there = nodes.node_mut(self.request.source.node);
-        there.is_some_and(|(node, _)| node.first_in_line(id, class).is_some())
+        there.is_some_and(|(node, _)| node.first_ring_waiter(id, class).is_some())
     }
 
     /// What is left of what a lane may take of the turn.
@@ -292,8 +292,7 @@ impl Engine {
         }
     }
 
-    /// Whether more is to be taken from a ring in this turn. Whatever else has spent it, one entry of each lane is, so that nothing keeps
-    /// others' entries waiting for ever.
+    /// Whether more is to be taken from a ring in this turn. Whatever else has spent it, one entry of each lane is, so that no entry starves.
     fn goes_on(&mut self, turn: &Turn) -> bool {
         let goes_on = !self.is_over(turn.lane) && !turn.left.is_spent();
         // There may be more.

@@ -122,9 +122,9 @@ impl Doorbells {
         self.trapped(0).is_some()
     }
 
-    /// Has the function look for work in the caller's time, if it needs that. May sleep.
-    pub(crate) fn look(&self) {
-        self.function.look();
+    /// Has the function do its work in the caller's time, if it needs that. May sleep.
+    pub(crate) fn service(&self) {
+        self.function.service();
     }
 
     /// Loads a word of a slot. Any context.

@@ -76,7 +76,7 @@ pub(crate) trait Function: Send + Sync {
 
     /// Does what there is to do for a function that has no processor of its own, in the caller's time; nothing for others.
     /// For whoever waits for a completion. May sleep.
-    fn look(&self) {}
+    fn service(&self) {}
 
     /// Where the CPU has `len` bytes at `offset` of BAR 2; `None` if it has not. Without trapped pages there, user contexts
     /// kick by way of the driver; device memory is where it would be behind them. Any context.

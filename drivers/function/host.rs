@@ -70,7 +70,7 @@ pub trait Host: Platform<Memory: WordMemory> {
 
 /// What the rest of the fabric knows of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Membership {
+pub struct NodeStatus {
     /// Its epoch.
     pub epoch: u32,
     /// It is enabled and its link is up.
@@ -86,9 +86,9 @@ pub trait Functions: NodeTable<Platform: Host> {
     fn function_mut(&mut self, id: u16) -> Option<&mut Function<Self::Storage, Self::Platform>>;
 
     /// State of a node of the fabric, wherever it runs; `None` if the fabric has no such node.
-    fn membership(&self, id: u16) -> Option<Membership> {
+    fn node_status(&self, id: u16) -> Option<NodeStatus> {
         let (node, _) = self.node(id)?;
-        Some(Membership {
+        Some(NodeStatus {
             epoch: node.epoch(),
             up: node.is_up(),
         })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The function that a driver sees: control registers, admin queue, enable and reset, over the queue engine.
 //!
-//! One [`Function`] is one node's registers, admin queue and engine state, over the [`host::Host`] that lends it memory,
+//! One [`Function`] is one node's registers, admin queue and engine state, over the [`host::Host`] that provides memory,
 //! doorbells, interrupts and time. A [`Model`] is the functions that one host runs together, and the engine that
 //! serves them. The emulated controller runs a whole fabric of them in one process; a kernel whose machine has no
 //! controller runs its own one. Both have the same registers, commands and refusals, because both run this.
@@ -29,6 +29,6 @@ pub use self::{
     config::{FunctionConfig, CAPS},
     doorbell_memory::DoorbellMemory,
     function::Function,
-    host::{Functions, Host, Membership, Note, WordMemory},
+    host::{Functions, Host, NodeStatus, Note, WordMemory},
     model::{Executed, FetchedCommand, Kick, Leftovers, Model, PreparedCommand},
 };

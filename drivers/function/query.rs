@@ -26,7 +26,7 @@ pub(crate) fn device<S: Storage, H>(function: &Function<S, H>) -> Body {
 /// `QueryNode`.
 pub(crate) fn node(functions: &impl Functions, id: u32) -> Outcome {
     let id = u16::try_from(id).map_err(|_| AdminStatus::NoSuchObject)?;
-    let member = functions.membership(id).ok_or(AdminStatus::NoSuchObject)?;
+    let member = functions.node_status(id).ok_or(AdminStatus::NoSuchObject)?;
     Ok(compose(&NodeInfo {
         guid: node_guid(id).into(),
         epoch: member.epoch.into(),
@@ -40,7 +40,7 @@ pub(crate) fn list_nodes<F: Functions>(functions: &F, id: u16, buffer: &BufferRe
     let nodes = functions.max_nodes();
     for (byte, first) in map.iter_mut().zip((0..nodes).step_by(8)) {
         for bit in 0..8 {
-            let member = functions.membership(first.saturating_add(bit));
+            let member = functions.node_status(first.saturating_add(bit));
             *byte |= u8::from(member.is_some_and(|member| member.up)) << bit;
         }
     }

@@ -21,7 +21,7 @@ pub struct Pool {
 /// Most often that a pool is looked at anew because others changed it.
 const ATTEMPTS: u32 = 100;
 /// How long somebody who is formatting may take.
-const PATIENCE_US: u64 = 2_000_000;
+const FORMAT_TIMEOUT_US: u64 = 2_000_000;
 /// Steps in which it is waited.
 const STEP_US: u64 = 10_000;
 
@@ -144,7 +144,7 @@ pub(crate) fn is_formatting(state: u64) -> bool {
 fn is_stuck(window: &impl Window, time: &impl Time, state: u64) -> bool {
     let start = time.now_us();
     while read_state(window) == Ok(state) {
-        if time.now_us().saturating_sub(start) >= PATIENCE_US {
+        if time.now_us().saturating_sub(start) >= FORMAT_TIMEOUT_US {
             return true;
         }
         time.sleep_us(STEP_US);

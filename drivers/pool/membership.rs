@@ -237,10 +237,10 @@ impl Membership {
             return Events::default();
         }
         self.looked_us = now_us;
-        self.look_around(window, now_us, elapsed)
+        self.tick_all(window, now_us, elapsed)
     }
 
-    fn look_around(&mut self, window: &impl Window, now_us: u64, elapsed: u64) -> Events {
+    fn tick_all(&mut self, window: &impl Window, now_us: u64, elapsed: u64) -> Events {
         let mut events = Events::default();
         let ours = self.is_ours(window);
         if let (Err(poisoned), Some(own)) = (ours, self.peers.get_mut(usize::from(self.node))) {

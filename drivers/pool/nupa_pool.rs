@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A shared memory pool through which hosts without a controller make up a fabric (`Documentation/pool.md`).
 //!
-//! A host maps the pool and lends it as a [`Window`]. [`Pool::attach`] checks what is there, and writes nothing; [`Survey`] formats it.
+//! A host maps the pool as a [`Window`]. [`Pool::attach`] checks what is there, and writes nothing; [`Survey`] formats it.
 //! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
 //! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
 //! messages. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.

@@ -280,7 +280,7 @@ pub const GRANT_SLOTS: u16 = 16;
 /// Most bytes that are written while a busy word stands.
 pub const GRANT_STEP: u32 = 0x10000;
 /// Microseconds for which a busy word of a grant that was taken back may stand before its writer is isolated.
-pub const GRANT_PATIENCE_US: u64 = 1_000_000;
+pub const GRANT_TIMEOUT_US: u64 = 1_000_000;
 
 /// Tag of an epoch in link words; never [`TAG_NONE`].
 #[inline]

@@ -194,7 +194,7 @@ pub struct BindSegment {
     /// Bytes.
     pub len: U64,
     /// Key of the region; it needs `ACCESS_MW_BIND`.
-    pub region_key: U32,
+    pub mr_key: U32,
     /// Remote `ACCESS_*` of [`crate::admin`], and `ACCESS_ZERO_BASED`.
     pub access: U32,
 }
@@ -207,7 +207,7 @@ pub const FLUSH_PERSISTENT: u8 = 1 << 1;
 /// [`FlushSegment::level`]: the range given.
 pub const FLUSH_RANGE: u8 = 0;
 /// [`FlushSegment::level`]: the whole region; address and length are not looked at.
-pub const FLUSH_REGION: u8 = 1;
+pub const FLUSH_MR: u8 = 1;
 
 /// Operation segment of FLUSH (InfiniBand volume 1, A19). No data follows.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -221,7 +221,7 @@ pub struct FlushSegment {
     pub len: U32,
     /// `FLUSH_GLOBAL` and `FLUSH_PERSISTENT`: at least one.
     pub kind: u8,
-    /// `FLUSH_RANGE` or `FLUSH_REGION`.
+    /// `FLUSH_RANGE` or `FLUSH_MR`.
     pub level: u8,
     /// Zero.
     pub reserved: [u8; 6],
@@ -238,6 +238,11 @@ pub struct AtomicSegment {
     pub compare: U64,
 }
 assert_size!(AtomicSegment, 16);
+
+/// Offset of the segment behind a [`RemoteSegment`] or [`DatagramSegment`].
+pub const SECOND_OFFSET: usize = OP_OFFSET + size_of::<RemoteSegment>();
+/// Offset of the scatter/gather entries of an atomic operation.
+pub const ATOMIC_DATA_OFFSET: usize = SECOND_OFFSET + size_of::<AtomicSegment>();
 
 /// One scatter/gather entry.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -312,7 +312,7 @@ impl Driver for Rdma {
     }
 
     fn work(dev: &Device<Self>) {
-        dev.port().look();
+        dev.port().service();
     }
 
     fn modify_qp(

@@ -20,7 +20,7 @@ use nupa_proto::{
 };
 use zerocopy::{little_endian::U32, IntoBytes};
 
-/// Entries that are copied to another ring at one go: some 20 us.
+/// Entries copied to another ring under one hold of the node: some 20 us.
 const PART: u32 = 256;
 
 impl<S: Storage> Node<S> {

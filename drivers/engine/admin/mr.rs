@@ -167,7 +167,7 @@ impl<S: Storage> Node<S> {
         platform: &impl Platform,
         body: &ModifyMr,
     ) -> Result<u32, AdminStatus> {
-        let (key, to) = (body.key.get(), &body.region);
+        let (key, to) = (body.key.get(), &body.mr);
         let set = check_mask(body)?;
         let mr = self.mr_of(key).ok_or(AdminStatus::NoSuchObject)?;
         if mr.kind != Kind::Memory {
@@ -245,7 +245,7 @@ const fn next_variant(key: u32) -> u32 {
 /// Checks a modification's mask and rights, and that what the mask does not name is zero. Returns what tells whether a bit
 /// of the mask is set.
 fn check_mask(body: &ModifyMr) -> Result<impl Fn(u32) -> bool, AdminStatus> {
-    let (mask, to) = (body.mask.get(), &body.region);
+    let (mask, to) = (body.mask.get(), &body.mr);
     let set = move |bit| mask & bit != 0;
     let pages = [to.pages.addr.get(), to.iova.get(), to.len.get()];
     let shape = to.pages.pages.get() | u32::from(to.pages.page_shift | to.pages.levels);

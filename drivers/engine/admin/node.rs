@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! NodeTable that come and go, and changes to queue pairs that others notice.
+//! Nodes that come and go: enable, reset, failure, and the link to the switch.
 
 use crate::{node::Node, nodes::NodeTable, path::engine::Engine, state::grant::Writers};
 use nupa_proto::{eqe::EventType, regs::FAULT_NONE};

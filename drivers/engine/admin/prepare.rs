@@ -84,7 +84,7 @@ impl<S: Storage> Resources<S> {
     /// For [`Engine::modify_mr`](crate::Engine::modify_mr).
     pub fn prepare_modify_mr(&mut self, memory: &impl Memory, limits: &Limits, body: &ModifyMr) {
         if body.mask.get() & MR_MASK_PAGES != 0 {
-            self.prepare_mr(memory, limits, &body.region);
+            self.prepare_mr(memory, limits, &body.mr);
         }
     }
 

@@ -23,7 +23,7 @@ use nupa_proto::{
         ACCESS_FLUSH_GLOBAL, ACCESS_FLUSH_PERSISTENT, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_WRITE,
     },
     status::WcStatus,
-    wqe::{AtomicSegment, FlushSegment, Opcode, FLUSH_GLOBAL, FLUSH_PERSISTENT, FLUSH_REGION},
+    wqe::{AtomicSegment, FlushSegment, Opcode, FLUSH_GLOBAL, FLUSH_MR, FLUSH_PERSISTENT},
 };
 use zerocopy::FromBytes;
 
@@ -214,7 +214,7 @@ impl<S: Storage> Node<S> {
         let qp = self.qps.get(qpn).ok_or(missing)?;
         let (key, right) = (request.remote_key, flush_rights(segment));
         let unreachable = WcError::new(WcStatus::RemoteOperation, Check::RemoteMemory);
-        let (piece, len) = if segment.level == FLUSH_REGION {
+        let (piece, len) = if segment.level == FLUSH_MR {
             let mr = remote_mr::<S>(&self.mrs, qpn, qp, key, right)?;
             (self.start_of(mr), mr.len)
         } else {

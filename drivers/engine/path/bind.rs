@@ -152,7 +152,7 @@ impl<S: Storage> Node<S> {
         number: u32,
         segment: &BindSegment,
     ) -> Result<(), WcError> {
-        let (pd, key) = (self.pd_of(qpn)?, segment.region_key.get());
+        let (pd, key) = (self.pd_of(qpn)?, segment.mr_key.get());
         let (addr, len) = (segment.addr.get(), segment.len.get());
         let mr = self.mr_of(key).ok_or(refused(Check::LocalKey))?;
         if mr.pd != pd || mr.kind == Kind::Window || !mr.is_bound() {

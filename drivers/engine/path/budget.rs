@@ -20,7 +20,7 @@ const TURN_BYTES: u32 = 4 * SLICE;
 const TURN_REQUESTS: u32 = 256;
 /// Microseconds of a turn.
 const TURN_US: u64 = 50;
-/// Requests from one look at the clock to the next, and bytes: looking costs about a third of a small request.
+/// Requests between two readings of the clock, and bytes: looking costs about a third of a small request.
 const CLOCK_REQUESTS: u32 = 32;
 const CLOCK_BYTES: u32 = 32 << 10;
 
@@ -29,10 +29,10 @@ const CLOCK_BYTES: u32 = 32 << 10;
 pub(crate) struct Budget {
     bytes: u32,
     requests: u32,
-    /// When the turn is over: so long after the first look at the clock, before which there were few requests.
+    /// When the turn is over: so long after the first reading of the clock, before which there were few requests.
     until_us: Option<u64>,
-    /// Requests and bytes left until the next look.
-    unlooked: (u32, u32),
+    /// Requests and bytes left until the next reading.
+    until_check: (u32, u32),
 }
 
 impl Budget {
@@ -42,7 +42,7 @@ impl Budget {
             bytes: TURN_BYTES,
             requests: TURN_REQUESTS,
             until_us: None,
-            unlooked: (CLOCK_REQUESTS, CLOCK_BYTES),
+            until_check: (CLOCK_REQUESTS, CLOCK_BYTES),
         }
     }
 
@@ -75,16 +75,16 @@ impl Budget {
     pub(crate) fn spend(&mut self, clock: &impl Clock, bytes: u32) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.requests = self.requests.saturating_sub(1);
-        let (requests, left) = self.unlooked;
-        self.unlooked = (requests.saturating_sub(1), left.saturating_sub(bytes));
-        if self.unlooked.0 == 0 || self.unlooked.1 == 0 {
-            self.look(clock);
+        let (requests, left) = self.until_check;
+        self.until_check = (requests.saturating_sub(1), left.saturating_sub(bytes));
+        if self.until_check.0 == 0 || self.until_check.1 == 0 {
+            self.check_clock(clock);
         }
     }
 
     #[cold]
-    fn look(&mut self, clock: &impl Clock) {
-        self.unlooked = (CLOCK_REQUESTS, CLOCK_BYTES);
+    fn check_clock(&mut self, clock: &impl Clock) {
+        self.until_check = (CLOCK_REQUESTS, CLOCK_BYTES);
         let now = clock.now_us();
         let until = *self.until_us.get_or_insert(now.saturating_add(TURN_US));
         if now >= until {
@@ -103,9 +103,9 @@ pub(crate) struct Share {
 impl Share {
     /// What entries in rings of short messages may take of a turn.
     pub(crate) const SHORT: Self = Self::new(TURN_REQUESTS / 4, TURN_BYTES / 4);
-    /// What other entries may, and send queues that stand in line for room.
+    /// What other entries may, and send queues that wait for room.
     pub(crate) const LONG: Self = Self::new(TURN_REQUESTS / 4, TURN_BYTES / 2);
-    /// What one ring or line may, before the next one has its share.
+    /// What one ring, or the waiters for one, may take before the next has its share.
     pub(crate) const RING: Self = Self::new(TURN_REQUESTS / 16, SLICE);
 
     const fn new(entries: u32, bytes: u32) -> Self {

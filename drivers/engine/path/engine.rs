@@ -10,17 +10,14 @@ use crate::{
     },
     state::{
         check::{Check, WcError},
-        copy::{copy, peek, scatter, CopyError, Side, Spans},
-        nak::RnrPolicy,
+        copy::{copy, scatter, CopyError, Side, Spans},
         qp::Wait,
         request::{Accepted, Outcome, Part, Request},
         slots::Owner,
         wqe::Wqe,
     },
 };
-use nupa_proto::{
-    admin::QpStateCode, ident::NODE_FLOOD, pool::Class, status::WcStatus, wqe::Opcode,
-};
+use nupa_proto::{admin::QpStateCode, pool::Class, status::WcStatus, wqe::Opcode};
 
 /// Scratch space of the data path; one per thread that runs it.
 ///
@@ -38,8 +35,8 @@ pub struct Engine {
     /// ... and of what it has for entries of other hosts' in rings of short messages, and in all others.
     pub(crate) short_share: Share,
     pub(crate) long_share: Share,
-    /// The queue pair that is served stood in line for the ring of this class to this node of another host, and is the first.
-    pub(crate) first_in_line: Option<(u16, Class)>,
+    /// The queue pair being served was first of those that wait for this ring (node, class), and has been let in.
+    pub(crate) admitted: Option<(u16, Class)>,
     /// Something was left for the next turn.
     pub(crate) more: bool,
     /// Nodes of this host, and of others, that come first in the next turn: those behind the ones that used up the last one.
@@ -65,7 +62,7 @@ impl Engine {
             budget: Budget::new(),
             short_share: Share::SHORT,
             long_share: Share::LONG,
-            first_in_line: None,
+            admitted: None,
             more: false,
             first_node: 0,
             first_peer: 0,
@@ -112,7 +109,7 @@ impl Engine {
                 if wait != Some(Wait::No) {
                     return;
                 }
-                // Nobody is passed.
+                // Queue pairs that are ready already go first.
                 match node.ready.is_empty() && !self.budget.is_spent() {
                     true => self.serve(nodes, id, qpn, pushed),
                     false => node.schedule(qpn),
@@ -171,7 +168,7 @@ impl Engine {
                     if !node.publish(platform, qpn) {
                         return;
                     }
-                    // Of an owner who changes the index all the time, it may be for nothing.
+                    // An owner that keeps moving the index may cause this without any work, so it is charged.
                     self.budget.spend(platform, 0);
                     requests = requests.saturating_sub(1);
                     continue;
@@ -301,7 +298,7 @@ impl Engine {
         outcome
     }
 
-    /// Notes how much of the current request is done.
+    /// Stores the progress of the current request, see [`SendSide::done`](crate::state::qp::SendSide).
     pub(crate) fn set_done<N: NodeTable>(&self, nodes: &mut N, done: u32) {
         let source = self.request.source;
         let there = nodes.node_mut(source.node);
@@ -346,77 +343,6 @@ impl Engine {
                 }
                 Outcome::Turn
             }
-        }
-    }
-
-    #[inline]
-    fn execute_frame<N: NodeTable>(&mut self, nodes: &mut N) -> Outcome {
-        let address = match self.frame_address(nodes) {
-            Ok(address) => address,
-            Err(error) => return Outcome::Failed(error),
-        };
-        match self.request.destination.node {
-            NODE_FLOOD => self.flood(nodes, &address),
-            node => self.deliver_frame(nodes, node, &address, RnrPolicy::Wait),
-        }
-    }
-
-    /// Destination address of the current frame.
-    #[inline]
-    fn frame_address<N: NodeTable>(&self, nodes: &N) -> Result<[u8; 6], WcError> {
-        let down = WcError::new(WcStatus::RetryExceeded, Check::Node);
-        let side = self.sender(nodes).ok_or(down)?;
-        let mut address = [0; 6];
-        if self.request.inline {
-            let inline = self.inline_data();
-            address = inline.first_chunk().copied().unwrap_or_default();
-        } else {
-            let fault = WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
-            peek(&side, &mut address).map_err(|_| fault)?;
-        }
-        Ok(address)
-    }
-
-    /// Offers a frame to every node but the sender. A node that cannot take it now misses it.
-    fn flood<N: NodeTable>(&mut self, nodes: &mut N, address: &[u8; 6]) -> Outcome {
-        for node in 0..nodes.max_nodes() {
-            if node == self.request.source.node {
-                continue;
-            }
-            let outcome = self.deliver_frame(nodes, node, address, RnrPolicy::Drop);
-            match outcome {
-                Outcome::Rnr { .. } => {
-                    if let Some((node, _)) = nodes.node_mut(node) {
-                        node.counters.rx_no_buffer.add(1);
-                    }
-                }
-                Outcome::Failed(error) if error.status == WcStatus::LocalProtection => {
-                    return outcome;
-                }
-                _ => {}
-            }
-        }
-        Outcome::Done
-    }
-
-    /// Delivers a frame to one node.
-    #[inline]
-    fn deliver_frame<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        destination: u16,
-        address: &[u8; 6],
-        policy: RnrPolicy,
-    ) -> Outcome {
-        let Some((node, platform)) = nodes.node_mut(destination) else {
-            return self.send_frame(nodes, destination, policy);
-        };
-        let Self {
-            request, accepted, ..
-        } = self;
-        match node.accept_frame(platform, request, address, policy, accepted) {
-            Ok(accepted) => self.deliver(nodes, destination, &accepted),
-            Err(nak) => nak.outcome(destination),
         }
     }
 
@@ -478,7 +404,7 @@ impl Engine {
         self.wqe.inline(data_offset, len)
     }
 
-    /// The one copy.
+    /// Copies the data: the only copy between source and destination.
     #[inline(always)]
     pub(crate) fn move_data<N: NodeTable>(
         &mut self,

@@ -66,7 +66,7 @@ impl<S: Storage> Node<S> {
         match queue.post(platform, &entry) {
             Ok(raised) => self.counters.interrupts.add(u32::from(raised)),
             Err(NotWritten::Full) => self.defer_event(platform, event, object),
-            // An event that is lost would leave the driver waiting for ever.
+            // A driver would wait indefinitely for an event that is lost.
             Err(NotWritten::Unreachable) => self.fault = FAULT_EVENT_QUEUE,
         }
     }
@@ -133,7 +133,7 @@ impl<S: Storage> Node<S> {
         self.start_sweep();
     }
 
-    /// Keeps an event for later: with its object, or if it has none, as news that were lost.
+    /// Defers an event: with its object or, if it has none, as part of one `EventsLost`.
     #[cold]
     pub(crate) fn defer_event(&mut self, platform: &impl Platform, event: EventType, object: u32) {
         match event {
@@ -162,7 +162,7 @@ impl<S: Storage> Node<S> {
         self.retry_at.get_or_insert(retry);
     }
 
-    /// Tries again to tell what was kept, if the time has come. What still finds no room is kept on.
+    /// Raises deferred events again if it is time. Those that still find no room stay deferred.
     pub(crate) fn raise_deferred_events(&mut self, platform: &impl Platform) {
         let now = platform.now_us();
         if self.retry_at.take_if(|at| *at <= now).is_none() {

@@ -14,9 +14,9 @@ use crate::{
 use nupa_proto::admin::QpStateCode;
 
 /// Queue pairs whose doorbells are polled at most: a load each, about 2 us for all of them.
-const MOST: u32 = 256;
-/// Looks that found nothing after which a queue pair makes room for others, and has to kick again.
-const IDLE: u16 = 4096;
+const MAX_POLLED: u32 = 256;
+/// Polls in a row that found nothing after which a queue pair is polled no more, and has to kick again.
+const MAX_IDLE_POLLS: u16 = 4096;
 
 impl Engine {
     /// Looks at the doorbells of a node that are polled, and serves the queues that were rung. True if a queue moved on: one
@@ -81,7 +81,7 @@ impl<S: Storage> Node<S> {
             .qps
             .get(qpn)
             .is_some_and(|qp| qp.poll_links.is_listed());
-        if !listed && self.polled_qps.len() >= MOST {
+        if !listed && self.polled_qps.len() >= MAX_POLLED {
             return false;
         }
         self.polled_qps.push(&mut self.qps, qpn);
@@ -102,7 +102,7 @@ impl<S: Storage> Node<S> {
             false => qp.idle_polls.saturating_add(1),
         };
         // One that waits is not idle: its doorbell is looked at when its wait ends.
-        let leaves = qp.idle_polls >= IDLE && qp.send.wait == Wait::No;
+        let leaves = qp.idle_polls >= MAX_IDLE_POLLS && qp.send.wait == Wait::No;
         if !leaves || qp.publish(platform, false) {
             self.polled_qps.push(&mut self.qps, qpn);
         }

@@ -75,7 +75,7 @@ impl<S: Storage> Node<S> {
             QpStateCode::Err | QpStateCode::Sqe => return Fetched::Flush,
             _ if qp.send.ring.is_none() => return Fetched::Idle,
             QpStateCode::Rts => {}
-            // What has begun is brought to its end.
+            // A request that was sent in part is still sent to its end.
             QpStateCode::Sqd if qp.send.inflight.sent.is_some() => {}
             _ => return Fetched::Idle,
         }
@@ -95,7 +95,7 @@ impl<S: Storage> Node<S> {
         let composed = qp.decode::<S>(platform, mrs, at, pushed, wqe, request);
         let checked = composed.and_then(|()| request.check(up, max_frame));
         if checked.is_err() {
-            // What is under way of it does not count.
+            // Parts of it that were sent are taken back.
             qp.send.inflight.take_back(request.opcode);
         }
         if qp.send.inflight.count != 0 && qp.waits_for_responses(request, checked) {
@@ -137,7 +137,7 @@ impl<S: Storage> Node<S> {
         };
         match qp.send.inflight.count {
             0 => qp.send.index = request.behind,
-            _ => qp.answered(request),
+            _ => qp.acknowledged(request),
         }
         (qp.send.rnr_deadline, qp.send.peer_deadline) = (None, None);
         let (cqn, kind) = (qp.send.cqn, qp.kind);

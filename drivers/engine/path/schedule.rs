@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Waiting work: send queues whose turn comes later, receive buffers and time that are waited for, polled doorbells.
+//! Scheduling: the end of a turn, and send queues that wait for a turn, receive buffers, room in a ring, or a timer.
 
 use crate::{
     hal::{Clock, Platform, Storage, Table},
@@ -13,15 +13,16 @@ use crate::{
         grant::Writers,
         list::List,
         qp::{Wait, Waiting},
-        ready::Ready,
+        round_robin::RoundRobin,
     },
 };
 use nupa_proto::{admin::QpType, pool::Class, regs::FAULT_NONE};
 
 /// Timers of a kind that expire in one turn; others do in the next one.
 const EXPIRIES: u32 = 256;
-/// How often it is looked for entries of a shared receive queue that were posted meanwhile.
-const SRQ_LOOKS: u32 = 4;
+/// Times that a shared receive queue is checked for entries posted meanwhile. Bounded, because a process that keeps moving its index
+/// would otherwise never let the engine go.
+const SRQ_RECHECKS: u32 = 4;
 
 impl Engine {
     /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
@@ -68,7 +69,7 @@ impl Engine {
         next
     }
 
-    /// Whether this host has only nodes of its own, for which nothing is to be done: most turns are over with the call before.
+    /// Whether the host has no peers, and its nodes have no work: most turns end with the call that began them.
     #[inline(always)]
     fn is_quiet<N: NodeTable>(&self, nodes: &mut N) -> bool {
         (0..nodes.max_nodes()).all(|id| match nodes.node_mut(id) {
@@ -77,7 +78,7 @@ impl Engine {
         })
     }
 
-    /// What the next turn has is whole again. Returns when that is due because of what this one left.
+    /// Refills the budget for the next turn. Returns `Some(0)` if this one left work behind.
     #[inline(always)]
     fn end_turn(&mut self) -> Option<u64> {
         self.budget = Budget::new();
@@ -170,9 +171,9 @@ impl Engine {
     }
 
     /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries; for the others, the
-    /// owner is to kick again. If it goes on to move its index, or that is out of bounds, all of them look for themselves.
+    /// owner is to kick again. If it goes on to move its index, or that is out of bounds, all of them are scheduled, and check for themselves.
     pub(crate) fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
-        for _ in 0..SRQ_LOOKS {
+        for _ in 0..SRQ_RECHECKS {
             let Some(entries) = srq_entries(nodes, id, srqn) else {
                 break;
             };
@@ -217,7 +218,7 @@ impl Engine {
                 continue;
             };
             for class in Class::ALL {
-                while let Some(qpn) = node.first_in_line(id, *class) {
+                while let Some(qpn) = node.first_ring_waiter(id, *class) {
                     node.schedule(qpn);
                 }
             }
@@ -276,9 +277,9 @@ impl<S: Storage> Node<S> {
         self.park(qpn, Wait::Turn, u64::MAX);
     }
 
-    /// Makes a queue pair's send queue wait, until this time at the latest (`u64::MAX`: for ever). It is in the line of those that are
-    /// ready, or for room in a ring to another host; in the list of those that were refused by the same node of another host, or of raw
-    /// ones that wait for a node of this host; in none if whatever it waits for knows it.
+    /// Makes a queue pair's send queue wait, until this time at the latest (`u64::MAX`: no timeout). It joins the ready list, the waiters for
+    /// a ring to another host, those refused by a node of another host, or the raw ones that wait for a node of this host; or no list,
+    /// if what it waits for refers to it.
     pub(crate) fn park(&mut self, qpn: u32, wait: Wait, until_us: u64) {
         self.unpark(qpn);
         let Some(qp) = self.qps.get_mut(qpn) else {
@@ -287,8 +288,8 @@ impl<S: Storage> Node<S> {
         qp.send.wait = wait;
         let raw = qp.kind == QpType::Raw;
         self.timers.set(&mut self.qps, qpn, until_us);
-        if let Some((line, qps)) = self.line(wait) {
-            return line.push(qps, qpn);
+        if let Some((waiters, qps)) = self.round_robin_of(wait) {
+            return waiters.push(qps, qpn);
         }
         if let Some((list, qps)) = self.waiters(wait, raw) {
             list.push(qps, qpn);
@@ -310,43 +311,45 @@ impl<S: Storage> Node<S> {
         let wait = core::mem::replace(&mut qp.send.wait, Wait::No);
         let raw = qp.kind == QpType::Raw;
         self.timers.stop(&mut self.qps, qpn);
-        if let Some((line, qps)) = self.line(wait) {
-            return line.remove(qps, qpn);
+        if let Some((waiters, qps)) = self.round_robin_of(wait) {
+            return waiters.remove(qps, qpn);
         }
         if let Some((list, qps)) = self.waiters(wait, raw) {
             list.remove(qps, qpn);
         }
     }
 
-    /// The line that a queue pair stands in while it waits for this, if it does, and the queue pairs.
+    /// The queue that a queue pair is in while it waits for this, if it is in one, and the queue pairs.
     #[inline]
-    fn line(&mut self, wait: Wait) -> Option<(&mut Ready<S>, &mut QueuePairs<S>)> {
+    fn round_robin_of(&mut self, wait: Wait) -> Option<(&mut RoundRobin<S>, &mut QueuePairs<S>)> {
         match wait {
             Wait::Turn => Some((&mut self.ready, &mut self.qps)),
             Wait::RingSpace { node, class } => {
                 let waiters = self.remote_waiters.slots_mut().get_mut(usize::from(node))?;
-                Some((waiters.as_mut()?.line(class), &mut self.qps))
+                Some((waiters.as_mut()?.ring_waiters(class), &mut self.qps))
             }
             _ => None,
         }
     }
 
-    /// Whether somebody stands in line for room in a ring to a node of another host.
+    /// Whether queue pairs wait for room in a ring to a node of another host.
     #[inline]
-    pub(crate) fn has_line(&mut self, id: u16, class: Class) -> bool {
-        let line = self.line(Wait::RingSpace { node: id, class });
-        line.is_some_and(|(line, _)| !line.is_empty())
+    pub(crate) fn has_ring_waiters(&mut self, id: u16, class: Class) -> bool {
+        let waiters = self.round_robin_of(Wait::RingSpace { node: id, class });
+        waiters.is_some_and(|(waiters, _)| !waiters.is_empty())
     }
 
-    /// The queue pair that comes first in the line for room in a ring to a node of another host.
-    pub(crate) fn first_in_line(&mut self, id: u16, class: Class) -> Option<u32> {
-        self.line(Wait::RingSpace { node: id, class })?.0.first()
+    /// The first queue pair that waits for room in a ring to a node of another host.
+    pub(crate) fn first_ring_waiter(&mut self, id: u16, class: Class) -> Option<u32> {
+        self.round_robin_of(Wait::RingSpace { node: id, class })?
+            .0
+            .first()
     }
 
-    /// Takes that one out: it is to be served now.
-    pub(crate) fn leave_line(&mut self, id: u16, class: Class) -> Option<u32> {
-        let (line, qps) = self.line(Wait::RingSpace { node: id, class })?;
-        let qpn = line.pop(qps)?;
+    /// Takes that one out, to be served now.
+    pub(crate) fn pop_ring_waiter(&mut self, id: u16, class: Class) -> Option<u32> {
+        let (waiters, qps) = self.round_robin_of(Wait::RingSpace { node: id, class })?;
+        let qpn = waiters.pop(qps)?;
         if let Some(qp) = qps.get_mut(qpn) {
             qp.send.wait = Wait::No;
         }
@@ -366,7 +369,7 @@ impl<S: Storage> Node<S> {
         };
         let waiters = self.remote_waiters.slots_mut().get_mut(usize::from(node));
         let list = match waiters.and_then(Option::as_mut) {
-            Some(waiters) => &mut waiters.responder,
+            Some(waiters) => &mut waiters.refused,
             None if raw => &mut self.frame_waiters,
             None => return None,
         };
@@ -399,17 +402,17 @@ impl<S: Storage> Node<S> {
 
     fn first_refused(&self, id: u16) -> Option<u32> {
         let waiters = self.remote_waiters.slots().get(usize::from(id))?;
-        waiters.as_ref()?.responder.first()
+        waiters.as_ref()?.refused.first()
     }
 
     /// Queue pairs that were refused by this node of another host.
     fn refused(&self, id: u16) -> u32 {
         let waiters = self.remote_waiters.slots().get(usize::from(id));
         let waiters = waiters.and_then(Option::as_ref);
-        waiters.map_or(0, |waiters| waiters.responder.len())
+        waiters.map_or(0, |waiters| waiters.refused.len())
     }
 
-    /// Whether there is nothing to be done for it, now or later.
+    /// Whether it has no work, now or later.
     #[inline]
     fn is_quiet(&self) -> bool {
         self.is_idle() && !self.grants_stale && self.fault == FAULT_NONE

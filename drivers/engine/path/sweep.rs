@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Queue pairs that have to notice what has become of something that they share: their completion queue, their peer's node, the way
-//! to another host.
-//!
-//! Nobody keeps lists of them, so all are looked at, in pieces, behind each such event.
+//! Sweeps: after a rare event (a dead completion queue, a peer's node that has gone, a timeout) all queue pairs are checked, some in
+//! each turn. No lists of the affected ones are kept.
 
 use crate::{hal::Storage, node::Node, nodes::NodeTable, path::engine::Engine, state::qp::Remote};
 use nupa_proto::admin::QpStateCode;
 
-/// Queue pairs that are looked at in one turn: some microseconds.
+/// Queue pairs checked in one turn: some microseconds.
 const PIECE: u32 = 256;
 
-/// What a queue pair is found to be in.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Order.
+    /// Nothing is wrong.
     Fine,
     /// Its completion queue is dead, or its peer's node has gone.
     Lost,

@@ -13,7 +13,7 @@ use nupa_proto::{
     wqe::Opcode,
 };
 
-/// Steps of a WRITE that are done at one go. Then others have their turn.
+/// Steps of a WRITE per turn.
 const STEPS: u32 = SLICE / GRANT_STEP;
 
 /// What became of a step of a WRITE.
@@ -25,14 +25,13 @@ enum Step {
 }
 
 impl<L: Link> Peer<L> {
-    /// The grant with which the queue pairs' WRITE of so many bytes to a peer's address can be done, and where.
-    fn grants_held(&self, qpns: (u32, u32), key: u32, addr: u64, len: u32) -> Option<(Grant, u64)> {
-        let fits =
-            |grants_held: &&GrantHeld| grants_held.qpns == qpns && grants_held.grant.key == key;
-        let grants_held = self.grants_held.iter().flatten().find(fits)?;
-        let at = grants_held.grant.locate(addr, len)?;
-        let before = at.checked_sub(grants_held.grant.offset)?;
-        Some((grants_held.grant, grants_held.dma.checked_add(before)?))
+    /// The grant for a WRITE of `len` bytes at `addr` between two queue pairs, and its DMA address.
+    fn find_grant(&self, qpns: (u32, u32), key: u32, addr: u64, len: u32) -> Option<(Grant, u64)> {
+        let fits = |held: &&GrantHeld| held.qpns == qpns && held.grant.key == key;
+        let held = self.grants_held.iter().flatten().find(fits)?;
+        let at = held.grant.locate(addr, len)?;
+        let before = at.checked_sub(held.grant.offset)?;
+        Some((held.grant, held.dma.checked_add(before)?))
     }
 }
 
@@ -79,7 +78,7 @@ impl Engine {
         let before = send.done;
         let peer = nodes.peer_mut(destination);
         let peer = peer.filter(|peer| peer.epoch() == Some(epoch))?;
-        let (grant, dma) = peer.grants_held(qpns, key, addr, len)?;
+        let (grant, dma) = peer.find_grant(qpns, key, addr, len)?;
         let mut done = before.min(len);
         self.request.local.skip(done);
         for _ in 0..STEPS {

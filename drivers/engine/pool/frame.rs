@@ -47,8 +47,8 @@ impl Engine {
         let place = peer.reserve(Class::Frame, len);
         // One for everybody waits for nobody.
         let waits = policy == RnrPolicy::Wait;
-        let in_line = waits && self.stands_in_line(nodes, destination, Class::Frame);
-        let Some(place) = place.filter(|_| !in_line) else {
+        let must_wait = waits && self.must_wait_for_ring(nodes, destination, Class::Frame);
+        let Some(place) = place.filter(|_| !must_wait) else {
             return Outcome::RingFull {
                 node: destination,
                 class: Class::Frame,
@@ -78,14 +78,10 @@ impl Engine {
     pub(super) fn take_frames<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
         let (mut turn, mut found) = (Turn::of(Class::Frame), false);
         while self.goes_on(&turn) {
-            let next = nodes.peer_mut(id).and_then(|peer| {
-                let home = peer.home();
-                let epoch = peer.epoch()?;
-                Some((peer.next(Class::Frame)?, home, epoch))
-            });
-            let Some((arrival, home, epoch)) = next else {
+            let Some(incoming) = self.next(nodes, id, Class::Frame) else {
                 break;
             };
+            let (home, arrival) = (incoming.home, incoming.arrival);
             let Body::Frame(body) = arrival.body else {
                 self.refuse(nodes, id);
                 break;
@@ -93,7 +89,7 @@ impl Engine {
             let source = Remote {
                 node: id,
                 qpn: body.source_qpn.get(),
-                epoch,
+                epoch: incoming.epoch,
                 psn: 0,
             };
             if !self.take_frame(nodes, source, home, &body, &arrival) {

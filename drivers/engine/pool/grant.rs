@@ -21,11 +21,11 @@ use crate::{
 use nupa_pool::Grant;
 use nupa_proto::{
     admin::ACCESS_REMOTE_WRITE,
-    pool::{GRANT_PATIENCE_US, GRANT_SLOTS},
+    pool::{GRANT_SLOTS, GRANT_TIMEOUT_US},
     wqe::Opcode,
 };
 
-/// Microseconds from one look at who still writes to the next.
+/// Microseconds between two polls of a peer's busy word. The word is set for as long as `GRANT_STEP` bytes are copied (6 us at 10 GB/s).
 const PAUSE_US: u64 = 2;
 
 impl<L: Link> Peer<L> {
@@ -138,7 +138,7 @@ impl Engine {
         if let Some((node, _)) = nodes.node_mut(home) {
             node.grants_stale = false;
         }
-        let mut left_us = GRANT_PATIENCE_US;
+        let mut left_us = GRANT_TIMEOUT_US;
         for id in 0..nodes.max_nodes() {
             let peer = nodes.peer_mut(id);
             if peer.is_none_or(|peer| peer.home() != home || peer.grants_given.is_empty()) {

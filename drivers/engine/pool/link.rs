@@ -7,7 +7,7 @@ use nupa_pool::{
 };
 use nupa_proto::pool::Class;
 
-/// Bytes of payload that are read at one go, to find out what of it cannot be.
+/// Bytes per read while searching for what cannot be read.
 const PIECE: usize = 256;
 /// Payload from which on an entry is shown to the peer at once, so that it can take it while the next one is written.
 const SHOW_AT_ONCE: u32 = 4096;

@@ -23,6 +23,15 @@ use nupa_proto::{
 };
 use zerocopy::FromZeros;
 
+/// Bytes that the next entry of a request is about, and those that it carries: that of a READ carries none.
+fn next_part(request: &Request, done: u32) -> (u32, u32) {
+    if request.opcode == Opcode::Read {
+        return (request.len.saturating_sub(done).min(READ_PIECE), 0);
+    }
+    let part = request.payload().saturating_sub(done).min(FRAGMENT);
+    (part, part)
+}
+
 impl Engine {
     /// Puts the next part of the current request, of a connected queue pair, into a ring to a node of another host. Others have their
     /// turn before the part behind it.
@@ -54,18 +63,11 @@ impl Engine {
             Class::ShortRequest
         };
         let done = inflight.sent.unwrap_or(0);
-        // A part of a READ brings nothing, but is answered with as much.
-        let (part, payload) = match opcode {
-            Opcode::Read => (total.saturating_sub(done).min(READ_PIECE), 0),
-            _ => {
-                let left = self.request.payload().saturating_sub(done);
-                (left.min(FRAGMENT), left.min(FRAGMENT))
-            }
-        };
+        let (part, payload) = next_part(&self.request, done);
         if opcode == Opcode::Read && !inflight.may_ask(done) {
             return Outcome::Later;
         }
-        let place = match self.stands_in_line(nodes, destination, class) {
+        let place = match self.must_wait_for_ring(nodes, destination, class) {
             true => None,
             false => nodes
                 .peer_mut(destination)
@@ -160,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// The current request has to wait for answers to those before it.
+    /// The current request has to wait for responses to those before it.
     pub(crate) fn waits_for_responses<N: NodeTable>(&self, nodes: &mut N) {
         let source = self.request.source;
         if let Some((node, _)) = nodes.node_mut(source.node) {

@@ -321,7 +321,7 @@ impl Engine {
         }
     }
 
-    /// Answers that a request is done.
+    /// Sends the response to a request that is done.
     fn ack<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, found: u64) {
         let body = &asked.body;
         self.set_expected(nodes, body.sequence.get().wrapping_add(1), 0);
@@ -338,7 +338,7 @@ impl Engine {
         self.respond(nodes, asked, &response);
     }
 
-    /// Answers that a request was not carried out.
+    /// Sends a NAK.
     fn deny<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, nak: Nak) {
         let (id, body) = (asked.id, &asked.body);
         let mut response = response_to(body);
@@ -384,7 +384,7 @@ impl Engine {
         self.respond(nodes, asked, &response);
     }
 
-    /// Gives an answer, for which there is room in the ring, or soon.
+    /// Sends a response, at once or as soon as the ring has room.
     fn respond<N: NodeTable>(&self, nodes: &mut N, asked: &Asked, response: &ResponseBody) {
         let Some(peer) = nodes.peer_mut(asked.id) else {
             return;
@@ -395,7 +395,7 @@ impl Engine {
         }
     }
 
-    /// Gives the answer that is due before the next request is taken. False if there is no room.
+    /// Sends the response that was put off. False if there is still no room.
     pub(super) fn send_owed_response<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
         let Some(peer) = nodes.peer_mut(id) else {
             return false;
@@ -412,7 +412,7 @@ impl Engine {
     }
 }
 
-/// The answer that a request is done.
+/// A response of success.
 fn response_to(body: &RequestBody) -> ResponseBody {
     let mut response = ResponseBody::new_zeroed();
     response.reply = Reply::Complete.to_wire();

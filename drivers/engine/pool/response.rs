@@ -27,11 +27,12 @@ use nupa_proto::{
     wqe::Opcode,
 };
 
-/// How often a request that found its destination not connected yet is sent again, should nobody tell that it may be.
+/// Microseconds after which a request that was NAKed as not ready is sent again if no notification comes: 50 times in the half second
+/// that it may wait.
 const RETRY_US: u64 = 10_000;
 
 impl Engine {
-    /// Takes the answers that a peer has put into a ring. Returns whether there was one.
+    /// Takes the responses that a peer has put into a ring. Returns whether there was one.
     pub(super) fn take_responses<N: NodeTable>(
         &mut self,
         nodes: &mut N,

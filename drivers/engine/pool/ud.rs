@@ -35,8 +35,8 @@ impl Engine {
         let len = self.request.len;
         let class = Class::ShortRequest;
         let place = peer.reserve(class, len);
-        let in_line = self.stands_in_line(nodes, destination, class);
-        let Some(place) = place.filter(|_| !in_line) else {
+        let must_wait = self.must_wait_for_ring(nodes, destination, class);
+        let Some(place) = place.filter(|_| !must_wait) else {
             return Outcome::RingFull {
                 node: destination,
                 class,

@@ -5,16 +5,12 @@ use nupa_proto::{
     frame::FrameMeta,
     wqe::{
         AtomicSegment, BindSegment, DatagramSegment, FastRegSegment, FlushSegment, GrhSegment,
-        Opcode, RemoteSegment, BLOCK_SIZE, DATA_OFFSET, OP_OFFSET, UD_DATA_OFFSET,
+        Opcode, RemoteSegment, ATOMIC_DATA_OFFSET, BLOCK_SIZE, DATA_OFFSET, OP_OFFSET,
+        SECOND_OFFSET, UD_DATA_OFFSET,
     },
 };
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{Immutable, IntoBytes};
-
-/// Offset of what follows a remote or datagram segment.
-const SECOND_OFFSET: usize = OP_OFFSET + size_of::<RemoteSegment>();
-/// Offset of the entries of an atomic operation.
-const ATOMIC_DATA_OFFSET: usize = SECOND_OFFSET + size_of::<AtomicSegment>();
 
 /// What a send request asks for. Immediate data is in network order as given.
 #[derive(Clone, Copy, Debug)]

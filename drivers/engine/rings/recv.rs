@@ -2,7 +2,7 @@
 //! Receive rings.
 
 use super::{producer::Producer, BadIndex, Doorbell, PostError, QueueMemory};
-use nupa_proto::wqe::{RecvHeader, Sge};
+use nupa_proto::wqe::{RecvHeader, Sge, MAX_RECV_STRIDE};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::IntoBytes;
 
@@ -20,7 +20,7 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
         Self {
             memory,
             producer: Producer::new(doorbell, log_entries),
-            log_stride: log_stride.min(9),
+            log_stride: log_stride.min(MAX_RECV_STRIDE.trailing_zeros() as u8),
         }
     }
 

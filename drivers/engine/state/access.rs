@@ -77,8 +77,7 @@ pub(crate) fn local<S: Storage>(
     mr.span(number, addr, len).ok_or(refused(Check::LocalRange))
 }
 
-/// Checks a remote access, made through queue pair `pair` (number `qpn`) of the node whose regions these are, that needs the rights `right`
-/// (`ACCESS_*`).
+/// Checks a remote access through queue pair `qp` (number `qpn`) to the node that `mrs` belongs to. `right`: the `ACCESS_*` that it needs.
 /// An access of no bytes needs no key.
 #[inline(always)]
 pub(crate) fn remote_span<S: Storage>(

@@ -185,7 +185,7 @@ impl<'a, S: Storage> Cursor<'a, S> {
     }
 }
 
-/// Copies `len` bytes from source to target.
+/// Copies `len` bytes from `source` to `destination`.
 #[inline(always)]
 pub(crate) fn copy<S: Storage, M: Memory>(
     source: &Side<'_, S, M>,
@@ -209,7 +209,7 @@ pub(crate) fn copy<S: Storage, M: Memory>(
     Ok(())
 }
 
-/// Bytes that are read at one go, to find out what cannot be.
+/// Bytes per read while searching for what cannot be read.
 const PIECE: u32 = 256;
 
 /// Which side of a failed copy was to blame: the source, if any of it cannot be read. In the middle of memory that is there, that
@@ -228,7 +228,7 @@ fn blame(source: &impl Memory, addr: u64, len: u32) -> CopyError {
     }
 }
 
-/// Writes bytes (inline data) to the responder.
+/// Writes bytes to one side: inline data, a network header, or the result of an atomic operation.
 #[inline(always)]
 pub(crate) fn scatter<S: Storage, M: Memory>(
     bytes: &[u8],

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Events that an object has yet to tell of.
+//! Events of an object that wait for room in an event queue.
 
 use crate::state::list::{Linked, Links};
 use nupa_proto::eqe::EventType;
 
-/// Marks lists of objects that have events to tell of.
+/// Marks lists of objects with deferred events.
 #[derive(Debug)]
 pub(crate) enum Deferred {}
 
-/// Kinds of events that an object has yet to tell of, a bit each, and its place in the list of those that have some.
+/// Deferred events of an object, one bit per type, and its place in the list of objects that have some.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeferredEvents {
     kinds: u32,

@@ -9,11 +9,11 @@
 
 use nupa_proto::{pool::message::READ_PIECE, wqe::Opcode};
 
-/// Requests of one send queue that may be under way.
+/// Requests of one send queue that may be in flight: as many as it may start in one turn ([`REQUESTS`](crate::path::budget)).
 pub(crate) const WINDOW: u16 = 64;
 
-/// Bytes of a READ that may be asked for and not handed back: as much as keeps the way there and back busy, and no more, since what
-/// others ask for comes behind it.
+/// Bytes of a READ that may be asked for and not handed back: enough to keep the link busy in both directions, and no more, because requests of others
+/// queue behind it.
 pub(crate) const READ_WINDOW: u32 = 16 * READ_PIECE;
 
 /// Requests of a send queue that are under way.
@@ -56,13 +56,12 @@ impl Inflight {
         self.sequence.wrapping_sub(u32::from(self.count))
     }
 
-    /// The first part of a request is on its way. Returns its number.
-    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, long: bool) -> u32 {
+    /// Counts a request whose first part is sent now.
+    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, long: bool) {
         if self.count == 0 {
             (self.head, self.long) = (index, false);
         }
-        let sequence = self.sequence;
-        self.sequence = sequence.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1);
         self.count = self.count.saturating_add(1);
         self.reads = self.reads.saturating_add(u8::from(counts_as_read(opcode)));
         if takes_entry(opcode) {
@@ -71,7 +70,6 @@ impl Inflight {
         }
         self.long |= long;
         (self.started, self.sent) = (true, Some(0));
-        sequence
     }
 
     /// Whether a request has to go through the ring of long ones because one before it did.

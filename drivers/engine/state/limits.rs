@@ -8,6 +8,10 @@ use nupa_proto::{
 };
 use zerocopy::little_endian::{U16, U32, U64};
 
+/// log2 of the entries of a ring, whatever the host's limit: indices are free-running 32-bit numbers, so a ring has to hold far fewer than
+/// 2^31 entries.
+const MAX_LOG_RING: u8 = 24;
+
 /// Limits of a node, chosen by its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -62,7 +66,7 @@ impl Default for Limits {
 impl Limits {
     /// Whether a ring may have so many entries.
     pub(crate) fn takes_ring(&self, log_entries: u8) -> bool {
-        log_entries <= self.max_log_ring.min(24)
+        log_entries <= self.max_log_ring.min(MAX_LOG_RING)
     }
 
     /// As `QueryDevice` reports them. The firmware version is the host's to fill in.

@@ -28,7 +28,7 @@ pub(crate) struct Mr<P> {
     pub(crate) windows: u32,
 }
 
-/// Regions of a node.
+/// Memory keys of a node.
 pub(crate) type Mrs<S> = TableOf<S, Mr<<S as Storage>::Pages>>;
 
 /// How a key came to be.

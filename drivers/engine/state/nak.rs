@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the responder answers if it does not carry a request out.
+//! NAKs: why the responder does not carry out a request.
 
 use crate::state::{
     check::{Check, WcError},

@@ -45,7 +45,7 @@ pub struct Peer<L> {
     home: u16,
     /// Epoch of the peer while it is up.
     epoch: Option<u32>,
-    /// Frames to it were given up because its ring was full, and none got in since.
+    /// A frame or datagram to it was dropped because its ring was full, and none has been put in since.
     pub(crate) stalled: bool,
     pub(crate) transit: InTransit,
     /// What it may write to here.

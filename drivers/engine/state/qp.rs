@@ -43,8 +43,8 @@ pub(crate) struct QueuePair<P> {
     pub(crate) rnr_retry: Option<u8>,
     /// How long its peer waits before each of them; see [`rnr_timer_us`] (RC).
     pub(crate) min_rnr_timer: u8,
-    /// READs, atomics and flushes in flight as requester, and as responder. One at a time is carried out, so these only
-    /// say whether there may be any.
+    /// READs, atomics and flushes that may be in flight, as requester and as responder. The first limits those to other hosts; within a
+    /// host one at a time is carried out. The second only says whether any are allowed.
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
     /// Memory windows that are bound to it.
@@ -74,7 +74,7 @@ pub(crate) struct SendSide<P> {
     pub(crate) wait: Wait,
     /// Requests that another host's engine has.
     pub(crate) inflight: Inflight,
-    /// Bytes of the WRITE at the head that were written directly, if it was not done at one go.
+    /// Progress of the request at the head of the queue, if it takes several turns: bytes copied, or slices of a flush written back.
     pub(crate) done: u32,
     /// When the descriptor at the head is given up for want of a receive buffer, once it has had to wait.
     pub(crate) rnr_deadline: Option<u64>,
@@ -137,7 +137,7 @@ pub(crate) enum Wait {
     Peer { node: u16, qpn: u32 },
     /// It waits for answers to requests that are under way.
     Responses,
-    /// It stands in line for room in the ring of this class to this node of another host.
+    /// It waits for room in the ring of this class to this node of another host.
     RingSpace { node: u16, class: Class },
 }
 
@@ -229,7 +229,7 @@ impl<P> QueuePair<P> {
         )
     }
 
-    /// Whether a change to `to` is in the state diagram (InfiniBand volume 1, 10.3.1; UD's send error state aside).
+    /// Whether a change to `to` is in the state diagram (InfiniBand volume 1, 10.3.1). Only the engine puts a queue pair into `Sqe`.
     pub(crate) fn may_go_to(&self, to: QpStateCode) -> bool {
         use QpStateCode::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
         matches!(

@@ -139,7 +139,7 @@ pub(crate) enum Outcome {
     Rnr { node: u16, qpn: u32 },
     /// The responder's queue pair is not connected yet; a change of its state gives it another turn.
     NotReady { node: u16, qpn: u32 },
-    /// The ring of a class to this node of another host has no room for so many bytes, or others stand in line for it.
+    /// The ring of a class to this node of another host has no room for so many bytes, or others wait for it.
     RingFull { node: u16, class: Class, need: u32 },
     /// It is on its way to another host; its responder's answer completes it.
     Sent,

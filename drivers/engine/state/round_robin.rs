@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Queue pairs whose send queue can be served, or that stand in line for room in a ring: who is next.
+//! Round robin over queue pairs: those whose send queue can be served, or those that wait for room in a ring.
 //!
 //! Turns go around processes, and within each around its queue pairs, so that many queue pairs get no more than few. A process is known
 //! by its doorbell page: it has one for each context that it opened, and drivers see to it that nobody has many.
@@ -13,18 +13,18 @@ use crate::{
     },
 };
 
-/// Queue pairs of one process in a line.
+/// Queue pairs of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     qps: List<Waiting>,
-    /// It is in the line of processes, if only because nobody has noticed yet that it has no queue pair left.
+    /// It is in the queue of processes, if only because it has not been noticed yet that it has no queue pair left.
     listed: bool,
     /// The process behind it there.
     next: Option<usize>,
 }
 
-/// A line of queue pairs.
-pub(crate) struct Ready<S: Storage> {
+/// Queue pairs in the order in which they are served: round robin over processes, and over the queue pairs of each.
+pub(crate) struct RoundRobin<S: Storage> {
     /// By doorbell page.
     processes: S::Table<Process>,
     first: Option<usize>,
@@ -32,7 +32,7 @@ pub(crate) struct Ready<S: Storage> {
     len: u32,
 }
 
-impl<S: Storage> Default for Ready<S> {
+impl<S: Storage> Default for RoundRobin<S> {
     fn default() -> Self {
         Self {
             processes: S::Table::default(),
@@ -43,7 +43,7 @@ impl<S: Storage> Default for Ready<S> {
     }
 }
 
-impl<S: Storage> Ready<S> {
+impl<S: Storage> RoundRobin<S> {
     /// Makes room for queue pairs with this doorbell page. May allocate.
     pub(crate) fn prepare(&mut self, page: u32) -> Result<(), NoMemory> {
         let count = (page as usize).saturating_add(1);
@@ -81,7 +81,7 @@ impl<S: Storage> Ready<S> {
         };
         process.qps.push(qps, qpn);
         self.len = self.len.saturating_add(1);
-        self.line_up(page);
+        self.enqueue(page);
     }
 
     /// Takes a queue pair out that is in it.
@@ -109,9 +109,9 @@ impl<S: Storage> Ready<S> {
         let process = self.process(page)?;
         process.qps.remove(qps, qpn);
         let more = !process.qps.is_empty();
-        self.leave();
+        self.dequeue();
         if more {
-            self.line_up(page);
+            self.enqueue(page);
         }
         self.len = self.len.saturating_sub(1);
         Some(qpn)
@@ -124,13 +124,13 @@ impl<S: Storage> Ready<S> {
             if let Some(qpn) = process.qps.first() {
                 return Some(qpn);
             }
-            self.leave();
+            self.dequeue();
         }
         None
     }
 
-    /// Takes the first process out of the line.
-    fn leave(&mut self) {
+    /// Takes the first process out.
+    fn dequeue(&mut self) {
         let Some(process) = self.first.and_then(|page| self.process(page)) else {
             return;
         };
@@ -141,8 +141,8 @@ impl<S: Storage> Ready<S> {
         }
     }
 
-    /// Puts a process at the end of the line, unless it is in it.
-    fn line_up(&mut self, page: usize) {
+    /// Puts a process at the tail, unless it is in the queue.
+    fn enqueue(&mut self, page: usize) {
         let Some(process) = self.process(page) else {
             return;
         };

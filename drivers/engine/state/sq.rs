@@ -237,7 +237,7 @@ const fn unconnected(node: u16, qpn: u32) -> Remote {
 }
 
 impl<P> QueuePair<P> {
-    /// Forgets what is under way: it is in the send queue again. Answers to it do not count any more.
+    /// Returns requests in flight to the send queue. Responses to them are ignored from now on.
     pub(crate) fn rewind(&mut self) {
         self.send.done = 0;
         let inflight = &mut self.send.inflight;
@@ -251,8 +251,8 @@ impl<P> QueuePair<P> {
         };
     }
 
-    /// The oldest request, which is the current one, was answered.
-    pub(crate) fn answered(&mut self, request: &Request) {
+    /// The response to the oldest request, which is the current one, has come.
+    pub(crate) fn acknowledged(&mut self, request: &Request) {
         let inflight = &mut self.send.inflight;
         inflight.end(request.opcode);
         (inflight.head, inflight.received) = (request.behind, 0);

@@ -17,7 +17,7 @@ pub(crate) struct Objects<T, L, M> {
     _object: core::marker::PhantomData<T>,
 }
 
-/// Objects of one kind in the containers that a node's host lends.
+/// Objects of one kind in the containers of a node's host.
 pub(crate) type TableOf<S, T> = Objects<T, <S as Storage>::Table<T>, <S as Storage>::Table<u64>>;
 
 /// Why an object was not added.
@@ -164,9 +164,10 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
     }
 }
 
-/// Numbers that are given in turn: a compromise between how late a number is given again and how large the table gets.
+/// Numbers that are given in turn. A connection manager refuses a new connection whose queue pair number is still in its timewait state,
+/// so a number must come back late; the table grows to as many slots.
 const TURN: usize = 4096;
-/// Slots that are looked at for one that is free, in turn.
+/// Slots probed for a free one in turn, before the lowest free slot is taken.
 const TURN_PROBES: usize = 64;
 
 /// Words of the map of full groups.

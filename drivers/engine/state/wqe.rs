@@ -7,10 +7,10 @@ use nupa_proto::{
     frame::FrameMeta,
     status::WcStatus,
     wqe::{
-        AtomicSegment, BindSegment, Control, DatagramSegment, FastRegSegment, FlushSegment,
-        GrhSegment, Opcode, RemoteSegment, Sge, BLOCK_SIZE, DATA_OFFSET, FLUSH_GLOBAL,
-        FLUSH_PERSISTENT, FLUSH_RANGE, FLUSH_REGION, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE,
-        OP_OFFSET, UD_DATA_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
+        BindSegment, Control, DatagramSegment, FastRegSegment, FlushSegment, GrhSegment, Opcode,
+        RemoteSegment, Sge, ATOMIC_DATA_OFFSET, BLOCK_SIZE, DATA_OFFSET, FLUSH_GLOBAL, FLUSH_MR,
+        FLUSH_PERSISTENT, FLUSH_RANGE, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE, OP_OFFSET,
+        SECOND_OFFSET, UD_DATA_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
     },
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -61,10 +61,6 @@ impl Header {
     }
 }
 
-/// Offset of the segment behind a remote or datagram segment.
-const SECOND_OFFSET: usize = OP_OFFSET + size_of::<RemoteSegment>();
-/// Offset of the entries of an atomic operation.
-const ATOMIC_DATA_OFFSET: usize = SECOND_OFFSET + size_of::<AtomicSegment>();
 const _: () = assert!(UD_DATA_OFFSET <= u8::MAX as usize);
 
 /// Where entries or inline bytes begin.
@@ -87,7 +83,7 @@ pub(crate) fn check_flush(segment: &FlushSegment) -> Result<(), WcError> {
     let valid = segment.reserved == [0; 6]
         && segment.kind & !kinds == 0
         && segment.kind != 0
-        && matches!(segment.level, FLUSH_RANGE | FLUSH_REGION);
+        && matches!(segment.level, FLUSH_RANGE | FLUSH_MR);
     match valid {
         true => Ok(()),
         false => Err(malformed(Check::Reserved)),

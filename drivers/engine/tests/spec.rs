@@ -175,7 +175,7 @@ fn layouts_are_those_of_the_specification() {
             pd,
             access
         }),
-        layout!(ModifyMr { key, mask, region }),
+        layout!(ModifyMr { key, mask, mr }),
         layout!(AllocKey {
             pd,
             max_pages,
@@ -220,7 +220,7 @@ fn layouts_are_those_of_the_specification() {
         layout!(BindSegment {
             addr,
             len,
-            region_key,
+            mr_key,
             access
         }),
         layout!(FlushSegment {

@@ -57,10 +57,10 @@ impl Port {
         self.controller.doorbells().are_trapped()
     }
 
-    /// Has the function look for work in the caller's time if it has no processor of its own: for a process that waits for
+    /// Has the function do its work in the caller's time if it has no processor of its own: for a process that waits for
     /// a completion. May sleep.
-    pub fn look(&self) {
-        self.controller.doorbells().look();
+    pub fn service(&self) {
+        self.controller.doorbells().service();
     }
 
     /// Takes all queue pairs of verbs but the connection manager's to the error state, so that programs get flush errors

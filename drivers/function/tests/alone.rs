@@ -15,7 +15,7 @@ use nupa_engine::{
     Node, NodeConfig, NodeTable,
 };
 use nupa_function::{
-    DoorbellMemory, Executed, Function, FunctionConfig, Functions, Host, Membership, Model, Note,
+    DoorbellMemory, Executed, Function, FunctionConfig, Functions, Host, Model, NodeStatus, Note,
     CAPS,
 };
 use nupa_proto::{
@@ -113,7 +113,7 @@ impl Host for Machine {
 /// The fabric as this host knows it.
 struct Known {
     here: Function<VecStorage, Machine>,
-    others: Vec<Membership>,
+    others: Vec<NodeStatus>,
 }
 
 impl NodeTable for Known {
@@ -143,9 +143,9 @@ impl Functions for Known {
         (id == HERE).then_some(&mut self.here)
     }
 
-    fn membership(&self, id: u16) -> Option<Membership> {
+    fn node_status(&self, id: u16) -> Option<NodeStatus> {
         if id == HERE {
-            return Some(Membership {
+            return Some(NodeStatus {
                 epoch: self.here.node.epoch(),
                 up: self.here.node.is_up(),
             });
@@ -168,9 +168,9 @@ impl World {
             doorbells: None,
             complaints: Cell::new(0),
         };
-        let mut others = vec![Membership::default(); NODES.into()];
-        others[1] = Membership { epoch: 7, up: true };
-        others[9] = Membership { epoch: 1, up: true };
+        let mut others = vec![NodeStatus::default(); NODES.into()];
+        others[1] = NodeStatus { epoch: 7, up: true };
+        others[9] = NodeStatus { epoch: 1, up: true };
         let config = FunctionConfig {
             node: NodeConfig {
                 id: HERE,

@@ -48,7 +48,7 @@ pub struct DeviceAttributes {
     pub max_srq_wr: u32,
     /// Scatter/gather entries of a request in a shared receive queue.
     pub max_srq_sge: u32,
-    /// READs and atomics in flight per queue pair, as target and as initiator.
+    /// READs and atomics in flight per queue pair, as responder and as requester.
     pub max_rd_atomic: u32,
     /// Pages of a fast registration.
     pub max_fast_reg_pages: u32,

@@ -133,7 +133,7 @@ flags! {
         RNR_RETRY = ib_qp_attr_mask_IB_QP_RNR_RETRY,
         /// Packet sequence number expected.
         RQ_PSN = ib_qp_attr_mask_IB_QP_RQ_PSN,
-        /// READs and atomics in flight as initiator.
+        /// READs and atomics in flight as requester.
         MAX_RD_ATOMIC = ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
         /// Alternate path.
         ALT_PATH = ib_qp_attr_mask_IB_QP_ALT_PATH,

@@ -195,9 +195,9 @@ pub struct QpAttributes {
     pub pkey_index: u16,
     /// Whether an event is wanted when the send queue has drained.
     pub sqd_notify: bool,
-    /// READs and atomics in flight as initiator.
+    /// READs and atomics in flight as requester.
     pub max_rd_atomic: u8,
-    /// READs and atomics in flight as target.
+    /// READs and atomics in flight as responder.
     pub max_dest_rd_atomic: u8,
     /// Time that peers without a receive entry are told to wait: a code of the InfiniBand specification.
     pub min_rnr_timer: u8,

@@ -150,7 +150,7 @@ fn constants_are_those_of_the_specification() {
         ("GRANT_TABLE", GRANT_TABLE),
         ("GRANT_SLOTS", u64::from(GRANT_SLOTS)),
         ("GRANT_STEP", u64::from(GRANT_STEP)),
-        ("GRANT_PATIENCE_US", GRANT_PATIENCE_US),
+        ("GRANT_TIMEOUT_US", GRANT_TIMEOUT_US),
         ("EXPORT_TABLE", EXPORT_TABLE),
         ("EXPORTS", u64::from(EXPORTS)),
         ("HOLD_TABLE", HOLD_TABLE),

@@ -99,7 +99,7 @@ pub const QP_MASK_RD_ATOMIC: u32 = 1 << 5;
 pub const QP_MASK_SQ_PSN: u32 = 1 << 6;
 /// [`ModifyQp::mask`]: `rnr_retry` and `min_rnr_timer` are to be set.
 pub const QP_MASK_RNR_RETRY: u32 = 1 << 7;
-/// [`ModifyQp::rnr_timeout_us`]: wait for ever.
+/// [`ModifyQp::rnr_timeout_us`]: no timeout.
 pub const RNR_FOREVER: u32 = u32::MAX;
 /// [`ModifyQp::rnr_retry`]: no limit. The largest value.
 pub const RNR_RETRY_FOREVER: u8 = 7;
@@ -144,7 +144,7 @@ pub struct ModifyQp {
     pub rnr_timeout_us: U32,
     /// READs and atomics in flight as requester; 0: none may be posted (RC).
     pub max_rd_atomic: u8,
-    /// READs and atomics in flight as target; 0: they are refused (RC).
+    /// READs and atomics in flight as responder; 0: they are refused (RC).
     pub max_dest_rd_atomic: u8,
     /// Retries of a request that finds no receive buffer at the target, 0 to 7; [`RNR_RETRY_FOREVER`]: any number (RC).
     pub rnr_retry: u8,

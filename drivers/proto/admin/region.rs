@@ -64,7 +64,7 @@ pub struct ModifyMr {
     /// `MR_MASK_*`: which fields count; the others are zero.
     pub mask: U32,
     /// What it is to be.
-    pub region: CreateMr,
+    pub mr: CreateMr,
 }
 assert_size!(ModifyMr, 48);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Two connected nodes on one host, without any virtual machine: what the engine's benchmarks run on.
+//! Two connected nodes on one host, without any virtual machine: what the benchmark `engine` runs on.
 //!
 //! They are those of [`nupa_testing`]: ring memory, doorbell pages and buffers are shared mappings, and the owner of the queues
-//! uses the same client rings as a driver. The only thing missing is the trap: a kick is a call.
+//! uses the same rings ([`nupa_engine::rings`]) as a driver. The only thing missing is the trap: a kick is a call.
 
 #![allow(
     clippy::arithmetic_side_effects,

@@ -111,7 +111,7 @@ fn good_verbs_command(opcode: AdminOpcode, objects: &Objects) -> Vec<u8> {
         AdminOpcode::ModifyMr => bytes(ModifyMr {
             key: objects.region.into(),
             mask: (MR_MASK_PAGES | MR_MASK_ACCESS).into(),
-            region: CreateMr {
+            mr: CreateMr {
                 pages: two_levels(objects),
                 iova: objects.page.into(),
                 len: 4096.into(),

@@ -110,7 +110,7 @@ impl Objects {
                 bind: BindSegment {
                     addr: self.page.into(),
                     len: u64::from(seed % 3 * 1024).into(),
-                    region_key: self.region.into(),
+                    mr_key: self.region.into(),
                     access: ACCESS_REMOTE_WRITE.into(),
                 },
             },

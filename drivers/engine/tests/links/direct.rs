@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! WRITEs to device memory of another node, which the initiator does by itself where memory is coherent. Everywhere else the same
+//! WRITEs to device memory of another node, which the requester does by itself where memory is coherent. Everywhere else the same
 //! is done through the rings, and nobody can tell.
 
 use super::parts::{connect, end, pair, pattern, post, End, OK};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::*,
-    pool::{DIRECTORY_SIZE, GRANT_BUSY, GRANT_PATIENCE_US, GRANT_SLOTS, LINE},
+    pool::{DIRECTORY_SIZE, GRANT_BUSY, GRANT_SLOTS, GRANT_TIMEOUT_US, LINE},
     status::WcStatus,
 };
 use nupa_testing::{Mr, World};
@@ -180,7 +180,7 @@ fn rights_that_were_taken_away_are_gone() {
             let body = ModifyMr {
                 key: b.mr.key.into(),
                 mask: MR_MASK_ACCESS.into(),
-                region: CreateMr {
+                mr: CreateMr {
                     access,
                     ..CreateMr::default()
                 },
@@ -384,7 +384,7 @@ fn a_driver_waits_for_who_is_writing_but_not_for_ever() {
     world.shared.poke(busy, &serial.to_le_bytes());
     let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
     assert_eq!(destroyed, Ok(()));
-    assert_eq!(world.now.get() - before, GRANT_PATIENCE_US);
+    assert_eq!(world.now.get() - before, GRANT_TIMEOUT_US);
     world.pump();
     a.write(3, &b.mr, 0, 100);
     world.pump();

@@ -3,7 +3,7 @@
 
 use super::parts::{pair, pattern, post, End, OK};
 use nupa_engine::rings::{Data, Operation};
-use nupa_proto::wqe::{FlushSegment, FLUSH_GLOBAL, FLUSH_RANGE, FLUSH_REGION};
+use nupa_proto::wqe::{FlushSegment, FLUSH_GLOBAL, FLUSH_MR, FLUSH_RANGE};
 use nupa_testing::{World, POOL};
 use zerocopy::little_endian::{U32, U64};
 
@@ -42,7 +42,7 @@ fn flushed_bytes_are_in_the_memory_itself() {
         return;
     }
     b.mr = b.host.device_mr(&mut world, LEN);
-    for (seed, level, at, len) in [(1, FLUSH_RANGE, 64, 4096), (2, FLUSH_REGION, 0, LEN as u32)] {
+    for (seed, level, at, len) in [(1, FLUSH_RANGE, 64, 4096), (2, FLUSH_MR, 0, LEN as u32)] {
         let bytes = pattern(LEN as usize, seed);
         a.fill(0, &bytes);
         a.write(1, &b.mr, 0, LEN as u32);
@@ -67,7 +67,7 @@ fn flushes_of_regions_take_turns() {
     }
     b.mr = b.host.device_mr(&mut world, LEN);
     for _ in 0..FLUSHES {
-        post_flush(&mut a, &b, FLUSH_REGION, 0, 0);
+        post_flush(&mut a, &b, FLUSH_MR, 0, 0);
     }
     let (mut before, mut done) = (0, 0);
     while done < FLUSHES {

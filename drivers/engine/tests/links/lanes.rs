@@ -337,7 +337,7 @@ fn all_rings_of_all_peers_have_their_turn() {
 
 /// Room in a full ring goes around queue pairs.
 #[test]
-fn who_waits_for_room_stands_in_line() {
+fn waiters_for_room_are_served_in_order() {
     let (mut world, mut a, mut b) = pair();
     let mut others: Vec<_> = (0..6)
         .map(|_| another(&mut world, &mut a, &mut b))

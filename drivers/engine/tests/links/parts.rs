@@ -316,11 +316,11 @@ fn memory_that_ends_in_the_middle_of_a_message() {
     assert_eq!(done, [(1, OK), (2, fault), (3, FLUSHED), (4, OK)]);
     assert_eq!(b.bytes(0, 16), [[3; 8], [0; 8]].concat());
     assert_eq!(b.bytes(1 << 19, 8), [9; 8]);
-    // Not the target's fault.
+    // Not the responder's fault.
     let state = world.node(1).query_qp(b.qp.qpn).expect("exists").state;
     assert_eq!(state, QpStateCode::Rts.to_wire());
 
-    // The target's memory ends in the middle of a READ.
+    // The responder's memory ends in the middle of a READ.
     let read = Operation::Read {
         addr: b.mr.iova,
         rkey: b.mr.key,

@@ -68,11 +68,11 @@ impl Side {
         self.cq.drain().iter().map(|cqe| cqe.status).collect()
     }
 
-    fn limit(&self, world: &mut World, initiator: u8, target: u8) -> Result<(), AdminStatus> {
+    fn limit(&self, world: &mut World, requester: u8, responder: u8) -> Result<(), AdminStatus> {
         let body = ModifyQp {
             mask: U32::new(QP_MASK_RD_ATOMIC),
-            max_rd_atomic: initiator,
-            max_dest_rd_atomic: target,
+            max_rd_atomic: requester,
+            max_dest_rd_atomic: responder,
             ..ModifyQp::default()
         };
         self.host.modify(world, self.qp.qpn, body)
@@ -126,7 +126,7 @@ fn atomics_change_one_word_and_hand_back_what_was_there() {
     assert_eq!(world.node(1).counters().rx_atomics.get(), 4);
 }
 
-/// Posts one request with entries of these lengths: the initiator sees `status`, nothing changes.
+/// Posts one request with entries of these lengths: the requester sees `status`, nothing changes.
 fn refused(operation: impl Fn(&Side) -> Operation, data: &[u32], status: WcStatus) {
     let (mut world, mut a, mut b) = pair();
     let sges: Vec<Sge> = data.iter().map(|len| a.mr.sge(0, *len)).collect();
@@ -214,7 +214,7 @@ fn flush_checks_kind_range_and_rights() {
         ..FlushSegment::default()
     };
     let both = FLUSH_GLOBAL | FLUSH_PERSISTENT;
-    let region = segment(u64::MAX / 2, 0, FLUSH_GLOBAL, FLUSH_REGION);
+    let region = segment(u64::MAX / 2, 0, FLUSH_GLOBAL, FLUSH_MR);
     let denied = WcStatus::RemoteAccess as u8;
     let malformed = WcStatus::LocalQpOperation as u8;
     let global = ACCESS_FLUSH_GLOBAL;
@@ -231,14 +231,14 @@ fn flush_checks_kind_range_and_rights() {
 
 #[test]
 fn limits_on_what_is_handed_back_hold_on_both_sides() {
-    for (initiator, target, status) in [
+    for (requester, responder, status) in [
         (0, 16, WcStatus::LocalQpOperation),
         (16, 0, WcStatus::RemoteInvalidRequest),
     ] {
         for read in [false, true] {
             let (mut world, mut a, b) = pair();
-            a.limit(&mut world, initiator, 16).expect("allowed");
-            b.limit(&mut world, 16, target).expect("allowed");
+            a.limit(&mut world, requester, 16).expect("allowed");
+            b.limit(&mut world, 16, responder).expect("allowed");
             let (addr, rkey) = (b.mr.iova, b.mr.key);
             let operation = match read {
                 true => Operation::Read { addr, rkey },

@@ -315,8 +315,8 @@ fn set_rnr(
 
 #[test]
 fn the_target_says_how_long_and_the_requester_how_often_a_send_is_retried() {
-    // Codes 0, 4 and 31 of the target are 655.36 ms, 40 us and 491.52 ms. The requester's own is another one each time.
-    for (count, target, own, wait) in [
+    // Codes 0, 4 and 31 of the responder are 655.36 ms, 40 us and 491.52 ms. The requester's own is another one each time.
+    for (count, responder, own, wait) in [
         (0, 31, 31, 0),
         (1, 0, 1, 655_360),
         (3, 4, 31, 120),
@@ -324,16 +324,20 @@ fn the_target_says_how_long_and_the_requester_how_often_a_send_is_retried() {
     ] {
         let (mut world, mut a, b) = pair(false);
         set_rnr(&mut world, &a, count, own).expect("allowed");
-        set_rnr(&mut world, &b, 7, target).expect("allowed");
+        set_rnr(&mut world, &b, 7, responder).expect("allowed");
         a.post(Operation::Send { imm: None }, Data::Inline(b"early"));
         world.pump();
         if wait != 0 {
             world.advance(wait - 1);
-            assert_eq!(a.statuses(), [], "{count} retries, code {target}");
+            assert_eq!(a.statuses(), [], "{count} retries, code {responder}");
             world.advance(1);
         }
         let given_up = WcStatus::RnrRetryExceeded as u8;
-        assert_eq!(a.statuses(), [given_up], "{count} retries, code {target}");
+        assert_eq!(
+            a.statuses(),
+            [given_up],
+            "{count} retries, code {responder}"
+        );
         assert_eq!(
             world.node(0).counters().tx_rnr_waits.get(),
             u64::from(wait != 0)
@@ -394,7 +398,7 @@ fn short_receive_buffer_fails_both_sides() {
 }
 
 #[test]
-fn target_checks_key_range_right_and_domain() {
+fn responder_checks_key_range_right_and_domain() {
     let wrong = |operation: fn(&Side) -> Operation, prepare: fn(&mut World, &mut Side)| {
         let (mut world, mut a, mut b) = pair(false);
         prepare(&mut world, &mut b);

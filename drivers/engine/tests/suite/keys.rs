@@ -109,7 +109,7 @@ impl Pair {
         let body = ModifyMr {
             key: key.into(),
             mask: mask.into(),
-            region,
+            mr: region,
         };
         let world = &mut self.world;
         world.engine.modify_mr(&mut world.nodes, 1, &body)
@@ -147,7 +147,7 @@ impl Pair {
         BindSegment {
             addr: (self.b.mr.iova + PAGE).into(),
             len: PAGE.into(),
-            region_key: self.b.mr.key.into(),
+            mr_key: self.b.mr.key.into(),
             access: access.into(),
         }
     }
@@ -448,9 +448,9 @@ fn windows_that_show_too_much_are_refused() {
         }),
         ("local rights", |_, s| s.access = ACCESS_LOCAL_WRITE.into()),
         ("unknown rights", |_, s| s.access = (1 << 20).into()),
-        ("no such region", |_, s| s.region_key = 77.into()),
+        ("no such region", |_, s| s.mr_key = 77.into()),
         ("a window of a window", |p, s| {
-            s.region_key = p.window(REMOTE).into()
+            s.mr_key = p.window(REMOTE).into()
         }),
     ];
     for (what, spoil) in cases {

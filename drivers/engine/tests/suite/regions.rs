@@ -59,7 +59,7 @@ impl Alone {
         let body = ModifyMr {
             key: key.into(),
             mask: mask.into(),
-            region,
+            mr: region,
         };
         let world = &mut self.world;
         world.engine.modify_mr(&mut world.nodes, 0, &body)

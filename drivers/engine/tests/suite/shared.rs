@@ -154,7 +154,7 @@ fn senders_wait_for_entries_and_are_woken_by_them() {
     s.give(2, &[sge]);
     assert_eq!(s.statuses(), [OK]);
     assert_eq!(s.received().len(), 2);
-    // Its target goes away while it waits.
+    // Its responder goes away while it waits.
     s.send(0, b"c");
     let qpn = s.there_qps[0].qpn;
     s.there

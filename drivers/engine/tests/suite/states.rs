@@ -144,7 +144,7 @@ fn it_does_not_wait_for_ever_nor_for_a_stranger() {
 }
 
 #[test]
-fn patience_of_the_peer_and_of_its_buffers_are_two_things() {
+fn peer_timeout_and_rnr_timeout_are_independent() {
     let (mut world, mut a, mut b) = half();
     let body = ModifyQp {
         mask: U32::new(QP_MASK_RNR),

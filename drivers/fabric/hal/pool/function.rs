@@ -79,7 +79,8 @@ impl PoolFunction {
     pub(super) fn serve(&self, f: impl FnOnce(&mut PoolNode) -> Turn) -> Option<Turn> {
         let begun_us = self.clock.now_us();
         let turn = self.owner.try_with(f)?;
-        self.poll_state.looked(begun_us, self.clock.now_us(), &turn);
+        self.poll_state
+            .note_turn(begun_us, self.clock.now_us(), &turn);
         self.reschedule_if_missed();
         Some(turn)
     }
@@ -296,10 +297,10 @@ impl Function for PoolFunction {
 
     fn kick_now(&self, page: u32, slot: u16, _index: u32) {
         self.kicks.add(page, slot);
-        self.look();
+        self.service();
     }
 
-    fn look(&self) {
+    fn service(&self) {
         let lingers = self.poll_state.programs_poll();
         bh::disabled(|| {
             self.service_inline(|node| {
@@ -307,7 +308,7 @@ impl Function for PoolFunction {
                     true => node.poll_for_program(&self.kicks),
                     false => node.work(&self.kicks),
                 };
-                self.poll_state.polled(&turn);
+                self.poll_state.note_program_poll(&turn);
                 turn
             });
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The sign of life of this host's node. It has a timer of its own, so that no work, lock or process of this host holds it up.
+//! The heartbeat of this host's node. It has its own timer, so that no work, lock or process of this host delays it.
 
 use super::window::PoolWindow;
 use kernel::{prelude::*, sync::Arc, time::Delta};

@@ -90,7 +90,7 @@ struct Doorbell(Devres<pci::Bar<'static, REGISTERS_SIZE>>);
 
 impl Bell for Doorbell {
     fn ring(&self, bell: u64) {
-        // Not all hosts of a pool need have such a device; the others look by themselves.
+        // Not all hosts of a pool need have such a device; the others poll.
         let Ok(peer) = u16::try_from(bell ^ KIND) else {
             return;
         };

@@ -17,7 +17,7 @@ const _: () = assert!(WORDS * BITS == SLOTS as usize);
 pub(super) struct Kicks {
     /// One bit for each slot of each page.
     pages: KVec<[Bits; WORDS]>,
-    /// One bit for each page, set after those of its slots, so that nobody need look at all of them.
+    /// One bit for each page, set after those of its slots, so that not all of them have to be checked.
     marks: KVec<Bits>,
 }
 

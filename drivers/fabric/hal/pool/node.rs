@@ -72,7 +72,7 @@ pub(super) struct Turn {
     /// Something was done.
     pub(super) busy: bool,
     /// It polled the pool: membership, and what peers sent.
-    pub(super) looked: bool,
+    pub(super) polled_pool: bool,
     /// It found something from a peer.
     pub(super) arrived: bool,
     /// Vectors that were raised, one bit each.
@@ -108,7 +108,7 @@ impl PoolNode {
         let posted = self.post(kicks);
         Turn {
             busy: arrived || rung || posted.busy,
-            looked: true,
+            polled_pool: true,
             arrived,
             ..posted
         }
@@ -146,7 +146,7 @@ impl PoolNode {
         let now = self.clock.now_us();
         Turn {
             busy,
-            looked: false,
+            polled_pool: false,
             arrived: false,
             raised: self.model.functions.own.host.raised(),
             moved: self.model.functions.own.node.moved(),

@@ -4,7 +4,7 @@
 use super::{host::PoolHost, storage::KernelStorage, window::PoolWindow};
 use kernel::prelude::*;
 use nupa_engine::{node::Node, NodeTable, Peer, PoolLink};
-use nupa_function::{Function, Functions, Membership};
+use nupa_function::{Function, Functions, NodeStatus};
 
 /// The way to a node of another host.
 pub(super) type Link = PoolLink<PoolWindow>;
@@ -64,16 +64,16 @@ impl Functions for Nodes {
         self.is_own(id).then_some(&mut self.own)
     }
 
-    fn membership(&self, id: u16) -> Option<Membership> {
+    fn node_status(&self, id: u16) -> Option<NodeStatus> {
         if self.is_own(id) {
             let node = &self.own.node;
-            return Some(Membership {
+            return Some(NodeStatus {
                 epoch: node.epoch(),
                 up: node.is_up(),
             });
         }
         let epoch = self.peer(id)?.epoch();
-        Some(Membership {
+        Some(NodeStatus {
             epoch: epoch.unwrap_or(0),
             up: epoch.is_some(),
         })

@@ -221,7 +221,7 @@ pub(super) fn next(
     interval: Wait,
     tick_us: u64,
     due_us: Option<u64>,
-    looked: bool,
+    polled_pool: bool,
 ) -> Option<Wait> {
     let pause_us = match interval {
         Wait::Us(us) => us,
@@ -231,8 +231,8 @@ pub(super) fn next(
     // Setting the timer costs as much as a poll, so one that expires somewhat early is kept, unless the interval is long. After a turn
     // that did not poll, any timer in time is kept: only a poll makes up for a poll.
     let early_us = match interval {
-        Wait::Us(us) if looked && us <= SHORT_US.end => late_us.min(us / 4),
-        Wait::Us(us) if looked => late_us.min(us - us / 8),
+        Wait::Us(us) if polled_pool && us <= SHORT_US.end => late_us.min(us / 4),
+        Wait::Us(us) if polled_pool => late_us.min(us - us / 8),
         _ => 0,
     };
     let stays = planned_us.is_some_and(|planned| (early_us..=late_us).contains(&planned));
@@ -331,13 +331,13 @@ mod tests {
         };
         let (mut planned_us, mut last_us, mut longest_us) = (LONG_US, 0, 0);
         for now_us in (0..10_000_000).step_by(700) {
-            let looked = now_us >= planned_us;
-            if looked {
+            let polled_pool = now_us >= planned_us;
+            if polled_pool {
                 longest_us = longest_us.max(now_us - last_us);
                 last_us = now_us;
             }
             let left_us = planned_us.checked_sub(now_us);
-            if let Some(Wait::Us(us)) = next(left_us, interval.wait(), TICK_US, None, looked) {
+            if let Some(Wait::Us(us)) = next(left_us, interval.wait(), TICK_US, None, polled_pool) {
                 planned_us = now_us + us;
             }
         }
@@ -447,14 +447,14 @@ mod tests {
             planned_us in proptest::option::of(0..2_000_000u64),
             pause_us in proptest::option::of(50..100_000u64),
             due_us in proptest::option::of(0..100_000u64),
-            looked: bool,
+            polled_pool: bool,
         ) {
             let interval = pause_us.map_or(Wait::Tick, Wait::Us);
             let us = |wait| match wait {
                 Wait::Us(us) => us,
                 Wait::Tick => TICK_US,
             };
-            let next_us = next(planned_us, interval, TICK_US, due_us, looked).map(us).or(planned_us);
+            let next_us = next(planned_us, interval, TICK_US, due_us, polled_pool).map(us).or(planned_us);
             let latest_us = us(interval).min(due_us.unwrap_or(u64::MAX));
             prop_assert!(next_us.is_some_and(|next_us| next_us <= latest_us));
         }

@@ -45,7 +45,7 @@ pub(super) struct PollState {
     asked_moved: Moved,
     /// A [`Coalescing`], and the time of the last poll that counted for it.
     coalescing: Atomic<u32>,
-    looked_us: Atomic<u64>,
+    counted_us: Atomic<u64>,
     /// It has polled without a pause since then.
     spun: Atomic<bool>,
     /// The timer is set for scheduler ticks.
@@ -70,7 +70,7 @@ impl PollState {
             asked_us: Atomic::new(0),
             asked_moved: Moved::new(),
             coalescing: Atomic::new(0),
-            looked_us: Atomic::new(0),
+            counted_us: Atomic::new(0),
             spun: Atomic::new(false),
             ticks: Atomic::new(false),
         }
@@ -83,7 +83,7 @@ impl PollState {
     }
 
     /// Records a turn.
-    pub(super) fn looked(&self, begun_us: u64, now_us: u64, turn: &Turn) {
+    pub(super) fn note_turn(&self, begun_us: u64, now_us: u64, turn: &Turn) {
         if now_us.saturating_sub(self.asked_us.load(Relaxed)) >= STREAM_US {
             self.asked_us.store(now_us, Relaxed);
             let stream = self
@@ -146,11 +146,11 @@ impl PollState {
         if self.spun.load(Relaxed) {
             return self.spun.store(false, Relaxed);
         }
-        let gap_us = now_us.saturating_sub(self.looked_us.load(Relaxed));
+        let gap_us = now_us.saturating_sub(self.counted_us.load(Relaxed));
         let bulk = poll_interval::is_bulk(moved) && turn.arrived;
         if let Some(coalescing) = self.coalescing().after(gap_us, bulk) {
             self.coalescing.store(coalescing.to_word(), Relaxed);
-            self.looked_us.store(now_us, Relaxed);
+            self.counted_us.store(now_us, Relaxed);
         }
     }
 
@@ -163,7 +163,7 @@ impl PollState {
     }
 
     /// Records a poll by a waiting program.
-    pub(super) fn polled(&self, turn: &Turn) {
+    pub(super) fn note_program_poll(&self, turn: &Turn) {
         if !turn.busy {
             let polls = self.polls.load(Relaxed).saturating_add(1);
             self.polls.store(polls, Relaxed);
@@ -222,7 +222,7 @@ impl PollState {
         // A timer that is set for microseconds does not stand in for ticks.
         let ticks = self.ticks.load(Relaxed);
         let planned_us = planned_us.filter(|_| ticks || wait != Wait::Tick);
-        let next = poll_interval::next(planned_us, wait, tick_us, turn.due_us, turn.looked)?;
+        let next = poll_interval::next(planned_us, wait, tick_us, turn.due_us, turn.polled_pool)?;
         self.ticks.store(next == Wait::Tick, Relaxed);
         Some(next)
     }

@@ -17,7 +17,7 @@ impl Poll for Poller {
     fn poll(&mut self, _context: &NapiContext<'_>, budget: u32) -> u32 {
         let poller = &self.function.poller;
         poller.begin_poll();
-        let Some((turn, again)) = self.look() else {
+        let Some((turn, again)) = self.poll_once() else {
             // Whoever holds the node schedules another poll.
             poller.end_poll();
             return 0;
@@ -34,7 +34,7 @@ impl Poll for Poller {
 
 impl Poller {
     /// Polls for work; `None` if somebody else holds the node. Also returns whether the next poll is due at once.
-    fn look(&self) -> Option<(Turn, bool)> {
+    fn poll_once(&self) -> Option<(Turn, bool)> {
         let function = &self.function;
         let alone = is_alone();
         function.poll_state.set_alone(alone);

@@ -38,7 +38,7 @@ impl RateLimit {
             self.suppressed = self.suppressed.saturating_add(1);
             return None;
         }
-        // A long time of peace forgives.
+        // After a quiet time of the longest pause, the burst is allowed again.
         if now_us.saturating_sub(self.not_before_us) > LONGEST_PAUSE_US {
             (self.left, self.pause_us) = (self.burst, FIRST_PAUSE_US);
         }

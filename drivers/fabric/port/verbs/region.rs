@@ -88,7 +88,7 @@ impl Mr {
         let command = ModifyMr {
             key: object.key.into(),
             mask: mask.into(),
-            region: CreateMr {
+            mr: CreateMr {
                 pd: pd.map_or(0, |pd| pd.number()).into(),
                 ..*region
             },

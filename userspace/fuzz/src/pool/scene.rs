@@ -191,7 +191,7 @@ impl Scene {
             Step::Receive { len } => self.receive(*len),
             Step::Run { turns } => world.turns(usize::from(*turns)),
             Step::Wait { us } => world.advance(u64::from(*us)),
-            Step::LookAround => world.engine.look_around(&mut world.nodes),
+            Step::LookAround => world.engine.tick_all(&mut world.nodes),
         }
         for pair in [
             &mut self.victim.rc,

@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut sys::ibv_mw) -> c_int {
 /// The region of `info` exists, or is null with length 0.
 pub(super) unsafe fn bind_segment(info: &sys::ibv_mw_bind_info) -> Result<BindSegment, PostError> {
     // SAFETY: the caller's word.
-    let region_key = match unsafe { info.mr.as_ref() } {
+    let mr_key = match unsafe { info.mr.as_ref() } {
         Some(mr) => mr.lkey,
         None if info.length == 0 => 0,
         None => return Err(PostError::Invalid),
@@ -66,7 +66,7 @@ pub(super) unsafe fn bind_segment(info: &sys::ibv_mw_bind_info) -> Result<BindSe
     Ok(BindSegment {
         addr: info.addr.into(),
         len: info.length.into(),
-        region_key: region_key.into(),
+        mr_key: mr_key.into(),
         access: window_access(info.mw_access_flags)
             .ok_or(PostError::Invalid)?
             .into(),
