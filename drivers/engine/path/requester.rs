@@ -93,13 +93,16 @@ impl<S: Storage> Node<S> {
         request.home = node;
         let at = qp.send.index;
         let composed = qp.decode::<S>(platform, mrs, at, pushed, wqe, request);
-        let checked = composed.and_then(|()| request.check(up, max_frame));
-        if checked.is_err() {
-            // Parts of it that were sent are taken back.
-            qp.send.inflight.take_back(request.opcode);
-        }
-        if qp.send.inflight.count != 0 && qp.waits_for_responses(request, checked) {
-            return Fetched::Later;
+        let mut checked = composed.and_then(|()| request.check(up, max_frame));
+        if qp.send.inflight.count != 0 {
+            checked = checked.and_then(|()| qp.check_same(request));
+            if checked.is_err() {
+                // Parts of it that were sent are taken back.
+                qp.send.inflight.take_back();
+            }
+            if qp.send.inflight.count != 0 && qp.waits_for_responses(request, checked) {
+                return Fetched::Later;
+            }
         }
         match checked {
             Ok(()) => Fetched::Request,
@@ -136,7 +139,7 @@ impl<S: Storage> Node<S> {
             return false;
         };
         match qp.send.inflight.count {
-            0 => qp.send.index = request.behind,
+            0 => (qp.send.index, qp.send.done) = (request.behind, 0),
             _ => qp.acknowledged(request),
         }
         (qp.send.rnr_deadline, qp.send.peer_deadline) = (None, None);

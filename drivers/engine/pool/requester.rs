@@ -127,7 +127,8 @@ impl Engine {
                     // All of it goes this way, even if a part of it was written directly before.
                     qp.send.done = 0;
                     body.flags |= if inflight.started { 0 } else { REQUEST_START };
-                    inflight.begin(index, self.request.opcode, class == Class::Request);
+                    let (opcode, len) = (self.request.opcode, self.request.len);
+                    inflight.begin(index, opcode, len, class == Class::Request);
                 }
                 body.sequence.set(inflight.sequence.wrapping_sub(1));
                 offset = inflight.sent.replace(sent).unwrap_or(0);
@@ -217,7 +218,7 @@ impl<S: Storage> Node<S> {
         let Some(qp) = self.qps.get_mut(request.source.qpn) else {
             return false;
         };
-        qp.send.inflight.take_back(request.opcode);
+        qp.send.inflight.take_back();
         qp.send.inflight.count != 0
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Requests of a connected queue pair that are under way to another host's engine.
 //!
-//! They stay in the send queue's ring until they are answered, which happens in the order in which they were sent. A descriptor is
-//! read and checked once more then; nothing else of it is kept.
+//! They stay in the send queue's ring until their response comes, in the order in which they were sent. A descriptor is read and checked
+//! anew for each part of its message and for the response. Its process may change it meanwhile, so what the responder was told with
+//! the first part is kept, and has to be the same for the others.
 //!
 //! Long and short ones go through rings of their own. Short ones that were sent before a long one are carried out before it
 //! ([`Class::short`](nupa_proto::pool::Class::short)); behind a long one all go the same way as it, until nothing is under way.
@@ -17,7 +18,7 @@ pub(crate) const WINDOW: u16 = 64;
 pub(crate) const READ_WINDOW: u32 = 16 * READ_PIECE;
 
 /// Requests of a send queue that are under way.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Inflight {
     /// How many.
     pub(crate) count: u16,
@@ -37,6 +38,8 @@ pub(crate) struct Inflight {
     pub(crate) long: bool,
     /// Bytes of the request at the head of the send queue that are under way already, or were asked for. It is counted then.
     pub(crate) sent: Option<u32>,
+    /// Operation and bytes of that request, as its first part said.
+    begun: (Opcode, u32),
     /// Bytes of the oldest one, a READ, that were handed back.
     pub(crate) received: u32,
 }
@@ -46,8 +49,17 @@ impl Inflight {
     /// number before is not taken for one to this one's.
     pub(crate) fn new(sequence: u32) -> Self {
         Self {
+            count: 0,
+            reads: 0,
+            receives: 0,
+            credits: 0,
+            started: false,
             sequence,
-            ..Self::default()
+            head: 0,
+            long: false,
+            sent: None,
+            begun: (Opcode::Nop, 0),
+            received: 0,
         }
     }
 
@@ -57,7 +69,8 @@ impl Inflight {
     }
 
     /// Counts a request whose first part is sent now.
-    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, long: bool) {
+    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, len: u32, long: bool) {
+        self.begun = (opcode, len);
         if self.count == 0 {
             (self.head, self.long) = (index, false);
         }
@@ -85,12 +98,18 @@ impl Inflight {
     }
 
     /// The request that is under way in part is taken back. The one that is sent in its place has its number, and begins anew.
-    pub(crate) fn take_back(&mut self, opcode: Opcode) {
+    pub(crate) fn take_back(&mut self) {
         if self.sent.take().is_some() {
+            let (opcode, _) = self.begun;
             self.end(opcode);
             self.sequence = self.sequence.wrapping_sub(1);
             self.started = false;
         }
+    }
+
+    /// Whether the request at the head of the send queue is the one that was sent in part, if one was.
+    pub(crate) fn goes_on_with(&self, opcode: Opcode, len: u32) -> bool {
+        self.sent.is_none() || self.begun == (opcode, len)
     }
 
     /// One is not under way any more.

@@ -244,11 +244,8 @@ impl<P> QueuePair<P> {
         if inflight.count != 0 {
             self.send.index = inflight.head;
         }
-        *inflight = Inflight {
-            // The number of one that was taken back may still lie in a ring.
-            sequence: inflight.sequence.wrapping_add(1),
-            ..Inflight::default()
-        };
+        // The number of one that was taken back may still lie in a ring.
+        *inflight = Inflight::new(inflight.sequence.wrapping_add(1));
     }
 
     /// The response to the oldest request, which is the current one, has come.
@@ -259,6 +256,15 @@ impl<P> QueuePair<P> {
         // What is refused need not be sent to its end: it is over as it is, and not again at the head of the queue.
         if inflight.count == 0 && inflight.sent.take().is_some() {
             self.send.index = request.behind;
+        }
+    }
+
+    /// Checks that the current request, if parts of it are under way, is still what they said.
+    #[cold]
+    pub(crate) fn check_same(&self, request: &Request) -> Result<(), WcError> {
+        match self.send.inflight.goes_on_with(request.opcode, request.len) {
+            true => Ok(()),
+            false => Err(malformed(Check::Length)),
         }
     }
 
