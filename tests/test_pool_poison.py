@@ -17,9 +17,9 @@ from waiting import wait_until
 # Of a pool of 256 MiB for 8 nodes (Documentation/pool.md).
 NODES, SLOTS, SLOT, RINGS = 8, 0x1000, 0x100, 0x2000
 ENTRIES = 256 * 256
-LONG_RING, SHORT_RING = ENTRIES + (1 << 19), ENTRIES + (1 << 17)
+FRAME_RING, LONG_RING, SHORT_RING = (ENTRIES + (1 << log_bulk) for log_bulk in (20, 19, 17))
 WORDS = 0x1000
-STRIDE = WORDS + 3 * LONG_RING + 2 * SHORT_RING
+STRIDE = WORDS + 2 * LONG_RING + FRAME_RING + 2 * SHORT_RING
 FRAMES = 2
 LINE = 64
 PAGE = 4096

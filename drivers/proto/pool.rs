@@ -48,7 +48,8 @@ pub struct Superblock {
     pub max_nodes: U16,
     /// log2 of the entries of a ring.
     pub log_entries: u8,
-    /// log2 of the bytes of the payload area of a ring of long messages or frames.
+    /// log2 of the bytes of the payload area of a ring of frames. One of long messages has half as much, but at least
+    /// `1 << MIN_LOG_BULK`.
     pub log_bulk: u8,
     /// Offset of the node slots.
     pub slots: U64,

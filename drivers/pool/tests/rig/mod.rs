@@ -24,7 +24,7 @@ use nupa_pool::{
 use nupa_proto::{
     pool::{
         message::{FrameBody, NotifyBody, RequestBody, ResponseBody, ENTRY_SIZE},
-        Class, Superblock, LINK_RINGS, SHORT_LOG_BULK,
+        Class, Superblock, LINK_RINGS, MIN_LOG_BULK, SHORT_LOG_BULK,
     },
     wqe::Opcode,
 };
@@ -434,16 +434,25 @@ pub fn ring(block: &Superblock, source: u16, target: u16, class: Class) -> Ring 
     let pair = u64::from(source) * others + before;
     let link = block.rings.get() + pair * block.ring_stride.get();
     let number = class as u64;
-    let (log_entries, log_bulk) = (block.log_entries, block.log_bulk);
-    let entries = (1u64 << log_entries) * ENTRY_SIZE;
-    let (long, short) = (entries + (1 << log_bulk), entries + (1 << SHORT_LOG_BULK));
-    let at = link + LINK_RINGS + number.min(3) * long + number.saturating_sub(3) * short;
+    let entries = (1u64 << block.log_entries) * ENTRY_SIZE;
+    let len = |class: Class| {
+        let log_bulk = match class {
+            Class::Frame => block.log_bulk,
+            Class::Request | Class::Response => (block.log_bulk - 1).max(MIN_LOG_BULK),
+            Class::ShortRequest | Class::ShortResponse => SHORT_LOG_BULK,
+        };
+        entries + (1 << log_bulk)
+    };
+    let before = Class::ALL
+        .iter()
+        .take_while(|other| **other as u64 != number);
+    let at = link + LINK_RINGS + before.map(|other| len(*other)).sum::<u64>();
     Ring {
         word: link + 8 * number,
         entries: at,
-        log_entries,
+        log_entries: block.log_entries,
         payload: at + entries,
-        end: at + if number < 3 { long } else { short },
+        end: at + len(class),
     }
 }
 
