@@ -39,8 +39,8 @@ pub(crate) enum Operand {
 pub(crate) enum Served {
     /// An atomic operation is done, and found this.
     Found(u64),
-    /// It is done.
-    Done,
+    /// It is done; so many bytes were written back for that.
+    Done(u32),
     /// A slice of it is.
     InPart,
 }
@@ -92,7 +92,8 @@ impl Engine {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Failed(error),
             },
-            Ok(Served::Done) => {
+            Ok(Served::Done(moved)) => {
+                self.moved = moved;
                 self.set_done(nodes, 0);
                 Outcome::Done
             }
@@ -194,7 +195,7 @@ impl<S: Storage> Node<S> {
         let done = platform.memory().atomic(addr, operation);
         let old = done.map_err(|_| unreachable)?;
         Ok(match operation {
-            Atomic::Store(_) => Served::Done,
+            Atomic::Store(_) => Served::Done(0),
             _ => Served::Found(old),
         })
     }
@@ -224,15 +225,15 @@ impl<S: Storage> Node<S> {
         };
         let (addr, contiguous) = piece.ok_or(unreachable)?;
         if contiguous < len || !memory.needs_write_back(addr) {
-            return Ok(Served::Done);
+            return Ok(Served::Done(0));
         }
         let start = u64::from(slices).saturating_mul(u64::from(SLICE)).min(len);
         let left = len.saturating_sub(start);
-        let slice = usize::try_from(left.min(u64::from(SLICE))).map_err(|_| unreachable)?;
-        let written = memory.write_back(addr.wrapping_add(start), slice);
+        let slice = u32::try_from(left).unwrap_or(SLICE).min(SLICE);
+        let written = memory.write_back(addr.wrapping_add(start), slice as usize);
         written.map_err(|_| unreachable)?;
         Ok(match left <= u64::from(SLICE) {
-            true => Served::Done,
+            true => Served::Done(slice),
             false => Served::InPart,
         })
     }

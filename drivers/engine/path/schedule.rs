@@ -123,6 +123,8 @@ impl Engine {
             return;
         };
         if qp.kind == QpType::Raw {
+            // One that waits in a peer's ring goes on when the host takes what peers sent.
+            self.more |= holds_frames(nodes);
             return self.wake_frames(nodes, id, Some(qpn));
         }
         let waiter = qp.recv.waiter;
@@ -466,4 +468,12 @@ pub(crate) fn around(first: u16, count: u16) -> impl Iterator<Item = u16> {
 fn srq_entries<N: NodeTable>(nodes: &mut N, id: u16, srqn: u32) -> Option<u32> {
     let (node, platform) = nodes.node_mut(id)?;
     node.srqs.get_mut(srqn)?.queue.left(platform).ok()
+}
+
+/// Whether a frame waits for receive buffers at the head of a peer's ring.
+fn holds_frames<N: NodeTable>(nodes: &mut N) -> bool {
+    (0..nodes.max_nodes()).any(|id| {
+        let peer = nodes.peer_mut(id);
+        peer.is_some_and(|peer| peer.transit.frame_deadline.is_some())
+    })
 }

@@ -255,7 +255,10 @@ impl Engine {
                 }
                 return Progress::InPart;
             }
-            Ok(Served::Done) => self.ack(nodes, asked, 0),
+            Ok(Served::Done(moved)) => {
+                self.moved = moved;
+                self.ack(nodes, asked, 0);
+            }
             Ok(Served::Found(found)) => self.ack(nodes, asked, found),
             Err(nak) => self.deny(nodes, asked, nak),
         }

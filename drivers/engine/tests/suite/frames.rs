@@ -422,3 +422,24 @@ fn a_full_ring_holds_frames_back_until_there_is_room() {
     assert_eq!(a.statuses(), [OK]);
     assert_eq!(b.cq.drain().len(), 1);
 }
+
+/// A host may have its engine run for a kick without a look at what peers sent; it has to be told that a frame can go on.
+#[test]
+fn buffers_that_are_posted_are_news_for_a_frame_that_waits() {
+    let mut world = World::new(crate::MODE, 2);
+    let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
+    let bytes = frame(node_mac(1), 0, 1000);
+    a.send(1, &bytes, WQE_SIGNALED, 0);
+    world.pump();
+    assert_eq!(b.statuses(), []);
+    b.buffers(1, BUFFER);
+    let (mut hosts, kicks) = world.into_hosts();
+    let (engine, nodes) = hosts.last_mut().expect("there is one");
+    let kick = kicks.take().expect("buffers were asked for");
+    engine.kick(nodes, kick.node, kick.page, kick.slot);
+    // The one who waits is served, or the host is to come again at once.
+    let next = engine.run(nodes);
+    assert!(next == Some(0) || b.statuses() == [OK], "{next:?}");
+    nodes.run(engine);
+    assert_eq!(b.statuses().len(), usize::from(next == Some(0)));
+}
