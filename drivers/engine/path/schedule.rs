@@ -30,8 +30,8 @@ impl Engine {
     /// Returns when to call it again at the latest, in the clock's microseconds; a time that is over means at once,
     /// but after other calls that are pending.
     pub fn run<N: NodeTable>(&mut self, nodes: &mut N) -> Option<u64> {
-        if self.is_quiet(nodes) {
-            return self.end_turn();
+        if let Some(until) = self.quiet_until(nodes) {
+            return self.end_turn().or(until);
         }
         for id in 0..nodes.max_nodes() {
             let there = nodes.node(id);
@@ -69,13 +69,19 @@ impl Engine {
         next
     }
 
-    /// Whether the host has no peers, and its nodes have no work: most turns end with the call that began them.
+    /// If the host has no peers, and its nodes have no work now: when they will have some. Most turns end with the call that began them.
     #[inline(always)]
-    fn is_quiet<N: NodeTable>(&self, nodes: &mut N) -> bool {
-        (0..nodes.max_nodes()).all(|id| match nodes.node_mut(id) {
-            Some((node, _)) => node.is_quiet(),
-            None => nodes.peer_mut(id).is_none(),
-        })
+    fn quiet_until<N: NodeTable>(&self, nodes: &mut N) -> Option<Option<u64>> {
+        let mut until = None;
+        for id in 0..nodes.max_nodes() {
+            if let Some((node, platform)) = nodes.node_mut(id) {
+                let next = node.quiet_until(platform)?;
+                until = [until, next].into_iter().flatten().min();
+            } else if nodes.peer_mut(id).is_some() {
+                return None;
+            }
+        }
+        Some(until)
     }
 
     /// Refills the budget for the next turn. Returns `Some(0)` if this one left work behind.
@@ -414,10 +420,18 @@ impl<S: Storage> Node<S> {
         waiters.map_or(0, |waiters| waiters.refused.len())
     }
 
-    /// Whether it has no work, now or later.
+    /// If the node has no work now: when it will have some.
     #[inline]
-    fn is_quiet(&self) -> bool {
-        self.is_idle() && !self.grants_stale && self.fault == FAULT_NONE
+    fn quiet_until(&self, clock: &impl Clock) -> Option<Option<u64>> {
+        if self.is_idle() {
+            return (!self.grants_stale && self.fault == FAULT_NONE).then_some(None);
+        }
+        if self.grants_stale || self.fault != FAULT_NONE {
+            return None;
+        }
+        let next = self.deadline();
+        next.is_none_or(|next| next > clock.now_us())
+            .then_some(next)
     }
 
     #[inline]
