@@ -29,6 +29,7 @@ pub(crate) mod rq;
 pub(crate) mod slots;
 pub(crate) mod sq;
 pub(crate) mod srq;
+pub(crate) mod stall;
 pub(crate) mod table;
 pub(crate) mod timer;
 pub(crate) mod wqe;

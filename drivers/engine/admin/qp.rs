@@ -15,6 +15,7 @@ use crate::{
         ring::Ring,
         rq::RecvQueue,
         slots::Owner,
+        stall::Stall,
         timer::Timer,
     },
 };
@@ -157,7 +158,7 @@ impl<S: Storage> Node<S> {
             queue,
             srqn,
             cqn,
-            stalled: false,
+            stall: Stall::default(),
             kept: None,
             expected: None,
             taken: 0,

@@ -90,7 +90,7 @@ impl<S: Storage> Node<S> {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
-        qp.recv.stalled = false;
+        qp.recv.stall.end(platform);
         let (cqn, srqn) = (qp.recv.cqn, qp.recv.srqn);
         let behind = match &mut qp.recv.queue {
             Some(queue) => {

@@ -6,7 +6,10 @@ use crate::{
     node::Node,
     nodes::NodeTable,
     path::engine::Engine,
-    state::qp::{after, Wait},
+    state::{
+        qp::{after, Wait},
+        stall::Stall,
+    },
 };
 use nupa_proto::{admin::QpType, pool::Class, wqe::Opcode};
 
@@ -25,7 +28,7 @@ impl Engine {
         let there = nodes
             .node(destination)
             .and_then(|(node, _)| node.qps.get(qpn));
-        let stalled = frame && there.is_some_and(|qp| qp.recv.stalled);
+        let stalled = frame && there.is_some_and(|qp| qp.recv.stall.is_stalled());
         let source = self.request.source;
         let timer = there.map_or(0, |qp| qp.min_rnr_timer);
         let wait = Wait::Rnr {
@@ -41,10 +44,10 @@ impl Engine {
                 return true;
             }
         }
-        if let Some((node, _)) = nodes.node_mut(destination).filter(|_| frame) {
+        if let Some((node, platform)) = nodes.node_mut(destination).filter(|_| frame) {
             node.counters.rx_no_buffer.add(1);
             if let Some(qp) = node.qps.get_mut(qpn) {
-                qp.recv.stalled = true;
+                qp.recv.stall.begin(platform);
             }
         }
         false
@@ -89,7 +92,10 @@ impl Engine {
         // Where there is room, and others only come first, it is not the peer that holds it up.
         let peer = nodes.peer_mut(destination);
         let full = peer.is_none_or(|peer| peer.reserve(class, need).is_none());
-        let stalled = full && nodes.peer_mut(destination).is_none_or(|peer| peer.stalled);
+        let stalled = full
+            && nodes
+                .peer_mut(destination)
+                .is_none_or(|peer| peer.stall.is_stalled());
         let Some((node, platform)) = nodes.node_mut(source.node) else {
             return false;
         };
@@ -102,10 +108,38 @@ impl Engine {
         }
         let waits = node.wait_for_ring(platform, source.qpn, wait, stalled);
         self.expect_progress(nodes, destination);
-        if let Some(peer) = nodes.peer_mut(destination) {
-            peer.stalled |= !waits && full;
+        if !waits && full {
+            self.change_stall(nodes, destination, Stall::begin);
         }
         waits
+    }
+
+    /// Something was put into the ring to a node of another host that others may have waited for.
+    #[inline]
+    pub(crate) fn has_room<N: NodeTable>(&self, nodes: &mut N, destination: u16) {
+        let peer = nodes.peer_mut(destination);
+        if peer.is_some_and(|peer| peer.stall.is_stalled()) {
+            self.change_stall(nodes, destination, Stall::end);
+        }
+    }
+
+    #[cold]
+    fn change_stall<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        destination: u16,
+        change: fn(&mut Stall, &N::Platform),
+    ) {
+        let Some(peer) = nodes.peer_mut(destination) else {
+            return;
+        };
+        let (home, mut stall) = (peer.home(), peer.stall);
+        if let Some((_, platform)) = nodes.node(home) {
+            change(&mut stall, platform);
+        }
+        if let Some(peer) = nodes.peer_mut(destination) {
+            peer.stall = stall;
+        }
     }
 }
 

@@ -55,9 +55,7 @@ impl Engine {
                 need: len,
             };
         };
-        if let Some(peer) = nodes.peer_mut(destination) {
-            peer.stalled = false;
-        }
+        self.has_room(nodes, destination);
         if let Err(error) = self.fill(nodes, place, len) {
             return Outcome::Failed(error);
         }
@@ -171,13 +169,15 @@ impl Engine {
         };
         let now = platform.now_us();
         let deadline = before.unwrap_or_else(|| after(now, qp.rnr_timeout_us));
-        if policy == RnrPolicy::Wait && !qp.recv.stalled && now < deadline {
+        if policy == RnrPolicy::Wait && !qp.recv.stall.is_stalled() && now < deadline {
             if let Some(peer) = nodes.peer_mut(id) {
                 peer.transit.frame_deadline = Some(deadline);
             }
             return true;
         }
-        qp.recv.stalled |= policy == RnrPolicy::Wait;
+        if policy == RnrPolicy::Wait {
+            qp.recv.stall.begin(platform);
+        }
         node.counters.rx_no_buffer.add(1);
         false
     }

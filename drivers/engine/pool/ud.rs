@@ -60,8 +60,8 @@ impl Engine {
         if let Some(header) = body.operand.first_chunk_mut() {
             *header = grh.bytes;
         }
+        self.has_room(nodes, destination);
         if let Some(peer) = nodes.peer_mut(destination) {
-            peer.stalled = false;
             peer.commit(class, &Outgoing::Request(&body), 0);
         }
         Outcome::Done

@@ -3,7 +3,10 @@
 
 use crate::{
     link::{Arrival, Link},
-    state::grant::{GrantHeld, GrantsGiven},
+    state::{
+        grant::{GrantHeld, GrantsGiven},
+        stall::Stall,
+    },
 };
 use nupa_pool::Outgoing;
 use nupa_proto::pool::{message::ResponseBody, Class, GRANT_SLOTS};
@@ -45,8 +48,8 @@ pub struct Peer<L> {
     home: u16,
     /// Epoch of the peer while it is up.
     epoch: Option<u32>,
-    /// A frame or datagram to it was dropped because its ring was full, and none has been put in since.
-    pub(crate) stalled: bool,
+    /// Whether frames and datagrams wait for room in its rings.
+    pub(crate) stall: Stall,
     pub(crate) transit: InTransit,
     /// What it may write to here.
     pub(crate) grants_given: GrantsGiven,
@@ -61,7 +64,7 @@ impl<L: Link> Peer<L> {
             link,
             home,
             epoch: None,
-            stalled: false,
+            stall: Stall::default(),
             transit: InTransit::default(),
             grants_given: GrantsGiven::default(),
             grants_held: [None; GRANT_SLOTS as usize],
@@ -95,7 +98,7 @@ impl<L: Link> Peer<L> {
 
     /// It has gone. Returns the epoch that it had, if it was up.
     pub(crate) fn set_down(&mut self) -> Option<u32> {
-        (self.stalled, self.transit) = (false, InTransit::default());
+        (self.stall, self.transit) = (Stall::default(), InTransit::default());
         self.grants_given.clear();
         self.grants_held.fill(None);
         self.epoch.take()

@@ -8,6 +8,7 @@ use crate::state::{
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
+    stall::Stall,
     timer::{HasTimer, Timed, Timer},
 };
 use nupa_proto::{
@@ -92,8 +93,8 @@ pub(crate) struct RecvSide<P> {
     /// ... or the shared receive queue that they come from.
     pub(crate) srqn: Option<u32>,
     pub(crate) cqn: u32,
-    /// Frames were given up for want of entries, and none came in since: others do not wait for this queue.
-    pub(crate) stalled: bool,
+    /// Whether frames wait for entries of this queue.
+    pub(crate) stall: Stall,
     /// Entry of the shared receive queue that part of a message was put into.
     pub(crate) kept: Option<u32>,
     /// Number that the next request from another host must have; `None`: it must be one that starts anew.
@@ -270,7 +271,7 @@ impl<P> QueuePair<P> {
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }
-        (self.recv.stalled, self.recv.expected, self.recv.taken) = (false, None, 0);
+        (self.recv.stall, self.recv.expected, self.recv.taken) = (Stall::default(), None, 0);
         (self.remote, self.psn, self.established) = (None, 0, false);
     }
 
