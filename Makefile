@@ -9,7 +9,7 @@ help: ## say what there is
 	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
 	@echo 'make test      tests on the host, and on nodes in all modes or that of MODE; test-long has everything'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
-	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|all)'
+	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|beside|all)'
 	@echo 'MODE=pcie      nodes are joined by the emulated fabric switch; they share memory with'
 	@echo '               MODE=cxl (a CXL memory device) and MODE=ivshmem (any KVM host has that)'
 	@echo

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """A user whose queues have all the work that they can hold, or doorbells that nobody honest writes: others go on."""
 
-import os
-import subprocess
-
 import pytest
 
+import storm
 from modes import EVERYTHING
-from nodes import TOP
 from test_cleared import ONE
 from verbs import DEVICE, remote, sge
 
@@ -26,11 +23,7 @@ STORMS = {"16 of 1 GiB": (256 << 20, "messages 16 1024"), "256 of 32 MiB": (LOCK
 @pytest.fixture(scope="module", autouse=True)
 def program():
     """Builds what runs on a node; nodes see the tree."""
-    made = TOP / "build" / "lib" / "nupa-storm"
-    new = made.with_name(f"{made.name}.{os.getpid()}")
-    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{os.environ['NUPA_RDMA_CORE']}/include",
-                    f"{TOP}/tests/guest/storm.c", f"-o{new}", "-l:libibverbs.so.1"], check=True)
-    new.rename(made)
+    storm.build()
 
 
 def pinging(node, address):
@@ -58,13 +51,13 @@ def test_others_go_on(trio, rdma, saw, kind):
     a, b = rdma.rc(two, three)
     local, far = a.region(64, 1), b.region(64, 2)
     before = losses(trio)
-    storm = one.spawn(f"ulimit -l {locked >> 10} && setpriv --reuid {ONE} --clear-groups --no-new-privs "
-                      f"/nupa/build/lib/nupa-storm {DEVICE} {what} {SECONDS}")
+    process = one.spawn(f"ulimit -l {locked >> 10} && setpriv --reuid {ONE} --clear-groups --no-new-privs "
+                      f"{storm.PROGRAM} {DEVICE} {what} {SECONDS}")
     a.program.begin("write_for", a.qp, a.cq, sge(local), remote(far), SECONDS)
     pings = [pinging(two, one.ip), pinging(two, three.ip)]
     worst = [answered(ping) for ping in pings]
     writes, slowest = a.program.result(SECONDS + 60)
-    done = storm.wait(60)
+    done = process.wait(60)
     assert done.code == 0 and done.out.startswith("storm\n"), done
     completions = int(done.out.split()[1])
     assert writes > 0
@@ -80,12 +73,12 @@ def test_others_go_on(trio, rdma, saw, kind):
 def test_storms_can_be_killed(settled, saw):
     """All four at once, as a user that is killed in the midst of it."""
     one, two = settled
-    command = " & ".join(f"/nupa/build/lib/nupa-storm {DEVICE} {what} 600" for _, what in STORMS.values())
-    storm = one.spawn(f"ulimit -l unlimited && exec setpriv --reuid {ONE} --clear-groups --no-new-privs bash -c '{command} & wait'")
+    command = " & ".join(f"{storm.PROGRAM} {DEVICE} {what} 600" for _, what in STORMS.values())
+    process = one.spawn(f"ulimit -l unlimited && exec setpriv --reuid {ONE} --clear-groups --no-new-privs bash -c '{command} & wait'")
     one.run("for i in $(seq 100); do [ $(pgrep -c nupa-storm) = 4 ] && break; sleep 0.1; done; sleep 3; pgrep -c nupa-storm",
             timeout=60)
     one.run("pkill -KILL nupa-storm; for i in $(seq 300); do pgrep nupa-storm >/dev/null || exit 0; sleep 0.1; done; exit 1",
             timeout=60)
-    storm.wait(30)
+    process.wait(30)
     assert two.pings(one.ip) == 3
     saw("gone at once")

@@ -5,6 +5,7 @@
  * usage: storm DEVICE messages QUEUES MIB SECONDS   queue pairs that send themselves messages of so many MiB
  *        storm DEVICE flush    QUEUES DEPTH SECONDS queue pairs in the error state that are given work again and again
  *        storm DEVICE scribble QUEUES DEPTH SECONDS the same, while threads change the doorbells of all
+ *        storm DEVICE park     QUEUES 0 SECONDS     queue pairs whose sends wait for receive buffers that never come
  *
  * Prints "storm" when it begins, and how many completions there were at its end.
  */
@@ -208,6 +209,19 @@ static long flush(struct storm *storm, double end)
 	return total;
 }
 
+static void park(struct storm *storm)
+{
+	for (int at = 0; at < storm->count; at++)
+		must(!post_send(storm, at), "send");
+}
+
+static long wait_until(double end)
+{
+	while (now() < end)
+		sleep(1);
+	return 0;
+}
+
 /* Doorbell pages of the process. */
 static int doorbells(uint32_t *pages[MAX_PAGES])
 {
@@ -247,24 +261,29 @@ int main(int count, char **args)
 	long total;
 
 	if (count != 6)
-		error(2, 0, "usage: storm DEVICE messages|flush|scribble QUEUES MIB|DEPTH SECONDS");
+		error(2, 0, "usage: storm DEVICE messages|flush|scribble|park QUEUES MIB|DEPTH SECONDS");
 	int queues = atoi(args[3]), size = atoi(args[4]);
 
 	open_device(&storm, args[1]);
-	if (strcmp(args[2], "messages")) {
-		make_queues(&storm, queues, size, 1);
-	} else {
+	if (!strcmp(args[2], "messages") || !strcmp(args[2], "park")) {
 		make_queues(&storm, queues, 4, SGES);
-		make_memory(&storm, (size_t)size << 20);
+		make_memory(&storm, size ? (size_t)size << 20 : SGES * 4096);
 		connect_queues(&storm);
+	} else {
+		make_queues(&storm, queues, size, 1);
 	}
+	if (!strcmp(args[2], "park"))
+		park(&storm);
 	puts("storm");
 	fflush(stdout);
 	end = now() + atoi(args[5]);
 	if (!strcmp(args[2], "scribble"))
 		for (int at = 0; at < FEEDERS; at++)
 			must(!pthread_create(&feeders[at], NULL, scribble, NULL), "thread");
-	total = strcmp(args[2], "messages") ? flush(&storm, end) : messages(&storm, end);
+	if (!strcmp(args[2], "park"))
+		total = wait_until(end);
+	else
+		total = strcmp(args[2], "messages") ? flush(&storm, end) : messages(&storm, end);
 	atomic_store(&over, 1);
 	printf("%ld\n", total);
 	fflush(stdout);
