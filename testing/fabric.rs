@@ -30,7 +30,7 @@ pub(crate) fn shared(mode: Mode, hosts: u16) -> Rc<Shared> {
 pub struct HostNodes {
     all: Vec<Option<(Node<VecStorage>, Machine)>>,
     pub peers: Vec<Option<Peer<RigLink>>>,
-    /// Bytes that one call copied at most.
+    /// Bytes that one call copied or wrote back at most.
     most: usize,
 }
 
@@ -87,22 +87,24 @@ impl NodeTable for LocalNodes {
 }
 
 impl HostNodes {
-    /// Calls `f`, and notes how much it copies out of nodes of this host.
+    /// Calls `f`, and notes how much it copies out of nodes of this host, or writes back there.
     pub(crate) fn counted<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
-        let before = self.copied();
+        let before = self.moved();
         let result = f(self);
-        self.most = self.most.max(self.copied() - before);
+        self.most = self.most.max(self.moved() - before);
         result
     }
 
-    /// Bytes that were copied out of nodes of this host so far.
-    fn copied(&self) -> usize {
-        let copied = |(_, machine): &(Node<VecStorage>, Machine)| machine.ram().copied();
-        self.all.iter().flatten().map(copied).sum()
+    /// Bytes that were copied out of nodes of this host so far, or written back there.
+    fn moved(&self) -> usize {
+        let moved = |(_, machine): &(Node<VecStorage>, Machine)| {
+            machine.ram().copied() + machine.ram().written_back()
+        };
+        self.all.iter().flatten().map(moved).sum()
     }
 
-    /// Bytes that one call to the engine copied at most since this was last asked.
-    pub fn take_most_copied(&mut self) -> usize {
+    /// Bytes that one call to the engine copied or wrote back at most since this was last asked.
+    pub fn take_most_moved(&mut self) -> usize {
         std::mem::take(&mut self.most)
     }
 

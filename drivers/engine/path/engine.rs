@@ -3,6 +3,7 @@
 
 use crate::{
     hal::Platform,
+    node::Node,
     nodes::NodeTable,
     path::{
         budget::{Budget, Share, REQUESTS, SLICE},
@@ -123,13 +124,13 @@ impl Engine {
 
     /// New receive entries were posted: those that wait for them go on.
     fn rq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, qpn: u32) {
-        let Some((node, _)) = nodes.node_mut(id) else {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return;
         };
         let Some(qp) = node.qps.get_mut(qpn) else {
             return;
         };
-        qp.recv.stalled = false;
+        qp.recv.stall.end(platform);
         if qp.state == QpStateCode::Err {
             return node.schedule(qpn);
         }
@@ -184,6 +185,9 @@ impl Engine {
             }
             requests = requests.saturating_sub(1);
             bytes = bytes.saturating_sub(moved);
+            if (requests == 0 || bytes == 0) && self.is_alone(nodes, id) {
+                (requests, bytes) = (REQUESTS, SLICE);
+            }
         }
         // What used its share up is often the only thing in the queue.
         if let Some((node, platform)) = nodes.node_mut(id) {
@@ -191,6 +195,12 @@ impl Engine {
                 node.schedule(qpn);
             }
         }
+    }
+
+    /// Whether no other queue pair of the node waits for its turn, or for the room that this one was let in for.
+    fn is_alone<N: NodeTable>(&self, nodes: &N, id: u16) -> bool {
+        let alone = |node: &Node<N::Storage>| node.ready.is_empty();
+        self.admitted.is_none() && nodes.node(id).is_some_and(|(node, _)| alone(node))
     }
 
     /// Completes the current request, or lets it wait. Returns whether its send queue can be served further now.

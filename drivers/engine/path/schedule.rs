@@ -92,10 +92,16 @@ impl Engine {
         core::mem::take(&mut self.more).then_some(0)
     }
 
-    /// Serves send queues whose turn it is or whose wait is over, once each, until the turn is over.
+    /// Serves send queues that are ready or whose wait is over, one slice each and again, until none is ready or the turn is over.
     fn take_turns<N: NodeTable>(&mut self, nodes: &mut N) {
         // Whatever has come from other hosts.
         self.budget.allow_one();
+        while self.take_round(nodes) && !self.budget.is_spent() {}
+    }
+
+    /// One slice for each. Returns whether any was ready.
+    fn take_round<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
+        let mut found = false;
         for id in around(self.first_node, nodes.max_nodes()) {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
@@ -104,7 +110,7 @@ impl Engine {
             // What is served may line up again behind these.
             for _ in 0..node.ready.len() {
                 if self.budget.is_spent() {
-                    return;
+                    return true;
                 }
                 // If this one uses the turn up, the next one begins behind it.
                 self.first_node = id.wrapping_add(1);
@@ -116,8 +122,10 @@ impl Engine {
                 };
                 node.unpark(qpn);
                 self.serve(nodes, id, qpn, None);
+                found = true;
             }
         }
+        found
     }
 
     /// Gives a turn to the queue pair that waits for receive buffers or the state of this queue pair.

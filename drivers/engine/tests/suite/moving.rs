@@ -80,7 +80,7 @@ impl Scene {
             assert!(turns < 10_000, "round {number}: a bystander waits for ever");
             self.world.turns(1);
             for host in &mut self.world.nodes.hosts {
-                let most = host.take_most_copied();
+                let most = host.take_most_moved();
                 assert!(most <= TURN, "round {number}: {most} bytes at one go");
             }
             turns += 1;
