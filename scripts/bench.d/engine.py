@@ -20,7 +20,7 @@ FILTER = r"^(write_64|write_beside_10000|[a-z_]+_[0-9]{5,})/(engine|memcpy|alone
 # Seconds of warming up and of measuring for each benchmark.
 TIMES = ["--warm-up-time", "1", "--measurement-time", "3"]
 # Nanoseconds from submission to completion that a 64-byte WRITE may take.
-WRITE_64_BUDGET = 100.0
+WRITE_64_BUDGET = 90.0
 
 
 def median_ns(directory):

@@ -19,7 +19,7 @@ from pair import Pair
 OURS, PEER = "nupa_rdma0", "rxe0"
 PEER_ROCE = "soft RoCE, {}"
 # Instructions that posting one WRITE of 64 bytes and polling its completion may take together.
-INSTRUCTIONS_BUDGET = 250
+INSTRUCTIONS_BUDGET = 240
 # Columns of perftest's last line, which starts with the size and the number of iterations.
 TYPICAL, AVERAGE_MB, MESSAGE_RATE = 4, 3, 4
 
