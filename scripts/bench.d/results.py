@@ -17,11 +17,16 @@ def entry(work, mode, unit, ours, peer, peer_name, runs, higher_is_better=True):
             "peer_name": peer_name, "ratio": round(ratio, 3), "runs": runs}
 
 
+def figure(value):
+    """Six digits, and never an exponent."""
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:,.6g}"
+
+
 def table(entries):
     lines = ["| work | mode | ours | peer | unit | ratio | peer is | runs |", "|---|---|---:|---:|---|---:|---|---:|"]
     for item in entries:
-        lines.append("| {work} | {mode} | {ours:,.6g} | {peer:,.6g} | {unit} | **{ratio:.2f}** | {peer_name} | {runs} |"
-                     .format(**item))
+        ours, peer = (figure(item[side]) for side in ("ours", "peer"))
+        lines.append("| {work} | {mode} | {0} | {1} | {unit} | **{ratio:.2f}** | {peer_name} | {runs} |".format(ours, peer, **item))
     return "\n".join(lines)
 
 
