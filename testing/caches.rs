@@ -115,7 +115,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Poisons the line of an offset. It can be read again once all of it was written at one go.
+    /// Poisons the line of an offset. It can be read again once one write has overwritten all of it.
     pub fn poison(&mut self, offset: u64) {
         self.poison.insert(offset as usize / LINE);
     }

@@ -14,7 +14,7 @@ use std::{
 
 /// Accesses to the memory from one turn of another host to the next, on average.
 const ACCESSES: u64 = 16;
-/// Bytes that a host reads or writes at one go.
+/// Bytes that a host reads or writes without another host having a turn.
 const GO: usize = 4096;
 
 /// A host that does not have its turn.
@@ -72,7 +72,7 @@ impl Shared {
         bad.map_or(Ok(()), |offset| Err(Poisoned { offset }))
     }
 
-    /// Poisons the line of an offset. It can be read again once all of it was written at one go.
+    /// Poisons the line of an offset. It can be read again once one write has overwritten all of it.
     pub fn poison(&self, offset: u64) {
         self.memory.borrow_mut().poison(offset);
     }

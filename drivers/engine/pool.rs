@@ -186,10 +186,10 @@ impl Engine {
         found
     }
 
-    /// Which rings from a peer have entries, and which lines for room in those to it somebody stands in: a bit each, the rings of the
-    /// lane first. Most polls find nothing, and cost little for that.
+    /// Which rings from a peer have entries, and which rings to it have queue pairs that wait for room: a bit each, the rings from it
+    /// first. Most polls find nothing, and cost little for that.
     fn due<N: NodeTable>(&self, nodes: &mut N, id: u16, lane: Lane) -> u32 {
-        let (rings, lines): (&[Class], &[Class]) = match lane {
+        let (rings, awaited): (&[Class], &[Class]) = match lane {
             Lane::Short => (
                 &[Class::ShortResponse, Class::ShortRequest],
                 &[Class::ShortRequest],
@@ -212,7 +212,7 @@ impl Engine {
             add(peer.has_next(*class));
         }
         if let Some((node, _)) = nodes.node_mut(home) {
-            for class in lines {
+            for class in awaited {
                 add(node.has_ring_waiters(id, *class));
             }
         }

@@ -107,7 +107,7 @@ impl Engine {
                 continue;
             };
             node.end_waits(platform);
-            // What is served may line up again behind these.
+            // What is served may be ready again, behind these.
             for _ in 0..node.ready.len() {
                 if self.budget.is_spent() {
                     return true;

@@ -13,8 +13,8 @@ use nupa_proto::{pool::message::READ_PIECE, wqe::Opcode};
 /// Requests of one send queue that may be in flight: as many as it may start in one turn ([`REQUESTS`](crate::path::budget)).
 pub(crate) const WINDOW: u16 = 64;
 
-/// Bytes of a READ that may be asked for and not handed back: enough to keep the link busy in both directions, and no more, because requests of others
-/// queue behind it.
+/// Bytes of a READ that may be asked for and not handed back: enough to keep the link busy in both directions, and no more, because
+/// requests of others queue behind it.
 pub(crate) const READ_WINDOW: u32 = 16 * READ_PIECE;
 
 /// Requests of a send queue that are under way.

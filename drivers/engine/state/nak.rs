@@ -32,7 +32,7 @@ impl Nak {
             Self::Failed(error) => Outcome::Failed(error),
             // Nobody there wants it: it was delivered as far as the sender is concerned.
             Self::Filtered => Outcome::Done,
-            // Requests of this host are not numbered. Were there one, it would end, not wait for ever.
+            // Requests within a host are not numbered. Should it happen nevertheless, fail rather than wait.
             Self::OutOfSequence => {
                 Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Peer))
             }

@@ -81,7 +81,7 @@ pub(crate) struct SendSide<P> {
     pub(crate) rnr_deadline: Option<u64>,
     /// When it is given up because its destination is not connected yet, once it has had to wait for that.
     pub(crate) peer_deadline: Option<u64>,
-    /// Bytes of payload that it stands in line for.
+    /// Bytes of payload that it needs room for in a ring.
     pub(crate) ring_need: u32,
 }
 

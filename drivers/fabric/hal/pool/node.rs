@@ -89,7 +89,7 @@ impl PoolNode {
     /// Does all work that is due: kicks, arrivals, timers, membership. `spins`: another turn follows at once, so drivers need not kick.
     /// `awake`: another one follows soon enough that peers need not interrupt this host.
     pub(super) fn turn(&mut self, kicks: &Kicks, spins: bool, awake: bool) -> Turn {
-        // This comes before the polls: whoever sends something after them sees the new flag, and interrupts this host.
+        // This comes before the polls: a peer that sends something after them sees the new flag, and interrupts this host.
         self.announce_polling(awake);
         let rung = self.set_doorbell_polling(spins) && self.model.poll_doorbells();
         let work = self.work(kicks);

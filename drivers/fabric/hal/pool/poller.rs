@@ -18,7 +18,7 @@ impl Poll for Poller {
         let poller = &self.function.poller;
         poller.begin_poll();
         let Some((turn, again)) = self.poll_once() else {
-            // Whoever holds the node schedules another poll.
+            // The holder of the node schedules another poll.
             poller.end_poll();
             return 0;
         };
