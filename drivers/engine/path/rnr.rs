@@ -35,14 +35,20 @@ impl Engine {
             node: destination,
             qpn,
         };
+        let (mut first, mut waits) = (false, false);
         if let Some((node, platform)) = nodes.node_mut(source.node).filter(|_| !stalled) {
-            if let Some(first) = node.wait_for_rnr(platform, source.qpn, wait, timer) {
-                if let Some((node, _)) = nodes.node_mut(destination).filter(|_| !frame) {
-                    node.counters.rx_rnr_naks.add(u32::from(first));
-                    node.note_waiter(qpn, (source.node, source.qpn));
-                }
-                return true;
+            let qp = node.qps.get(source.qpn);
+            first = qp.is_some_and(|qp| qp.send.rnr_deadline.is_none());
+            waits = node.wait_for_rnr(platform, source.qpn, wait, timer);
+        }
+        if let Some((node, _)) = nodes.node_mut(destination).filter(|_| !frame) {
+            node.counters.rx_rnr_naks.add(u32::from(first));
+            if waits {
+                node.note_waiter(qpn, (source.node, source.qpn));
             }
+        }
+        if waits {
+            return true;
         }
         if let Some((node, platform)) = nodes.node_mut(destination).filter(|_| frame) {
             node.counters.rx_no_buffer.add(1);
@@ -144,26 +150,28 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// Lets a send queue wait for receive buffers at the responder, whose `min_rnr_timer` is given, and tells whether it did not wait
-    /// before. `None` if it has waited for as long as it may.
+    /// Lets a send queue wait for receive buffers at the responder, whose `min_rnr_timer` is given. False if it has waited for as long as
+    /// it may.
     pub(crate) fn wait_for_rnr(
         &mut self,
         clock: &impl Clock,
         qpn: u32,
         wait: Wait,
         min_rnr_timer: u8,
-    ) -> Option<bool> {
-        let qp = self.qps.get_mut(qpn)?;
+    ) -> bool {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return false;
+        };
         let now = clock.now_us();
         let first = qp.send.rnr_deadline.is_none();
         let latest = qp.rnr_deadline(now, min_rnr_timer);
         let deadline = *qp.send.rnr_deadline.get_or_insert(latest);
         if now >= deadline {
-            return None;
+            return false;
         }
         self.counters.tx_rnr_waits.add(u32::from(first));
         self.park(qpn, wait, deadline);
-        Some(first)
+        true
     }
 
     /// Lets a send queue wait for its peer, and try again after `retry_us` should nobody tell. False if it has waited for as long as it may.

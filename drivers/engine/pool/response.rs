@@ -214,7 +214,7 @@ impl Engine {
                 };
                 let waits = node.wait_for_rnr(platform, qpn, wait, body.rnr_timer);
                 waits
-                    .map(|_| ())
+                    .then_some(())
                     .ok_or((WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
             Reply::NotReady => {

@@ -346,6 +346,18 @@ fn the_target_says_how_long_and_the_requester_how_often_a_send_is_retried() {
 }
 
 #[test]
+fn what_may_not_wait_for_a_receive_buffer_counts_as_refused_all_the_same() {
+    let (mut world, mut a, b) = pair(false);
+    set_rnr(&mut world, &a, 0, 1).expect("allowed");
+    set_rnr(&mut world, &b, 0, 31).expect("allowed");
+    a.post(Operation::Send { imm: None }, Data::Inline(b"early"));
+    world.pump();
+    assert_eq!(a.statuses(), [WcStatus::RnrRetryExceeded as u8]);
+    assert_eq!(world.node(0).counters().tx_rnr_waits.get(), 0);
+    assert_eq!(world.node(1).counters().rx_rnr_naks.get(), 1);
+}
+
+#[test]
 fn seven_retries_are_for_ever_whatever_the_target_says() {
     let (mut world, mut a, mut b) = pair(false);
     set_rnr(&mut world, &a, 7, 1).expect("allowed");
