@@ -17,3 +17,4 @@ pub(crate) mod schedule;
 pub(crate) mod srq;
 pub(crate) mod sweep;
 pub(crate) mod ud;
+pub(crate) mod wait;

@@ -154,32 +154,23 @@ impl Engine {
                 return;
             };
             let Self { request, wqe, .. } = self;
-            let fetched = node.fetch(platform, qpn, pushed, wqe, request);
-            let outcome = match fetched {
+            let outcome = match node.fetch(platform, qpn, pushed, wqe, request) {
                 Fetched::Request => self.execute(nodes),
                 Fetched::Failed(error) => Outcome::Failed(error),
-                Fetched::Idle => return,
                 Fetched::Later => Outcome::Later,
-                Fetched::Flush => return self.flush(nodes, id, qpn),
-                Fetched::Doorbell => {
-                    node.counters.bad_descriptors.add(1);
-                    return node.fail(platform, qpn);
-                }
+                Fetched::Nothing if !node.publish(platform, qpn) => return,
                 Fetched::Nothing => {
-                    if !node.publish(platform, qpn) {
-                        return;
-                    }
                     // An owner that keeps moving the index may cause this without any work, so it is charged.
                     self.budget.spend(platform, 0);
                     requests = requests.saturating_sub(1);
                     continue;
                 }
+                Fetched::Idle => return,
+                Fetched::Doorbell => return node.fail_doorbell(platform, qpn),
+                Fetched::Flush => return self.flush(nodes, id, qpn),
             };
             let goes_on = self.settle(nodes, outcome);
-            let moved = core::mem::take(&mut self.moved);
-            if let Some((_, platform)) = nodes.node(id) {
-                self.budget.spend(platform, moved);
-            }
+            let moved = self.charge(nodes, id);
             if !goes_on {
                 return;
             }
@@ -195,6 +186,16 @@ impl Engine {
                 node.schedule(qpn);
             }
         }
+    }
+
+    /// Takes the current request off the turn. Returns the bytes that were moved for it.
+    #[inline(always)]
+    fn charge<N: NodeTable>(&mut self, nodes: &N, id: u16) -> u32 {
+        let moved = core::mem::take(&mut self.moved);
+        if let Some((_, platform)) = nodes.node(id) {
+            self.budget.spend(platform, moved);
+        }
+        moved
     }
 
     /// Whether no other queue pair of the node waits for its turn, or for the room that this one was let in for.

@@ -61,6 +61,13 @@ impl<S: Storage> Node<S> {
         self.report_last_wqe(platform, qpn);
     }
 
+    /// The owner's producer index of a queue pair is out of bounds.
+    #[cold]
+    pub(crate) fn fail_doorbell(&mut self, platform: &impl Platform, qpn: u32) {
+        self.counters.bad_descriptors.add(1);
+        self.fail(platform, qpn);
+    }
+
     /// A UD queue pair got a request wrong: it sends no more, but receives (InfiniBand volume 1, 10.3.1).
     #[cold]
     pub(crate) fn stop_sending(&mut self, qpn: u32) {
