@@ -94,7 +94,7 @@ wire_enum! {
         Response = 2,
         /// An Ethernet frame ([`FrameBody`]).
         Frame = 3,
-        /// Whoever was refused for want of something may try again ([`NotifyBody`]).
+        /// Whoever was refused for want of something may try again; or a long FLUSH is under way ([`NotifyBody`]).
         Notify = 4,
     }
 }
@@ -305,7 +305,7 @@ assert_size!(FrameBody, BODY_SIZE);
 /// Value of [`NotifyBody::qpn`] that stands for all queue pairs of the sender.
 pub const NOTIFY_ALL: u32 = u32::MAX;
 
-/// A queue pair of the sender has receive buffers again, or has changed its state.
+/// A queue pair of the sender has receive buffers again, has changed its state, or is in the middle of a long FLUSH.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
 )]
