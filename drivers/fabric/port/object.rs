@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What all objects of the controller have in common.
 
-use crate::controller::Controller;
+use super::EventHandler;
+use crate::{controller::Controller, handlers::Kind};
 use kernel::{prelude::*, sync::Arc};
 use nupa_proto::admin::{AdminOpcode, Created};
 use zerocopy::{Immutable, IntoBytes};
@@ -34,6 +35,18 @@ impl Object {
     /// Executes a command about the object that has no result. Sleeps.
     pub(super) fn order<B: IntoBytes + Immutable>(&self, opcode: AdminOpcode, body: &B) -> Result {
         self.controller.order(self.generation, opcode, body)
+    }
+
+    /// Sends the object's events to `handler` from now on. May sleep.
+    pub(super) fn add_handler(&self, kind: Kind, handler: Arc<dyn EventHandler>) -> Result {
+        let objects = self.controller.objects();
+        objects.add(kind, self.number, self.generation, handler)
+    }
+
+    /// Ends that, before the object goes; when this returns the handler is not running and never will again.
+    pub(super) fn remove_handler(&self, kind: Kind) {
+        let objects = self.controller.objects();
+        objects.remove(kind, self.number, self.generation);
     }
 }
 

@@ -107,14 +107,11 @@ struct QpObject {
 
 impl Drop for QpObject {
     fn drop(&mut self) {
-        let Object {
-            controller,
-            generation,
-            number,
-            ..
-        } = &self.object;
-        controller.forget_rss(*generation, *number);
-        controller.objects().remove(Kind::Qp, *number, *generation);
+        let object = &self.object;
+        object
+            .controller
+            .forget_rss(object.generation, object.number);
+        object.remove_handler(Kind::Qp);
     }
 }
 
@@ -191,11 +188,8 @@ impl QueuePair {
             _slots: [sq_slot.hold(), rq_slot.hold()],
             _cqs: [config.send_cq.clone(), config.recv_cq.clone()],
         };
-        let number = object.object.number;
         let handler = Arc::new(Vital, GFP_KERNEL)?;
-        controller
-            .objects()
-            .add(Kind::Qp, number, generation, handler)?;
+        object.object.add_handler(Kind::Qp, handler)?;
         object.make_ready(config.rnr_timeout_us)?;
         let object = Arc::new(object, GFP_KERNEL)?;
         let progress = Arc::new(

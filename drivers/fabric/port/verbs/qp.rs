@@ -77,13 +77,7 @@ pub struct Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        let Object {
-            controller,
-            generation,
-            number,
-            ..
-        } = &self.object;
-        controller.objects().remove(Kind::Qp, *number, *generation);
+        self.object.remove_handler(Kind::Qp);
     }
 }
 
@@ -197,7 +191,6 @@ impl Qp {
         let buffer = memory.buffer(u32::try_from(size_of::<Parameters>())?);
         let generation = parameters.pd.generation();
         let object = Object::create(controller, generation, [CreateQp, DestroyQp], &buffer)?;
-        let number = object.number;
         let qp = Self {
             object,
             _cqs: [parameters.send_cq.clone(), parameters.recv_cq.clone()],
@@ -206,9 +199,7 @@ impl Qp {
             slots: (queues.slot, queues.recv_slot),
             _memory: [None, None],
         };
-        controller
-            .objects()
-            .add(Kind::Qp, number, generation, handler)?;
+        qp.object.add_handler(Kind::Qp, handler)?;
         Ok(qp)
     }
 

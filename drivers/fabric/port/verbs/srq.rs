@@ -34,13 +34,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let Object {
-            controller,
-            generation,
-            number,
-            ..
-        } = &self.object;
-        controller.objects().remove(Kind::Srq, *number, *generation);
+        self.object.remove_handler(Kind::Srq);
     }
 }
 
@@ -97,7 +91,6 @@ impl Srq {
         };
         let (controller, generation) = (pd.controller(), pd.generation());
         let object = Object::create(controller, generation, [CreateSrq, DestroySrq], &command)?;
-        let number = object.number;
         let inner = Inner {
             object,
             pd: pd.clone(),
@@ -105,9 +98,7 @@ impl Srq {
             _memory: memory,
         };
         let inner = Arc::new(inner, GFP_KERNEL_ACCOUNT)?;
-        controller
-            .objects()
-            .add(Kind::Srq, number, generation, handler)?;
+        inner.object.add_handler(Kind::Srq, handler)?;
         Ok(Self { inner })
     }
 
