@@ -2,7 +2,9 @@
 //! What a node's driver makes: queues and regions.
 
 use crate::machine::{RingView, SlotView};
-use nupa_engine::rings::{CompletionRing, EventRing, RecvRing, SendRing};
+use nupa_engine::rings::{
+    CompletionRing, Data, EventRing, Operation, RecvRing, SendRequest, SendRing,
+};
 use nupa_proto::{
     cqe::{Cqe, CQE_PHASE},
     eqe::Eqe,
@@ -62,6 +64,20 @@ pub fn sge(addr: u64, len: u32, key: u32) -> Sge {
         addr: U64::new(addr),
         len: U32::new(len),
         lkey: U32::new(key),
+    }
+}
+
+impl Qp {
+    /// Posts one request, for which there has to be room, and rings.
+    pub fn submit(&mut self, wr_id: u64, flags: u8, operation: Operation, data: Data<'_>) {
+        let request = SendRequest {
+            wr_id,
+            flags,
+            operation,
+            data,
+        };
+        self.send.post(&request).expect("room");
+        self.send.ring();
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Messages longer than an entry of a ring, and requests under way: order, what ends them, and who waits for whom.
 
-use nupa_engine::rings::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::*,
     eqe::EventType,
@@ -59,14 +59,7 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
 }
 
 pub fn post(qp: &mut Qp, wr_id: u64, operation: Operation, data: Data<'_>) {
-    let request = SendRequest {
-        wr_id,
-        flags: WQE_SIGNALED,
-        operation,
-        data,
-    };
-    qp.send.post(&request).expect("room");
-    qp.send.ring();
+    qp.submit(wr_id, WQE_SIGNALED, operation, data);
 }
 
 impl End {
@@ -187,18 +180,16 @@ fn a_fence_waits_for_what_was_read() {
     b.fill(0, &pattern(4096, 4));
     a.read(1, &b.mr, 0, 4096);
     let sges = [a.mr.sge(0, 4096)];
-    let request = SendRequest {
-        wr_id: 2,
-        flags: WQE_SIGNALED | WQE_FENCE,
-        operation: Operation::Write {
+    a.qp.submit(
+        2,
+        WQE_SIGNALED | WQE_FENCE,
+        Operation::Write {
             addr: b.mr.iova + 8192,
             rkey: b.mr.key,
             imm: None,
         },
-        data: Data::Sges(&sges),
-    };
-    a.qp.send.post(&request).expect("room");
-    a.qp.send.ring();
+        Data::Sges(&sges),
+    );
     world.pump();
     assert_eq!(a.done(), [(1, OK), (2, OK)]);
     assert!(b.bytes(8192, 4096) == pattern(4096, 4));

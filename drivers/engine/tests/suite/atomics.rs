@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Atomic operations, atomic writes, flushes, and the limits on what is handed back.
 
-use nupa_engine::rings::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::*,
     cqe::CqeOpcode,
@@ -47,14 +47,7 @@ fn pair() -> (World, Side, Side) {
 
 impl Side {
     fn post(&mut self, operation: Operation, data: Data<'_>) {
-        let request = SendRequest {
-            wr_id: 7,
-            flags: WQE_SIGNALED | WQE_FENCE,
-            operation,
-            data,
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp.submit(7, WQE_SIGNALED | WQE_FENCE, operation, data);
     }
 
     /// The 8 bytes at an offset of the region, whose pages lie in reverse order.

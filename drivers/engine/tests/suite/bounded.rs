@@ -37,14 +37,8 @@ impl End {
 
     pub(super) fn post(&mut self, wr_id: u64, operation: Operation, len: usize) {
         let sges = [self.mr.sge(0, len as u32)];
-        let request = SendRequest {
-            wr_id,
-            flags: WQE_SIGNALED,
-            operation,
-            data: Data::Sges(&sges),
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp
+            .submit(wr_id, WQE_SIGNALED, operation, Data::Sges(&sges));
     }
 
     pub(super) fn done(&mut self) -> Vec<(u64, u8)> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
-use nupa_engine::rings::{Data, Head, Operation, SendRequest};
+use nupa_engine::rings::{Data, Head, Operation};
 use nupa_proto::{
     admin::{ModifyQp, QpStateCode, QpType, QP_MASK_RNR_RETRY},
     cqe::{CqeOpcode, CQE_IMM},
@@ -60,14 +60,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 impl Side {
     /// Posts one signaled request and rings.
     fn post(&mut self, operation: Operation, data: Data<'_>) {
-        let request = SendRequest {
-            wr_id: 7,
-            flags: WQE_SIGNALED,
-            operation,
-            data,
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp.submit(7, WQE_SIGNALED, operation, data);
     }
 
     fn post_receive(&mut self, wr_id: u64, sges: &[Sge]) {

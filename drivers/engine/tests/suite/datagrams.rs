@@ -2,7 +2,7 @@
 //! UD queue pairs: network header, queue keys, drops, and what stops a sender.
 
 use nupa_engine::{
-    rings::{Data, Operation, SendRequest},
+    rings::{Data, Operation},
     NodeTable,
 };
 use nupa_proto::{
@@ -68,14 +68,7 @@ fn grh(sgid_index: u16) -> GrhSegment {
 impl Side {
     fn post(&mut self, to: DatagramSegment, grh: GrhSegment, imm: Option<u32>, data: Data<'_>) {
         let operation = Operation::Datagram { to, grh, imm };
-        let request = SendRequest {
-            wr_id: 5,
-            flags: WQE_SIGNALED,
-            operation,
-            data,
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp.submit(5, WQE_SIGNALED, operation, data);
     }
 
     fn post_receive(&mut self, wr_id: u64, sges: &[Sge]) {
@@ -244,14 +237,7 @@ fn a_wrong_request_stops_sending_but_not_receiving() {
         rkey: 0,
         imm: None,
     };
-    let request = SendRequest {
-        wr_id: 0,
-        flags: 0,
-        operation: write,
-        data: Data::Inline(&[0; 40]),
-    };
-    a.qp.send.post(&request).expect("room");
-    a.qp.send.ring();
+    a.qp.submit(0, 0, write, Data::Inline(&[0; 40]));
     world.pump();
     assert_eq!(a.statuses(), [WcStatus::LocalQpOperation as u8]);
 }

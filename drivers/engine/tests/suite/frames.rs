@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Raw frames: filter, spreading, buffers, flooding, receivers that are not ready.
 
-use nupa_engine::rings::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{
     admin::QpType,
     cqe::{Cqe, CqeOpcode},
@@ -78,14 +78,7 @@ impl Netdev {
             ..FrameMeta::default()
         };
         let operation = Operation::Frame { node, meta };
-        let request = SendRequest {
-            wr_id: 1,
-            flags,
-            operation,
-            data: Data::Sges(&sges),
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp.submit(1, flags, operation, Data::Sges(&sges));
     }
 
     fn statuses(&mut self) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //! Memory keys that requests bind and invalidate: fast registration, windows, SEND with invalidate.
 
 use nupa_engine::{
-    rings::{Data, Operation, SendRequest},
+    rings::{Data, Operation},
     NodeTable,
 };
 use nupa_proto::{
@@ -155,14 +155,12 @@ impl Pair {
 
 fn post(side: &mut Side, operation: Operation, len: u32) {
     let entry = [side.mr.sge(0, len)];
-    let request = SendRequest {
-        wr_id: 7,
-        flags: WQE_SIGNALED,
+    side.qp.submit(
+        7,
+        WQE_SIGNALED,
         operation,
-        data: Data::Sges(if len == 0 { &[] } else { &entry }),
-    };
-    side.qp.send.post(&request).expect("room");
-    side.qp.send.ring();
+        Data::Sges(if len == 0 { &[] } else { &entry }),
+    );
 }
 
 /// The first send completion.

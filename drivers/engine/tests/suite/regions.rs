@@ -2,7 +2,7 @@
 //! Memory regions: lists of pages, changes of regions, limits.
 
 use nupa_engine::{
-    rings::{Data, Operation, SendRequest},
+    rings::{Data, Operation},
     Engine, Limits, Node, NodeConfig, NodeTable,
 };
 use nupa_proto::{
@@ -68,14 +68,12 @@ impl Alone {
     /// Writes inline bytes to an address of a region.
     fn write(&mut self, rkey: u32, addr: u64, bytes: &[u8]) -> u8 {
         let imm = None;
-        let request = SendRequest {
-            wr_id: 7,
-            flags: WQE_SIGNALED,
-            operation: Operation::Write { addr, rkey, imm },
-            data: Data::Inline(bytes),
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp.submit(
+            7,
+            WQE_SIGNALED,
+            Operation::Write { addr, rkey, imm },
+            Data::Inline(bytes),
+        );
         self.world.pump();
         let cqe = self.cq.drain()[0];
         let index = cqe.queue_index.get();

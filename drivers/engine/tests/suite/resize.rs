@@ -38,18 +38,23 @@ fn node(log: u8) -> Node {
     }
 }
 
+/// Posts a request that does nothing but complete.
+fn post_nop(qp: &mut Qp, wr_id: u64) {
+    let request = SendRequest {
+        wr_id,
+        flags: WQE_SIGNALED,
+        operation: Operation::Nop,
+        data: Data::Inline(&[]),
+    };
+    qp.send.post(&request).expect("room");
+}
+
 impl Node {
     /// Completes requests whose numbers go on from those before.
     fn complete(&mut self, count: u64) {
         for _ in 0..count {
-            let request = SendRequest {
-                wr_id: self.posted,
-                flags: WQE_SIGNALED,
-                operation: Operation::Nop,
-                data: Data::Inline(&[]),
-            };
+            post_nop(&mut self.qp, self.posted);
             self.posted += 1;
-            self.qp.send.post(&request).expect("room");
         }
         self.qp.send.ring();
         self.world.pump();
@@ -104,14 +109,8 @@ fn entries_that_come_while_others_move_come_behind_them() {
     let resized = host.resize_and(world, cq, 11, |world| {
         parts += 1;
         for _ in 0..40 {
-            let request = SendRequest {
-                wr_id: *posted,
-                flags: WQE_SIGNALED,
-                operation: Operation::Nop,
-                data: Data::Inline(&[]),
-            };
+            post_nop(qp, *posted);
             *posted += 1;
-            qp.send.post(&request).expect("room");
         }
         qp.send.ring();
         world.pump();
@@ -141,13 +140,7 @@ fn a_queue_that_overflows_while_entries_move_stays_where_it_is() {
     } = &mut n;
     let resized = host.resize_and(world, cq, 10, |world| {
         for wr_id in 0..20 {
-            let request = SendRequest {
-                wr_id,
-                flags: WQE_SIGNALED,
-                operation: Operation::Nop,
-                data: Data::Inline(&[]),
-            };
-            qp.send.post(&request).expect("room");
+            post_nop(qp, wr_id);
         }
         qp.send.ring();
         world.pump();

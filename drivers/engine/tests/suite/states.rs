@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs on their way up and down: what waits, what is told, what ends in an error.
 
-use nupa_engine::rings::{Data, Operation, SendRequest};
+use nupa_engine::rings::{Data, Operation};
 use nupa_proto::{admin::*, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
 use nupa_testing::{Cq, Eq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U16, U32};
@@ -42,14 +42,7 @@ fn half() -> (World, Side, Side) {
 
 impl Side {
     fn post(&mut self, operation: Operation, data: Data<'_>) {
-        let request = SendRequest {
-            wr_id: 7,
-            flags: WQE_SIGNALED,
-            operation,
-            data,
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        self.qp.submit(7, WQE_SIGNALED, operation, data);
     }
 
     fn send(&mut self) {
