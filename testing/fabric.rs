@@ -380,4 +380,8 @@ impl Engines {
     pub fn destroy_mr(&mut self, nodes: &mut Nodes, id: u16, key: u32) -> Result<(), AdminStatus> {
         self.at(nodes, id, |engine, host| engine.destroy_mr(host, id, key))
     }
+
+    pub fn writers_gone(&mut self, nodes: &mut Nodes, id: u16) -> bool {
+        self.at(nodes, id, |engine, host| engine.writers_gone(host, id))
+    }
 }

@@ -132,7 +132,7 @@ pub trait Clock {
     /// Microseconds since some start; never goes back.
     fn now_us(&self) -> u64;
 
-    /// Waits about so long, without sleeping.
+    /// Waits about so long. Only for what may sleep.
     fn pause_us(&self, us: u64) {
         let start = self.now_us();
         while self.now_us().saturating_sub(start) < us {

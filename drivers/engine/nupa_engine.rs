@@ -32,7 +32,10 @@ pub use self::{
     node::{Node, NodeConfig},
     nodes::NodeTable,
     path::engine::Engine,
-    pool::link::{PoolLink, Shown},
+    pool::{
+        grant::WRITERS_PAUSE_US,
+        link::{PoolLink, Shown},
+    },
     state::{
         check::{Check, WcError},
         counters::Volume,

@@ -70,11 +70,22 @@ pub(crate) fn prepare<S: Storage>(
     prepared
 }
 
-/// What was got for a command.
+/// What was got for a command, and how far it is.
 pub(crate) struct Prepared<S: Storage> {
-    pub(crate) resources: Resources<S>,
+    resources: Resources<S>,
     /// Parameters of a new queue pair, which lie in memory.
     qp: Option<CreateQp>,
+    /// What it comes to, while a peer still writes to memory that the command has taken out of use.
+    outcome: Option<Outcome>,
+}
+
+/// How far a command is.
+pub(crate) enum Progress {
+    Done(Outcome),
+    /// A part of it is done; the rest is to be executed once others had their turn.
+    InPart,
+    /// It is done, but a peer still writes to memory that it has taken out of use.
+    Waits,
 }
 
 impl<S: Storage> Default for Prepared<S> {
@@ -82,29 +93,43 @@ impl<S: Storage> Default for Prepared<S> {
         Self {
             resources: Resources::default(),
             qp: None,
+            outcome: None,
         }
     }
 }
 
-/// Executes a command of a node, and leaves in `prepared` what is to be dropped after it.
+/// Executes a command of a node, or goes on with one, and leaves in `prepared` what is to be dropped after it.
 pub(crate) fn execute<F: Functions>(
     engine: &mut Engine,
     functions: &mut F,
     id: u16,
     command: &Command,
     prepared: &mut Prepared<F::Storage>,
-) -> Outcome {
-    let Some(function) = functions.function_mut(id) else {
-        return Err(AdminStatus::Internal);
+) -> Progress {
+    let outcome = match prepared.outcome.take() {
+        Some(outcome) => outcome,
+        None => {
+            let Some(function) = functions.function_mut(id) else {
+                return Progress::Done(Err(AdminStatus::Internal));
+            };
+            function
+                .node
+                .provide(core::mem::take(&mut prepared.resources));
+            let outcome = carry_out(engine, functions, id, command, prepared.qp.as_ref());
+            if let Some(function) = functions.function_mut(id) {
+                prepared.resources = function.node.take_resources();
+            }
+            if prepared.resources.is_in_part() {
+                return Progress::InPart;
+            }
+            outcome
+        }
     };
-    function
-        .node
-        .provide(core::mem::take(&mut prepared.resources));
-    let outcome = carry_out(engine, functions, id, command, prepared.qp.as_ref());
-    if let Some(function) = functions.function_mut(id) {
-        prepared.resources = function.node.take_resources();
+    if engine.writers_gone(functions, id) {
+        return Progress::Done(outcome);
     }
-    outcome
+    prepared.outcome = Some(outcome);
+    Progress::Waits
 }
 
 /// The same, for a command whose memory the node has been given.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Nodes that come and go: enable, reset, failure, and the link to the switch.
 
-use crate::{node::Node, nodes::NodeTable, path::engine::Engine, state::grant::Writers};
+use crate::{
+    hal::Clock, node::Node, nodes::NodeTable, path::engine::Engine, pool::grant::WRITERS_PAUSE_US,
+    state::grant::Writers,
+};
 use nupa_proto::{eqe::EventType, regs::FAULT_NONE};
 
 impl Engine {
@@ -15,7 +18,8 @@ impl Engine {
         self.joined(nodes, id, was_up);
     }
 
-    /// The node is reset, or its host is gone: every object of it is gone, its epoch goes up, the others are told.
+    /// The node is reset, or its host is gone: every object of it is gone, its epoch goes up, the others are told. Waits
+    /// ([`Clock::pause_us`]) until no peer writes to its memory; one that goes on is refused after `GRANT_TIMEOUT_US`.
     pub fn reset<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         let Some((node, _)) = nodes.node_mut(id) else {
             return;
@@ -23,6 +27,12 @@ impl Engine {
         let (was_up, epoch) = (node.is_up(), node.epoch());
         node.reset();
         self.revoke_grants(nodes, id, Writers::Await);
+        // Nobody else is kept waiting: the node has nothing to do.
+        while !self.writers_gone(nodes, id) {
+            if let Some((_, platform)) = nodes.node(id) {
+                platform.pause_us(WRITERS_PAUSE_US);
+            }
+        }
         if was_up {
             self.left(nodes, id, epoch);
         }

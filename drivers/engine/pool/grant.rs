@@ -2,7 +2,8 @@
 //! What this host's node lets others write to directly: the grants that it has given, see `Documentation/pool.md`.
 //!
 //! A grant holds for as long as a WRITE through the rings would be carried out. Whatever may have changed that is followed by
-//! [`Engine::revoke_grants`], which looks at each grant anew.
+//! [`Engine::revoke_grants`], which looks at each grant anew. A peer may be in the middle of a WRITE with a grant that has just ended:
+//! [`Engine::writers_gone`] says when none is.
 
 use crate::{
     hal::{Clock, Storage},
@@ -25,8 +26,8 @@ use nupa_proto::{
     wqe::Opcode,
 };
 
-/// Microseconds between two polls of a peer's busy word. The word is set for as long as `GRANT_STEP` bytes are copied (6 us at 10 GB/s).
-const PAUSE_US: u64 = 2;
+/// Microseconds between two polls of the peers' busy words. A word is set for as long as `GRANT_STEP` bytes are copied (6 us at 10 GB/s).
+pub const WRITERS_PAUSE_US: u64 = 20;
 
 impl<L: Link> Peer<L> {
     /// Grants a region to the sender of a request, or finds the grant that it has.
@@ -138,18 +139,59 @@ impl Engine {
         if let Some((node, _)) = nodes.node_mut(home) {
             node.grants_stale = false;
         }
-        let mut left_us = GRANT_TIMEOUT_US;
+        let mut writing = false;
         for id in 0..nodes.max_nodes() {
-            let peer = nodes.peer_mut(id);
-            if peer.is_none_or(|peer| peer.home() != home || peer.grants_given.is_empty()) {
-                continue;
+            if has_grants(nodes, home, id) {
+                revoke_unsound(nodes, home, id);
+                writing |= nodes.peer_mut(id).is_some_and(Peer::is_writing);
             }
-            revoke_unsound(nodes, home, id);
+        }
+        if let Some((node, platform)) = nodes.node_mut(home).filter(|_| writing) {
             if writers == Writers::Await {
-                await_writer(nodes, home, id, &mut left_us);
+                node.writers_until = Some(platform.now_us().saturating_add(GRANT_TIMEOUT_US));
             }
         }
     }
+
+    /// Whether no peer writes to memory of a node that its driver was told, or is about to be told, to be out of use: deregistered,
+    /// with other pages or fewer rights, or of a queue pair that receives no more. If one does, ask again [`WRITERS_PAUSE_US`] later.
+    /// A peer that goes on for `GRANT_TIMEOUT_US` is refused. Any context.
+    pub fn writers_gone<N: NodeTable>(&self, nodes: &mut N, home: u16) -> bool {
+        let there = nodes.node(home);
+        let Some((until, now)) =
+            there.and_then(|(node, platform)| Some((node.writers_until?, platform.now_us())))
+        else {
+            return true;
+        };
+        let mut writing = false;
+        for id in 0..nodes.max_nodes() {
+            if !has_grants(nodes, home, id) {
+                continue;
+            }
+            let Some(peer) = nodes.peer_mut(id) else {
+                continue;
+            };
+            if !peer.is_writing() {
+                continue;
+            }
+            if now < until {
+                writing = true;
+            } else {
+                peer.grants_given.clear();
+                peer.refuse();
+            }
+        }
+        if let Some((node, _)) = nodes.node_mut(home).filter(|_| !writing) {
+            node.writers_until = None;
+        }
+        !writing
+    }
+}
+
+/// Whether a peer has grants of a node, or had some and may be writing.
+fn has_grants<N: NodeTable>(nodes: &mut N, home: u16, id: u16) -> bool {
+    let peer = nodes.peer_mut(id);
+    peer.is_some_and(|peer| peer.home() == home && !peer.grants_given.is_empty())
 }
 
 /// Ends the grants of a peer that would not be given any more.
@@ -163,23 +205,6 @@ fn revoke_unsound<N: NodeTable>(nodes: &mut N, home: u16, id: u16) {
             given.is_some_and(|given| !there.is_some_and(|(node, _)| node.is_grant_sound(&given)));
         if let Some(peer) = nodes.peer_mut(id).filter(|_| ends) {
             peer.end_grant(slot);
-        }
-    }
-}
-
-/// Waits until a peer writes with no grant that has ended. One that does not stop is refused.
-fn await_writer<N: NodeTable>(nodes: &mut N, home: u16, id: u16, left_us: &mut u64) {
-    while nodes.peer_mut(id).is_some_and(Peer::is_writing) {
-        if *left_us == 0 {
-            if let Some(peer) = nodes.peer_mut(id) {
-                peer.grants_given.clear();
-                peer.refuse();
-            }
-            return;
-        }
-        *left_us = left_us.saturating_sub(PAUSE_US);
-        if let Some((_, platform)) = nodes.node(home) {
-            platform.pause_us(PAUSE_US);
         }
     }
 }

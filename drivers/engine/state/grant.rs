@@ -36,10 +36,10 @@ pub(crate) struct GrantRange {
     pub(crate) len: u64,
 }
 
-/// Whether somebody waits until nobody writes with what was taken back.
+/// Whether a driver waits until nobody writes with what was taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writers {
-    /// Yes: a driver was promised that there are none.
+    /// Yes, by [`Engine::writers_gone`](crate::Engine::writers_gone): its command completes only then.
     Await,
     /// No.
     Ignore,

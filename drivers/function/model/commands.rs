@@ -3,8 +3,8 @@
 
 use core::marker::PhantomData;
 use nupa_engine::{
-    hal::{AccessError, Memory, Platform, Storage},
-    Limits,
+    hal::{AccessError, Clock, Memory, Platform, Storage},
+    Limits, WRITERS_PAUSE_US,
 };
 use nupa_proto::{
     admin::{Command, Completion},
@@ -13,7 +13,7 @@ use nupa_proto::{
 };
 
 use crate::{
-    admin::{self, Outcome, Prepared},
+    admin::{self, Outcome, Prepared, Progress},
     body::EMPTY,
     host::{Functions, Host},
     model::Model,
@@ -40,9 +40,18 @@ impl<F: Functions> Model<F> {
             let Some(function) = self.function(id) else {
                 return;
             };
-            let mut executed = Executed::InPart(fetched.prepare(function.host.memory()));
-            while let Executed::InPart(prepared) = executed {
-                executed = self.execute_command(prepared);
+            let mut prepared = fetched.prepare(function.host.memory());
+            loop {
+                prepared = match self.execute_command(prepared) {
+                    Executed::InPart(prepared) => prepared,
+                    Executed::Waits(prepared) => {
+                        if let Some(function) = self.function(id) {
+                            function.host.pause_us(WRITERS_PAUSE_US);
+                        }
+                        prepared
+                    }
+                    Executed::Done(_) | Executed::Forgotten(_) => break,
+                };
             }
         }
     }
@@ -95,12 +104,15 @@ impl<F: Functions> Model<F> {
                 fetched,
                 prepared: got,
             } = &mut prepared;
-            let executed = self.complete_command(id, &fetched.command, got);
-            if executed.is_err() {
-                self.fail(id, regs::FAULT_ADMIN_RING);
-            }
-            if got.resources.is_in_part() {
-                return Executed::InPart(prepared);
+            let command = &fetched.command;
+            match admin::execute(&mut self.engine, &mut self.functions, id, command, got) {
+                Progress::InPart => return Executed::InPart(prepared),
+                Progress::Waits => return Executed::Waits(prepared),
+                Progress::Done(outcome) => {
+                    if self.complete_command(id, command, outcome).is_err() {
+                        self.fail(id, regs::FAULT_ADMIN_RING);
+                    }
+                }
             }
         }
         self.tell_driver(id);
@@ -118,17 +130,13 @@ impl<F: Functions> Model<F> {
         }
     }
 
-    /// Executes an admin command. An error means that a ring cannot be reached any more.
+    /// Writes the completion of an admin command. An error means that a ring cannot be reached any more.
     fn complete_command(
         &mut self,
         id: u16,
         command: &Command,
-        prepared: &mut Prepared<F::Storage>,
+        outcome: Outcome,
     ) -> Result<(), AccessError> {
-        let outcome = admin::execute(&mut self.engine, &mut self.functions, id, command, prepared);
-        if outcome.is_ok() && prepared.resources.is_in_part() {
-            return Ok(());
-        }
         let function = self.function_mut(id).ok_or(AccessError)?;
         if let Err(status) = outcome {
             let opcode = command.opcode.get();
@@ -176,6 +184,9 @@ pub enum Executed<S: Storage> {
     Done(Leftovers<S>),
     /// A part of it is. The rest is to be executed once others had their turn.
     InPart(PreparedCommand<S>),
+    /// It is, but a peer still writes to memory that it has taken out of use. To be executed again [`WRITERS_PAUSE_US`] later; it
+    /// completes when the peer has stopped or was refused.
+    Waits(PreparedCommand<S>),
     /// It was fetched before a reset, or the function has stopped. As with `Done`.
     Forgotten(Leftovers<S>),
 }

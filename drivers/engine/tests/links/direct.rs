@@ -362,31 +362,72 @@ fn a_grant_of_what_is_not_the_peers_isolates_it() {
     }
 }
 
+/// A driver that takes memory out of use waits for a peer that writes there, but not for ever; the node goes on meanwhile.
 #[test]
-fn a_driver_waits_for_who_is_writing_but_not_for_ever() {
-    let (mut world, mut a, b) = granted();
-    let before = world.now.get();
-    let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
-    assert_eq!((destroyed, world.now.get()), (Ok(()), before));
+fn a_driver_waits_for_who_is_writing_and_nobody_else_does() {
+    for stops in [true, false] {
+        let mut world = World::new(crate::MODE, 3);
+        let (mut a, mut b, mut c) = (end(&mut world, 0), end(&mut world, 1), end(&mut world, 2));
+        let other = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
+        connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
+        connect(&mut world, (&c.host, &c.qp), (&b.host, &other));
+        let target = b.mr;
+        b.mr = b.host.device_mr(&mut world, LEN);
+        a.write(1, &b.mr, 0, 100);
+        world.pump();
+        assert_eq!(a.done(), [(1, OK)]);
+
+        // It says that it is writing.
+        let serial = (u64::from(world.node(1).epoch()) << 32) | 1;
+        let memory = world.engine.device_memory(0);
+        let busy = memory.map(|memory| memory.start - DIRECTORY_SIZE + GRANT_BUSY + LINE);
+        let busy = busy.filter(|_| crate::MODE.is_direct());
+        if let Some(busy) = busy {
+            world.shared.poke(busy, &serial.to_le_bytes());
+        }
+        let before = world.now.get();
+        let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
+        assert_eq!((destroyed, world.now.get()), (Ok(()), before));
+        let gone = world.engine.writers_gone(&mut world.nodes, 1);
+        assert_eq!(gone, busy.is_none());
+        for id in 0..10 {
+            c.write(id, &target, 0, 5000);
+            world.pump();
+            assert_eq!(c.done(), [(id, OK)]);
+        }
+        let Some(busy) = busy else {
+            continue;
+        };
+        world.pass(GRANT_TIMEOUT_US - 1);
+        assert!(!world.engine.writers_gone(&mut world.nodes, 1));
+        if stops {
+            world.shared.poke(busy, &[0; 8]);
+        } else {
+            world.engine.members().set_hostile(0);
+            world.pass(1);
+        }
+        assert!(world.engine.writers_gone(&mut world.nodes, 1));
+        world.pump();
+        a.write(3, &target, 0, 100);
+        world.pump();
+        let goes_on = a.done().last() == Some(&(3, OK));
+        assert_eq!(goes_on, stops);
+    }
+}
+
+/// A node that is reset waits for them as well; it has nothing else to do.
+#[test]
+fn a_reset_waits_for_who_is_writing() {
     if !crate::MODE.is_direct() {
         return;
     }
-    let mut b = b;
-    b.mr = b.host.device_mr(&mut world, 4096);
-    a.write(2, &b.mr, 0, 100);
-    world.pump();
-    assert_eq!(a.done(), [(2, OK)]);
-    // It says that it is writing, and goes on saying so.
+    let (mut world, _a, _b) = granted();
     world.engine.members().set_hostile(0);
-    let serial = (u64::from(world.node(1).epoch()) << 32) | 2;
+    let serial = (u64::from(world.node(1).epoch()) << 32) | 1;
     let memory = world.engine.device_memory(0).expect("is a pool");
     let busy = memory.start - DIRECTORY_SIZE + GRANT_BUSY + LINE;
     world.shared.poke(busy, &serial.to_le_bytes());
-    let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
-    assert_eq!(destroyed, Ok(()));
+    let before = world.now.get();
+    world.engine.reset(&mut world.nodes, 1);
     assert_eq!(world.now.get() - before, GRANT_TIMEOUT_US);
-    world.pump();
-    a.write(3, &b.mr, 0, 100);
-    world.pump();
-    assert_ne!(a.done().last().map(|(_, status)| *status), Some(OK));
 }

@@ -17,7 +17,7 @@ use core::ops::Range;
 use kernel::{
     prelude::*,
     sync::{Arc, Mutex},
-    time::Delta,
+    time::{delay::fsleep, Delta},
 };
 use nk::{
     bh,
@@ -26,6 +26,7 @@ use nk::{
     net::{DetachedNapi, Repeat},
     sched::cond_resched,
 };
+use nupa_engine::WRITERS_PAUSE_US;
 use nupa_function::Executed;
 use nupa_proto::doorbell::device_memory_offset;
 
@@ -37,6 +38,9 @@ pub(super) const DOORBELL_PAGES: u32 = 512;
 
 /// Bytes of device memory that are worked on without rescheduling.
 const STEP: usize = 256 << 10;
+
+/// Between two looks at who writes to memory that a command takes out of use.
+const WRITERS_PAUSE: Delta = Delta::from_micros(WRITERS_PAUSE_US as i64);
 
 /// A function of this host.
 #[pin_data]
@@ -178,12 +182,18 @@ impl PoolFunction {
         })?;
         while let Some((command, memory)) = next {
             // Softirqs go on with the node meanwhile, and between parts of it.
-            let mut executed = Executed::InPart(command.prepare(&memory));
-            while let Executed::InPart(prepared) = executed {
-                executed = self.with(|node| node.model.execute_command(prepared))?;
+            let mut prepared = command.prepare(&memory);
+            loop {
+                prepared = match self.with(|node| node.model.execute_command(prepared))? {
+                    Executed::InPart(prepared) => prepared,
+                    Executed::Waits(prepared) => {
+                        fsleep(WRITERS_PAUSE);
+                        prepared
+                    }
+                    Executed::Done(_) | Executed::Forgotten(_) => break,
+                };
                 cond_resched();
             }
-            drop(executed);
             next = self.with(PoolNode::fetch_command)?;
         }
         // Events, answers to others, timers.

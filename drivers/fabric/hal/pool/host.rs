@@ -3,7 +3,12 @@
 
 use super::{memory::NodeMemory, window::HostClock};
 use core::cell::Cell;
-use kernel::{device::Device, prelude::*, sync::aref::ARef};
+use kernel::{
+    device::Device,
+    prelude::*,
+    sync::aref::ARef,
+    time::{delay::fsleep, Delta},
+};
 use nk::barrier::full_fence;
 use nupa_engine::hal::{Clock, Doorbells, Interrupts, Platform, SlotWord};
 use nupa_function::{DoorbellMemory, Host, Note};
@@ -104,6 +109,10 @@ impl Clock for PoolHost {
     #[inline]
     fn now_us(&self) -> u64 {
         self.clock.now_us()
+    }
+
+    fn pause_us(&self, us: u64) {
+        fsleep(Delta::from_micros(i64::try_from(us).unwrap_or(i64::MAX)));
     }
 
     fn random(&self) -> u32 {
