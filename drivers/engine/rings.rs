@@ -41,19 +41,21 @@ pub trait QueueMemory {
     /// Loads a naturally aligned 32-bit little-endian word with acquire order towards the device's stores.
     fn load_acquire(&self, offset: usize) -> u32;
 
-    /// Copies out an entry if `is_there` says so of its last word, which is loaded before the rest.
+    /// Shows an entry if `is_there` says so of its last word, which is loaded before the rest. The device must not change the entry
+    /// until it is told that it was taken.
     #[inline(always)]
-    fn read_entry<const SIZE: usize>(
-        &self,
+    fn with_entry<const SIZE: usize, R>(
+        &mut self,
         offset: usize,
         is_there: impl FnOnce(u32) -> bool,
-    ) -> Option<[u8; SIZE]> {
+        see: impl FnOnce(&[u8; SIZE]) -> R,
+    ) -> Option<R> {
         if !is_there(self.load_acquire(offset.wrapping_add(SIZE).wrapping_sub(4))) {
             return None;
         }
         let mut entry = [0; SIZE];
         self.read(offset, &mut entry);
-        Some(entry)
+        Some(see(&entry))
     }
 }
 

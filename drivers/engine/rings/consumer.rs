@@ -109,10 +109,10 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     #[inline(always)]
     pub(super) fn take_with<R>(&mut self, see: impl FnOnce(&[u8; ENTRY]) -> R) -> Option<R> {
         let phase = self.phase(self.index);
-        let entry = self
+        let is_there = |valid| valid & CQE_PHASE == phase;
+        let seen = self
             .memory
-            .read_entry(self.offset(self.index), |valid| valid & CQE_PHASE == phase)?;
-        let seen = see(&entry);
+            .with_entry(self.offset(self.index), is_there, see)?;
         self.index = self.index.wrapping_add(1);
         Some(seen)
     }

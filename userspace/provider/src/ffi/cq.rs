@@ -250,7 +250,7 @@ unsafe fn poll(
 ) -> c_int {
     let (mut left, mut to) = (entries, wc);
     // SAFETY: the caller's word: `to` has room for `left` elements.
-    while left > 0 && queue.take(|cqe| unsafe { to.write(wc::completion(cqe)) }) {
+    while left > 0 && queue.take(|cqe| unsafe { wc::complete(cqe, to) }) {
         to = to.wrapping_add(1);
         left = left.wrapping_sub(1);
     }
@@ -276,7 +276,7 @@ unsafe fn poll_lost(
 ) -> c_int {
     let (mut left, mut to) = (entries, wc);
     // SAFETY: the caller's word: `to` has room for `left` elements.
-    while left > 0 && queue.take_lost(|cqe| unsafe { to.write(wc::completion(cqe)) }) {
+    while left > 0 && queue.take_lost(|cqe| unsafe { wc::complete(cqe, to) }) {
         to = to.wrapping_add(1);
         left = left.wrapping_sub(1);
     }

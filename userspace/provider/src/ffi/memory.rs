@@ -28,7 +28,8 @@ const ATOM: usize = size_of::<AtomicU32>();
 ///
 /// - `base .. base + len` is mapped readable and writable for as long as the value lives; both are multiples of the
 ///   page size.
-/// - No Rust reference to a byte of it exists except shared ones to atomics.
+/// - No Rust reference to a byte of it exists except shared ones to atomics, and to an entry while it is shown, which borrows the
+///   value exclusively.
 #[derive(Debug)]
 pub(crate) struct Pages {
     base: NonNull<u8>,
@@ -189,11 +190,12 @@ impl QueueMemory for Pages {
 
     /// As the provided one, with one check of the range.
     #[inline(always)]
-    fn read_entry<const SIZE: usize>(
-        &self,
+    fn with_entry<const SIZE: usize, R>(
+        &mut self,
         offset: usize,
         is_there: impl FnOnce(u32) -> bool,
-    ) -> Option<[u8; SIZE]> {
+        see: impl FnOnce(&[u8; SIZE]) -> R,
+    ) -> Option<R> {
         const { assert!(SIZE >= ATOM && SIZE % ATOM == 0) }
         if offset % ATOM != 0 {
             return None;
@@ -205,8 +207,9 @@ impl QueueMemory for Pages {
         if !is_there(u32::from_le(valid.load(Ordering::Acquire))) {
             return None;
         }
-        // SAFETY: `at` checked the range; bytes have no alignment and any value.
-        Some(unsafe { entry.cast::<[u8; SIZE]>().read() })
+        // SAFETY: `at` checked the range; bytes have no alignment and any value. Nobody writes there meanwhile: the controller
+        // is told later that the entry was taken, and this process writes through `self` only, which is borrowed.
+        Some(see(unsafe { &*entry.cast::<[u8; SIZE]>() }))
     }
 }
 

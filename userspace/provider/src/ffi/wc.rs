@@ -78,24 +78,28 @@ pub(super) fn service_level(cqe: &Cqe) -> u8 {
     cqe.network_header
 }
 
-/// The work completion that `ibv_poll_cq()` gives.
+/// Writes the work completion that `ibv_poll_cq()` gives. One field after the other: of all at once, the compiler would first
+/// read all, for which there are not enough registers.
+///
+/// # Safety
+///
+/// There is room for it at `to`.
 #[inline(always)]
-pub(super) fn completion(cqe: &Cqe) -> sys::ibv_wc {
-    sys::ibv_wc {
-        wr_id: cqe.wr_id.get(),
-        status: status(cqe),
-        opcode: opcode(cqe),
-        vendor_err: u32::from(cqe.vendor_error),
-        byte_len: cqe.byte_len.get(),
-        __bindgen_anon_1: sys::ibv_wc__bindgen_ty_1 {
-            imm_data: cqe.imm_or_key.get(),
-        },
-        qp_num: cqe.qpn.get(),
-        src_qp: cqe.src_qpn.get(),
-        wc_flags: flags(cqe),
-        pkey_index: 0,
-        slid: 0,
-        sl: service_level(cqe),
-        dlid_path_bits: 0,
+pub(super) unsafe fn complete(cqe: &Cqe, to: *mut sys::ibv_wc) {
+    // SAFETY: the caller's word.
+    unsafe {
+        (&raw mut (*to).wr_id).write(cqe.wr_id.get());
+        (&raw mut (*to).status).write(status(cqe));
+        (&raw mut (*to).opcode).write(opcode(cqe));
+        (&raw mut (*to).vendor_err).write(u32::from(cqe.vendor_error));
+        (&raw mut (*to).byte_len).write(cqe.byte_len.get());
+        (&raw mut (*to).__bindgen_anon_1.imm_data).write(cqe.imm_or_key.get());
+        (&raw mut (*to).qp_num).write(cqe.qpn.get());
+        (&raw mut (*to).src_qp).write(cqe.src_qpn.get());
+        (&raw mut (*to).wc_flags).write(flags(cqe));
+        (&raw mut (*to).pkey_index).write(0);
+        (&raw mut (*to).slid).write(0);
+        (&raw mut (*to).sl).write(service_level(cqe));
+        (&raw mut (*to).dlid_path_bits).write(0);
     }
 }

@@ -8,7 +8,7 @@ use crate::ffi::steps::count;
 use crate::ffi::testing::{batch_call, no_completion, poll_call, post_call, send, sys, SendExt};
 
 /// Most instructions of `ibv_post_send()` and `ibv_poll_cq()` together, for a signaled WRITE of 64 bytes.
-const LIMIT: usize = 250;
+const LIMIT: usize = 240;
 /// Requests that are counted, a multiple of what makes a difference: every so many completions the controller is told.
 const ROUNDS: usize = 64;
 
