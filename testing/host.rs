@@ -209,6 +209,7 @@ impl Host {
         Srq {
             srqn,
             slot,
+            addr: ring.addr.get(),
             ring: RecvRing::new(memory, doorbell, log, RECV_STRIDE),
         }
     }

@@ -27,6 +27,8 @@ pub struct Srq {
     pub srqn: u32,
     /// Doorbell slot, on page 0.
     pub slot: u16,
+    /// DMA address of the ring.
+    pub addr: u64,
     pub ring: RecvRing<RingView, SlotView>,
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod gid;
 pub(crate) mod grant;
 pub(crate) mod grh;
 pub(crate) mod inflight;
+pub(crate) mod kept;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod mr;

@@ -10,6 +10,7 @@ use crate::{
         deferred::DeferredEvents,
         grant::Writers,
         inflight::Inflight,
+        kept::KeptWqe,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
         ring::Ring,
@@ -75,7 +76,7 @@ impl<S: Storage> Node<S> {
             flags: body.flags,
             pd,
             send: self.send_side(platform, body)?,
-            recv: self.recv_side(platform, body)?,
+            recv: self.recv_side(platform, kind, body)?,
             page,
             remote: None,
             psn: 0,
@@ -134,6 +135,7 @@ impl<S: Storage> Node<S> {
     fn recv_side(
         &mut self,
         platform: &impl Platform,
+        kind: QpType,
         body: &CreateQp,
     ) -> Result<RecvSide<S::Pages>, AdminStatus> {
         let (cqn, slot) = (body.recv_cqn.get(), body.rq_slot.get());
@@ -159,12 +161,26 @@ impl<S: Storage> Node<S> {
             srqn,
             cqn,
             stall: Stall::default(),
-            kept: None,
+            kept: self.kept_wqe(kind, srqn)?,
             expected: None,
             taken: 0,
             waiter: None,
             links: Links::default(),
         })
+    }
+
+    /// Room for what a queue pair keeps of a shared receive queue. Only messages of connected ones arrive in parts.
+    fn kept_wqe(
+        &self,
+        kind: QpType,
+        srqn: Option<u32>,
+    ) -> Result<Option<KeptWqe<S::Pages>>, AdminStatus> {
+        let Some(srqn) = srqn.filter(|_| kind == QpType::Rc) else {
+            return Ok(None);
+        };
+        let srq = self.srqs.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
+        let kept = KeptWqe::new::<S>(srq.queue.entry_size());
+        kept.map(Some).map_err(|NoMemory| AdminStatus::NoResources)
     }
 
     fn add_qp(
@@ -242,7 +258,6 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::Busy);
         }
         self.unpark(qpn);
-        self.release_entry(qpn);
         self.forget_waiter(qpn);
         self.polled_qps.remove(&mut self.qps, qpn);
         self.deferred_qps.remove(&mut self.qps, qpn);

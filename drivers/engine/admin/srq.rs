@@ -35,7 +35,6 @@ impl<S: Storage> Node<S> {
             holder: KeyHolder::new(pd, flags),
             users: 0,
             limit: 0,
-            kept: List::default(),
             waiters: List::default(),
             dead: false,
             deferred: DeferredEvents::default(),

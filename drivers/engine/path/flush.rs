@@ -91,7 +91,7 @@ impl<S: Storage> Node<S> {
     fn flush_one(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) -> bool {
         let entry = self.flush_send(platform, qpn, wqe);
         let entry = entry.or_else(|| self.flush_receive(platform, qpn));
-        let Some(entry) = entry.or_else(|| self.flush_kept(platform, qpn)) else {
+        let Some(entry) = entry.or_else(|| self.flush_kept(qpn)) else {
             return false;
         };
         self.complete_flushed(platform, qpn, entry);
@@ -158,11 +158,13 @@ impl<S: Storage> Node<S> {
 
 impl<S: Storage> Node<S> {
     /// Takes the entry of a shared receive queue that is kept for a queue pair in the error state.
-    fn flush_kept(&mut self, platform: &impl Platform, qpn: u32) -> Option<Cqe> {
+    fn flush_kept(&mut self, qpn: u32) -> Option<Cqe> {
         let qp = self.qps.get(qpn)?;
-        let kept = qp.recv.kept.filter(|_| qp.state == QpStateCode::Err)?;
-        let srq = self.srqs.get(qp.recv.srqn?)?;
-        let wr_id = srq.queue.wr_id(platform.memory(), kept);
+        let kept = qp.recv.kept.as_ref().filter(|kept| kept.is_held())?;
+        if qp.state != QpStateCode::Err {
+            return None;
+        }
+        let wr_id = kept.wr_id();
         let behind = self.take_srq_entries(qpn, 1);
         let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, behind);
         entry.buffers = U16::new(1);

@@ -8,7 +8,7 @@ use crate::{
         check::WcError,
         copy::Spans,
         request::Received,
-        rq::{Fill, RecvQueue, RqError},
+        rq::{check_kept, Fill, RecvQueue, RqError},
     },
 };
 use nupa_proto::cqe::{Cqe, CqeOpcode};
@@ -38,20 +38,29 @@ impl<S: Storage> Node<S> {
         let Self { qps, srqs, mrs, .. } = self;
         let qp = qps.get_mut(qpn).ok_or(RqError::Empty)?;
         let own = qp.holder();
+        let kept = &mut qp.recv.kept;
         let (queue, holder) = match (&mut qp.recv.queue, qp.recv.srqn) {
             (Some(queue), _) => (queue, own),
             (None, Some(srqn)) => {
-                let srq = srqs.get_mut(srqn).filter(|srq| !srq.dead);
-                let srq = srq.ok_or(RqError::Doorbell)?;
+                let srq = srqs.get_mut(srqn).ok_or(RqError::Doorbell)?;
+                // What has left the queue does not depend on it any more.
+                if let Some(kept) = kept.as_ref().filter(|kept| kept.is_held()) {
+                    let wr_id = check_kept::<S>(kept, mrs, srq.holder, fill, spans)?;
+                    return Ok(Received { wr_id, entries: 1 });
+                }
+                if srq.dead {
+                    return Err(RqError::Doorbell);
+                }
                 (&mut srq.queue, srq.holder)
             }
             (None, None) => return Err(RqError::Empty),
         };
-        let memory = platform.memory();
-        if let Some(kept) = qp.recv.kept {
-            let wr_id = queue.read_entry::<S>(memory, mrs, holder, kept, fill, spans)?;
+        if let Some(kept) = kept.as_mut().filter(|_| fill == Fill::Part) {
+            queue.fetch(platform, kept)?;
+            let wr_id = check_kept::<S>(kept, mrs, holder, fill, spans)?;
             return Ok(Received { wr_id, entries: 1 });
         }
+        let memory = platform.memory();
         let first = queue.index;
         let (mut wr_id, mut entries) = (0, 0u16);
         while entries == 0 || (fill == Fill::Many && spans.total() < len) {

@@ -56,14 +56,11 @@ impl<S: Storage> Node<S> {
                 let wait = RnrPolicy::Wait;
                 Some(self.receive(platform, qpn, 0, Fill::Unused, wait, spans)?)
             }
-            _ => Some(self.receive(
-                platform,
-                qpn,
-                request.len,
-                Fill::One,
-                RnrPolicy::Wait,
-                spans,
-            )?),
+            _ => {
+                let fill = if part.last { Fill::One } else { Fill::Part };
+                let (len, wait) = (request.len, RnrPolicy::Wait);
+                Some(self.receive(platform, qpn, len, fill, wait, spans)?)
+            }
         };
         if request.opcode == Opcode::SendInv {
             self.check_remote_invalidate(platform, request)?;

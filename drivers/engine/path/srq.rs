@@ -36,32 +36,22 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Takes the entry that part of a message was put into out of a shared receive queue, so that others do not get it. It is
+    /// Takes the entry that part of a message was put into out of a shared receive queue: its queue pair has a copy, which is
     /// completed with the rest of the message.
     pub(crate) fn keep_entry(&mut self, qpn: u32) {
-        if self.qps.get(qpn).is_some_and(|qp| qp.recv.kept.is_none()) {
-            self.forget_waiter(qpn);
-        }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
-        let srq = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn));
-        let Some(srq) = srq.filter(|_| qp.recv.kept.is_none()) else {
+        let Some(kept) = &mut qp.recv.kept else {
             return;
         };
-        qp.recv.kept = Some(srq.queue.index);
-        srq.queue.index = srq.queue.index.wrapping_add(1);
-        srq.kept.push(&mut self.qps, qpn);
-    }
-
-    /// Takes the entry that is kept for a queue pair away from it: its index.
-    pub(crate) fn release_entry(&mut self, qpn: u32) -> Option<u32> {
-        let qp = self.qps.get_mut(qpn)?;
-        let kept = qp.recv.kept.take()?;
-        if let Some(srq) = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
-            srq.kept.remove(&mut self.qps, qpn);
+        if !kept.hold() {
+            return;
         }
-        Some(kept)
+        if let Some(srq) = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
+            srq.queue.index = srq.queue.index.wrapping_add(1);
+        }
+        self.forget_waiter(qpn);
     }
 
     /// Notes who was refused for want of entries of a queue pair, or because that is not ready. One who waited there before is
@@ -71,7 +61,8 @@ impl<S: Storage> Node<S> {
             return;
         };
         qp.recv.waiter = Some(waiter);
-        let srq = qp.recv.srqn.filter(|_| qp.recv.kept.is_none());
+        // One that keeps an entry needs no other.
+        let srq = qp.recv.srqn.filter(|_| !qp.recv.keeps_entry());
         if let Some(srq) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
             srq.waiters.push(&mut self.qps, qpn);
         }
@@ -83,8 +74,7 @@ impl<S: Storage> Node<S> {
             return;
         };
         qp.recv.waiter = None;
-        let srq = qp.recv.srqn.filter(|_| qp.recv.kept.is_none());
-        if let Some(srq) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
+        if let Some(srq) = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
             srq.waiters.remove(&mut self.qps, qpn);
         }
     }
@@ -92,18 +82,19 @@ impl<S: Storage> Node<S> {
     /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
     /// use every entry again.
     pub(crate) fn take_srq_entries(&mut self, qpn: u32, entries: u16) -> u32 {
-        let kept = self.release_entry(qpn).is_some();
-        let srqn = self.qps.get(qpn).and_then(|qp| qp.recv.srqn);
-        let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(srqn)) else {
+        let Some(recv) = self.qps.get_mut(qpn).map(|qp| &mut qp.recv) else {
+            return 0;
+        };
+        let kept = recv.release_entry();
+        let Some(srq) = recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) else {
             return 0;
         };
         let queue = &mut srq.queue;
+        // One that was kept left the queue when it was fetched.
         if !kept {
             queue.index = queue.index.wrapping_add(u32::from(entries));
         }
-        let index = queue.index;
-        let oldest = srq.kept.first().and_then(|qpn| self.qps.get(qpn));
-        oldest.and_then(|qp| qp.recv.kept).unwrap_or(index)
+        queue.index
     }
 
     /// Gives a shared receive queue up.

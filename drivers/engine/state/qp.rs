@@ -5,6 +5,7 @@ use crate::state::{
     access::KeyHolder,
     deferred::{Deferred, DeferredEvents, HasEvents},
     inflight::Inflight,
+    kept::KeptWqe,
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
@@ -95,19 +96,29 @@ pub(crate) struct RecvSide<P> {
     pub(crate) cqn: u32,
     /// Whether frames wait for entries of this queue.
     pub(crate) stall: Stall,
-    /// Entry of the shared receive queue that part of a message was put into.
-    pub(crate) kept: Option<u32>,
+    /// Its copy of the entry of the shared receive queue that part of a message was put into (RC).
+    pub(crate) kept: Option<KeptWqe<P>>,
     /// Number that the next request from another host must have; `None`: it must be one that starts anew.
     pub(crate) expected: Option<u32>,
     /// Bytes of that one that were taken already.
     pub(crate) taken: u32,
     /// Node and queue pair that were refused for want of entries, or because this end was not ready, and are to be told.
     pub(crate) waiter: Option<(u16, u32)>,
-    /// Its place among those of a shared receive queue that have a waiter, or among those that keep an entry of it.
+    /// Its place among those of a shared receive queue that have a waiter.
     pub(crate) links: Links,
 }
 
 impl<P> RecvSide<P> {
+    /// Whether it keeps an entry of the shared receive queue.
+    pub(crate) fn keeps_entry(&self) -> bool {
+        self.kept.as_ref().is_some_and(KeptWqe::is_held)
+    }
+
+    /// Gives up the entry that it keeps. False if it keeps none.
+    pub(crate) fn release_entry(&mut self) -> bool {
+        self.kept.as_mut().is_some_and(KeptWqe::release)
+    }
+
     /// Doorbell slot of its own entries.
     pub(crate) fn slot(&self) -> u16 {
         self.queue.as_ref().map_or(SLOT_NONE, |queue| queue.slot)
@@ -150,7 +161,7 @@ pub(crate) enum Waiting {}
 #[derive(Debug)]
 pub(crate) enum Polled {}
 
-/// Marks the lists of a shared receive queue.
+/// Marks the list of a shared receive queue.
 #[derive(Debug)]
 pub(crate) enum OfSrq {}
 
@@ -271,6 +282,7 @@ impl<P> QueuePair<P> {
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }
+        self.recv.release_entry();
         (self.recv.stall, self.recv.expected, self.recv.taken) = (Stall::default(), None, 0);
         (self.remote, self.psn, self.established) = (None, 0, false);
     }

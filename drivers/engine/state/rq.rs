@@ -2,11 +2,12 @@
 //! Queues of receive entries: a queue pair's own, or a shared one.
 
 use crate::{
-    hal::{Memory, Platform, SlotWord, Storage},
+    hal::{AccessError, Memory, Platform, SlotWord, Storage},
     state::{
         access::{local, KeyHolder, Purpose},
         check::{Check, WcError},
         copy::Spans,
+        kept::KeptWqe,
         mr::Mrs,
         pages::PageMap,
         ring::Ring,
@@ -34,6 +35,8 @@ pub(crate) enum RqError {
 pub(crate) enum Fill {
     /// Exactly one (messages).
     One,
+    /// Exactly one, which more parts of the message are to go into after this one.
+    Part,
     /// Exactly one, whose memory is not used, so its keys are not looked at (a WRITE with immediate data).
     Unused,
     /// As many as it needs (frames).
@@ -82,6 +85,11 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
     /// Entries of the ring.
     pub(crate) fn entries(&self) -> u32 {
         self.ring.entries()
+    }
+
+    /// Bytes of an entry.
+    pub(crate) fn entry_size(&self) -> usize {
+        self.ring.entry_size()
     }
 
     /// Looks how far the owner has posted.
@@ -133,7 +141,21 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         U64::from_bytes(id)
     }
 
-    /// Copies one entry out and checks it; adds its memory to `spans`. Returns its `wr_id`.
+    /// Copies all of the next entry out, in place of one that is not held.
+    pub(crate) fn fetch(
+        &mut self,
+        platform: &impl Platform,
+        kept: &mut KeptWqe<P>,
+    ) -> Result<(), RqError> {
+        if !self.is_posted(platform, self.index)? {
+            return Err(RqError::Empty);
+        }
+        let addr = self.ring.addr(self.index).ok_or(UNREADABLE)?;
+        let read = platform.memory().read(addr, kept.bytes_mut());
+        read.map_err(|AccessError| UNREADABLE)
+    }
+
+    /// Copies what is used of an entry out and checks it; adds its memory to `spans`. Returns its `wr_id`.
     #[inline]
     pub(crate) fn read_entry<S: Storage<Pages = P>>(
         &self,
@@ -144,43 +166,76 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         fill: Fill,
         spans: &mut Spans,
     ) -> Result<u64, RqError> {
-        let unreadable = || RqError::Entry {
-            wr_id: 0,
-            error: WcError::new(WcStatus::LocalQpOperation, Check::DescriptorMemory),
-        };
-        let addr = self.ring.addr(index).ok_or_else(unreadable)?;
-        let mut bytes = [0; MIN_RECV_STRIDE];
-        memory.read(addr, &mut bytes).map_err(|_| unreadable())?;
-        let (header, rest) = RecvHeader::ref_from_prefix(&bytes).map_err(|_| unreadable())?;
-        let (wr_id, count) = (header.wr_id.get(), header.sge_count.get() as usize);
-        let bad = |status, check| RqError::Entry {
-            wr_id,
-            error: WcError::new(status, check),
-        };
-        let room = self
-            .ring
-            .entry_size()
-            .saturating_sub(size_of::<RecvHeader>());
-        if header.reserved.get() != 0 || count.saturating_mul(size_of::<Sge>()) > room {
-            return Err(bad(WcStatus::LocalQpOperation, Check::BufferDescriptor));
-        }
-        if fill == Fill::Unused {
-            return Ok(wr_id);
-        }
-        let mut sge = Sge::read_from_bytes(rest).map_err(|_| unreadable())?;
-        let mut at = addr.wrapping_add(MIN_RECV_STRIDE as u64);
-        for left in (0..count).rev() {
-            let span = local::<S>(mrs, holder, &sge, Purpose::Destination)
-                .map_err(|error| RqError::Entry { wr_id, error })?;
-            let pushed = spans.push(span);
-            pushed.map_err(|_| bad(WcStatus::LocalLength, Check::BufferLength))?;
-            if left > 0 {
-                let mut bytes = [0; size_of::<Sge>()];
-                memory.read(at, &mut bytes).map_err(|_| unreadable())?;
-                sge = Sge::read_from_bytes(&bytes).map_err(|_| unreadable())?;
-                at = at.wrapping_add(bytes.len() as u64);
-            }
-        }
-        Ok(wr_id)
+        let addr = self.ring.addr(index).ok_or(UNREADABLE)?;
+        let read =
+            |offset: usize, buf: &mut [u8]| memory.read(addr.wrapping_add(offset as u64), buf);
+        check_wqe::<S>(read, self.ring.entry_size(), mrs, holder, fill, spans)
     }
+}
+
+/// An entry that the device cannot reach.
+const UNREADABLE: RqError = RqError::Entry {
+    wr_id: 0,
+    error: WcError::new(WcStatus::LocalQpOperation, Check::DescriptorMemory),
+};
+
+/// Checks an entry that was fetched, and adds its memory to `spans`: for each part of a message again, since keys may be gone by then.
+/// Returns its `wr_id`.
+pub(crate) fn check_kept<S: Storage>(
+    kept: &KeptWqe<S::Pages>,
+    mrs: &Mrs<S>,
+    holder: KeyHolder,
+    fill: Fill,
+    spans: &mut Spans,
+) -> Result<u64, RqError> {
+    let bytes = kept.bytes();
+    let read = |offset: usize, buf: &mut [u8]| {
+        let wanted = offset..offset.saturating_add(buf.len());
+        buf.copy_from_slice(bytes.get(wanted).ok_or(AccessError)?);
+        Ok(())
+    };
+    check_wqe::<S>(read, bytes.len(), mrs, holder, fill, spans)
+}
+
+/// Checks a receive WQE of `size` bytes, which `read` copies out of: each byte that is used once. Adds its memory to `spans`; returns its
+/// `wr_id`.
+#[inline(always)]
+fn check_wqe<S: Storage>(
+    read: impl Fn(usize, &mut [u8]) -> Result<(), AccessError>,
+    size: usize,
+    mrs: &Mrs<S>,
+    holder: KeyHolder,
+    fill: Fill,
+    spans: &mut Spans,
+) -> Result<u64, RqError> {
+    let mut bytes = [0; MIN_RECV_STRIDE];
+    read(0, &mut bytes).map_err(|AccessError| UNREADABLE)?;
+    let (header, rest) = RecvHeader::ref_from_prefix(&bytes).map_err(|_| UNREADABLE)?;
+    let (wr_id, count) = (header.wr_id.get(), header.sge_count.get() as usize);
+    let bad = |status, check| RqError::Entry {
+        wr_id,
+        error: WcError::new(status, check),
+    };
+    let room = size.saturating_sub(size_of::<RecvHeader>());
+    if header.reserved.get() != 0 || count.saturating_mul(size_of::<Sge>()) > room {
+        return Err(bad(WcStatus::LocalQpOperation, Check::BufferDescriptor));
+    }
+    if fill == Fill::Unused {
+        return Ok(wr_id);
+    }
+    let mut sge = Sge::read_from_bytes(rest).map_err(|_| UNREADABLE)?;
+    let mut at = MIN_RECV_STRIDE;
+    for left in (0..count).rev() {
+        let span = local::<S>(mrs, holder, &sge, Purpose::Destination)
+            .map_err(|error| RqError::Entry { wr_id, error })?;
+        let pushed = spans.push(span);
+        pushed.map_err(|_| bad(WcStatus::LocalLength, Check::BufferLength))?;
+        if left > 0 {
+            let mut bytes = [0; size_of::<Sge>()];
+            read(at, &mut bytes).map_err(|AccessError| UNREADABLE)?;
+            sge = Sge::read_from_bytes(&bytes).map_err(|_| UNREADABLE)?;
+            at = at.wrapping_add(bytes.len());
+        }
+    }
+    Ok(wr_id)
 }

@@ -19,8 +19,6 @@ pub(crate) struct Srq<P> {
     pub(crate) users: u32,
     /// An event is raised when fewer entries than this are left; 0: none.
     pub(crate) limit: u32,
-    /// Queue pairs that keep an entry, in the order in which they took them: long messages arrive in parts.
-    pub(crate) kept: List<OfSrq>,
     /// Queue pairs that somebody waits for entries of.
     pub(crate) waiters: List<OfSrq>,
     /// Its owner's producer index was out of bounds: it hands out no more entries.

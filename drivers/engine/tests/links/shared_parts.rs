@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Long messages to queue pairs that share a receive queue: each keeps its entry until it is whole.
+//! Long messages to queue pairs that share a receive queue: each goes into one entry until it is whole.
 
 use super::parts::{connect, pattern, post, OK};
 use nupa_engine::rings::{Data, Operation};
@@ -78,14 +78,14 @@ proptest! {
             there.set_state(&mut world, qps[0].qpn, QpStateCode::Err).expect("allowed");
         }
         world.pump();
-        // Each entry is completed once, by the queue pair that took it, in whatever order; none is free before.
+        // Each entry is completed once, by the queue pair that took it, in whatever order; what is free was taken.
         let mut done = Vec::new();
         let mut arrived = [Vec::new(), Vec::new()];
         for cqe in cq.drain() {
             let (entry, len) = (cqe.wr_id.get(), cqe.byte_len.get());
             prop_assert!(!done.contains(&entry));
             done.push(entry);
-            prop_assert!((0..u64::from(cqe.queue_index.get())).all(|entry| done.contains(&entry)));
+            prop_assert!(entry < u64::from(cqe.queue_index.get()));
             srq.ring.completed(cqe.queue_index.get()).expect("posted");
             let who = usize::from(cqe.qpn.get() == qps[1].qpn);
             if cqe.status == OK {

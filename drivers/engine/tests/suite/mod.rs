@@ -17,3 +17,4 @@ mod regions;
 mod resize;
 mod shared;
 mod states;
+mod stopped;
