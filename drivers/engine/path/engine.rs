@@ -350,7 +350,7 @@ impl Engine {
             }
             Ok(()) => {
                 if accepted.received.is_some() {
-                    node.keep_entry(accepted.qpn);
+                    node.keep_entry(platform, accepted.qpn);
                 }
                 Outcome::Turn
             }

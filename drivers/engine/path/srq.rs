@@ -38,7 +38,7 @@ impl<S: Storage> Node<S> {
 
     /// Takes the entry that part of a message was put into out of a shared receive queue: its queue pair has a copy, which is
     /// completed with the rest of the message.
-    pub(crate) fn keep_entry(&mut self, qpn: u32) {
+    pub(crate) fn keep_entry(&mut self, platform: &impl Platform, qpn: u32) {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
@@ -48,10 +48,14 @@ impl<S: Storage> Node<S> {
         if !kept.hold() {
             return;
         }
-        if let Some(srq) = qp.recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
+        let Some(srqn) = qp.recv.srqn else {
+            return;
+        };
+        if let Some(srq) = self.srqs.get_mut(srqn) {
             srq.queue.index = srq.queue.index.wrapping_add(1);
         }
         self.forget_waiter(qpn);
+        self.check_limit(platform, srqn);
     }
 
     /// Notes who was refused for want of entries of a queue pair, or because that is not ready. One who waited there before is

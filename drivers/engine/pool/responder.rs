@@ -291,7 +291,7 @@ impl Engine {
         match moved {
             Ok(()) if !arrival.last => {
                 if accepted.received.is_some() && self.request.opcode != Opcode::WriteImm {
-                    node.keep_entry(accepted.qpn);
+                    node.keep_entry(platform, accepted.qpn);
                 }
                 self.note_taken(nodes, asked, arrival);
             }

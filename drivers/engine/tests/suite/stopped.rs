@@ -8,6 +8,7 @@ use nupa_engine::{
 };
 use nupa_proto::{admin::*, cqe::Cqe, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
 use nupa_testing::{Cq, Eq, Host, Mr, Qp, Srq, World};
+use zerocopy::little_endian::U32;
 
 const OK: u8 = WcStatus::Success as u8;
 const FLUSHED: u8 = WcStatus::WrFlush as u8;
@@ -352,6 +353,25 @@ fn one_that_was_reset_takes_another_entry() {
     s.slow.cq.drain();
     s.stop_in_the_middle();
     s.assert_long_arrives(1);
+}
+
+/// The limit counts entries that are left, not messages that are whole.
+#[test]
+fn an_entry_counts_as_taken_with_the_beginning_of_its_message() {
+    let mut s = Scene::new();
+    let body = ModifySrq {
+        srqn: U32::new(s.srq.srqn),
+        limit: U32::new(ENTRIES as u32),
+    };
+    let (node, machine) = s.world.nodes.node_mut(SERVER).expect("exists");
+    node.modify_srq(machine, &body).expect("allowed");
+    assert_eq!(s.eq.drain(), []);
+    s.stop_in_the_middle();
+    let limit = s.event(EventType::SrqLimit, s.srq.srqn);
+    assert_eq!(s.eq.drain(), [limit]);
+    s.send_quick(1);
+    s.assert_long_arrives(0);
+    assert_eq!(s.eq.drain(), []);
 }
 
 /// A queue that its owner spoils hands out no more; what it has handed out is used.
