@@ -78,10 +78,11 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// A queue pair has gone to the error state: if its entries come from a shared receive queue, it takes no more.
+    /// A queue pair in the error state takes no more entries of its shared receive queue, if it has one. Its owner may destroy it once
+    /// it knows, so an entry that it keeps is completed before (InfiniBand volume 1, 11.6.3.2).
     pub(crate) fn report_last_wqe(&mut self, platform: &impl Platform, qpn: u32) {
-        let shares = |qp: &QueuePair<_>| qp.recv.srqn.is_some();
-        if self.qps.get(qpn).is_some_and(shares) {
+        let is_last = |qp: &QueuePair<_>| qp.recv.srqn.is_some() && !qp.recv.keeps_entry();
+        if self.qps.get(qpn).is_some_and(is_last) {
             self.report(platform, EventType::LastWqe, 0, qpn);
         }
     }
@@ -90,11 +91,15 @@ impl<S: Storage> Node<S> {
     /// False if there is none: then kicks are asked for.
     fn flush_one(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) -> bool {
         let entry = self.flush_send(platform, qpn, wqe);
-        let entry = entry.or_else(|| self.flush_receive(platform, qpn));
-        let Some(entry) = entry.or_else(|| self.flush_kept(qpn)) else {
+        if let Some(entry) = entry.or_else(|| self.flush_receive(platform, qpn)) {
+            self.complete_flushed(platform, qpn, entry);
+            return true;
+        }
+        let Some(entry) = self.flush_kept(qpn) else {
             return false;
         };
         self.complete_flushed(platform, qpn, entry);
+        self.report_last_wqe(platform, qpn);
         true
     }
 

@@ -276,6 +276,7 @@ fn what_was_begun_is_flushed_though_its_place_is_in_use_again() {
     s.eq.drain();
     s.set_server(QpStateCode::Err);
     let last = s.event(EventType::LastWqe, s.qps[0].qpn);
+    assert_eq!(s.eq.drain(), [], "it has an entry yet");
     s.world.pump();
     assert_eq!(s.eq.drain(), [last]);
     let done = s.received();
