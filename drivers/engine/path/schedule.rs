@@ -15,9 +15,6 @@ use nupa_proto::{admin::QpType, pool::Class, regs::FAULT_NONE};
 
 /// Timers of a kind that expire in one turn; others do in the next one.
 const EXPIRIES: u32 = 256;
-/// Times that a shared receive queue is checked for entries posted meanwhile. Bounded, because a process that keeps moving its index
-/// would otherwise never let the engine go.
-const SRQ_RECHECKS: u32 = 4;
 
 impl Engine {
     /// Does the work that is due: turns of send queues, waits and moderated events whose time is over.
@@ -181,46 +178,6 @@ impl Engine {
         }
     }
 
-    /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries; for the others, the
-    /// owner is to kick again. If it goes on to move its index, or that is out of bounds, all of them are scheduled, and check for themselves.
-    pub(crate) fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
-        for _ in 0..SRQ_RECHECKS {
-            let Some(entries) = srq_entries(nodes, id, srqn) else {
-                break;
-            };
-            for _ in 0..entries {
-                if !self.wake_next_of_srq(nodes, id, srqn) {
-                    return;
-                }
-            }
-            let Some((node, platform)) = nodes.node_mut(id) else {
-                return;
-            };
-            let Some(srq) = node.srqs.get_mut(srqn) else {
-                return;
-            };
-            if srq.waiters.is_empty() || !srq.queue.want_entries(platform) {
-                return;
-            }
-        }
-        while self.wake_next_of_srq(nodes, id, srqn) {}
-    }
-
-    /// Gives a turn to the first who waits for entries of a shared receive queue. False if nobody does.
-    fn wake_next_of_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) -> bool {
-        let Some((node, _)) = nodes.node_mut(id) else {
-            return false;
-        };
-        let Some(srq) = node.srqs.get_mut(srqn) else {
-            return false;
-        };
-        let Some(qpn) = srq.waiters.pop(&mut node.qps) else {
-            return false;
-        };
-        self.wake(nodes, id, qpn);
-        true
-    }
-
     /// Gives a turn to everyone who waits for something at this node of another host.
     pub(crate) fn wake_node<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         self.wake_refused(nodes, id);
@@ -355,12 +312,6 @@ impl<S: Storage> Node<S> {
 pub(crate) fn around(first: u16, count: u16) -> impl Iterator<Item = u16> {
     let first = first.checked_rem(count).unwrap_or(0);
     (first..count).chain(0..first)
-}
-
-/// Entries of a shared receive queue that are posted and not filled; `None` if the index is out of bounds.
-fn srq_entries<N: NodeTable>(nodes: &mut N, id: u16, srqn: u32) -> Option<u32> {
-    let (node, platform) = nodes.node_mut(id)?;
-    node.srqs.get_mut(srqn)?.queue.left(platform).ok()
 }
 
 /// Whether a frame waits for receive buffers at the head of a peer's ring.

@@ -9,6 +9,10 @@ use crate::{
 };
 use nupa_proto::eqe::EventType;
 
+/// Times that a shared receive queue is checked for entries posted meanwhile. Bounded, because a process that keeps moving its index
+/// would otherwise never let the engine go.
+const SRQ_RECHECKS: u32 = 4;
+
 impl Engine {
     /// New entries were posted to a shared receive queue: those that wait for them go on.
     pub(crate) fn srq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
@@ -21,6 +25,46 @@ impl Engine {
         if core::mem::take(&mut srq.queue.wanted) {
             self.wake_srq(nodes, id, srqn);
         }
+    }
+
+    /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries; for the others, the
+    /// owner is to kick again. If it goes on to move its index, or that is out of bounds, all of them are scheduled, and check for themselves.
+    fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
+        for _ in 0..SRQ_RECHECKS {
+            let Some(entries) = srq_entries(nodes, id, srqn) else {
+                break;
+            };
+            for _ in 0..entries {
+                if !self.wake_next_of_srq(nodes, id, srqn) {
+                    return;
+                }
+            }
+            let Some((node, platform)) = nodes.node_mut(id) else {
+                return;
+            };
+            let Some(srq) = node.srqs.get_mut(srqn) else {
+                return;
+            };
+            if srq.waiters.is_empty() || !srq.queue.want_entries(platform) {
+                return;
+            }
+        }
+        while self.wake_next_of_srq(nodes, id, srqn) {}
+    }
+
+    /// Gives a turn to the first who waits for entries of a shared receive queue. False if nobody does.
+    fn wake_next_of_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) -> bool {
+        let Some((node, _)) = nodes.node_mut(id) else {
+            return false;
+        };
+        let Some(srq) = node.srqs.get_mut(srqn) else {
+            return false;
+        };
+        let Some(qpn) = srq.waiters.pop(&mut node.qps) else {
+            return false;
+        };
+        self.wake(nodes, id, qpn);
+        true
     }
 }
 
@@ -111,4 +155,10 @@ impl<S: Storage> Node<S> {
             self.report(platform, EventType::SrqFatal, 0, srqn);
         }
     }
+}
+
+/// Entries of a shared receive queue that are posted and not filled; `None` if the index is out of bounds.
+fn srq_entries<N: NodeTable>(nodes: &mut N, id: u16, srqn: u32) -> Option<u32> {
+    let (node, platform) = nodes.node_mut(id)?;
+    node.srqs.get_mut(srqn)?.queue.left(platform).ok()
 }
