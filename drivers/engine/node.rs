@@ -121,6 +121,8 @@ pub struct Node<S: Storage> {
     pub(crate) sweep_left: u32,
     /// Timers of completion queues that hold an event back.
     pub(crate) moderated: TimerWheel<S>,
+    /// Timers of shared receive queues with entries that others than those who were given a turn wait for.
+    pub(crate) srq_timers: TimerWheel<S>,
     /// Objects with events that found no room.
     pub(crate) deferred_cqs: List<Deferred>,
     pub(crate) deferred_qps: List<Deferred>,
@@ -166,6 +168,7 @@ impl<S: Storage> Node<S> {
             sweep_at: 0,
             sweep_left: 0,
             moderated: TimerWheel::default(),
+            srq_timers: TimerWheel::default(),
             deferred_cqs: List::default(),
             deferred_qps: List::default(),
             deferred_srqs: List::default(),

@@ -2,11 +2,16 @@
 //! Creation, change and destruction of shared receive queues.
 
 use crate::{
-    hal::{Platform, Storage},
+    hal::{NoMemory, Platform, Storage},
     node::Node,
     state::{
-        access::KeyHolder, deferred::DeferredEvents, list::List, rq::RecvQueue, slots::Owner,
+        access::KeyHolder,
+        deferred::DeferredEvents,
+        list::{Links, List},
+        rq::RecvQueue,
+        slots::Owner,
         srq::Srq,
+        timer::Timer,
     },
 };
 use nupa_proto::{
@@ -29,6 +34,8 @@ impl<S: Storage> Node<S> {
         self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
         let (page, slot) = (body.doorbell_page.get(), body.doorbell_slot.get());
         self.slots.check(platform, page, slot)?;
+        let prepared = self.srq_timers.prepare();
+        prepared.map_err(|NoMemory| AdminStatus::NoResources)?;
         let ring = self.recv_ring(platform, &body.ring, body.log_entries, body.log_stride)?;
         let srq = Srq {
             queue: RecvQueue::new(ring, page, slot),
@@ -37,6 +44,8 @@ impl<S: Storage> Node<S> {
             limit: 0,
             waiters: List::default(),
             dead: false,
+            timer: Timer::default(),
+            timer_links: Links::default(),
             deferred: DeferredEvents::default(),
         };
         let srqn = self
@@ -84,6 +93,7 @@ impl<S: Storage> Node<S> {
             Some(srq) if srq.users != 0 => return Err(AdminStatus::Busy),
             Some(_) => {}
         }
+        self.srq_timers.stop(&mut self.srqs, srqn);
         self.deferred_srqs.remove(&mut self.srqs, srqn);
         if let Some(srq) = self.srqs.remove(srqn) {
             self.slots.release(srq.queue.page, srq.queue.slot);

@@ -31,6 +31,10 @@ impl Engine {
                 self.sweep(nodes, id);
             }
             let there = nodes.node(id);
+            if there.is_some_and(|(node, _)| !node.srq_timers.is_empty()) {
+                self.wake_due_srqs(nodes, id);
+            }
+            let there = nodes.node(id);
             if there.is_some_and(|(node, _)| node.grants_stale) {
                 self.revoke_grants(nodes, id, Writers::Ignore);
             }
@@ -276,6 +280,7 @@ impl<S: Storage> Node<S> {
             && self.sweep_left == 0
             && self.timers.is_empty()
             && self.moderated.is_empty()
+            && self.srq_timers.is_empty()
             && self.retry_at.is_none()
     }
 
@@ -303,6 +308,7 @@ impl<S: Storage> Node<S> {
             self.retry_at,
             self.timers.next_us(),
             self.moderated.next_us(),
+            self.srq_timers.next_us(),
         ];
         times.into_iter().flatten().min()
     }

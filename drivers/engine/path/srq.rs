@@ -2,16 +2,22 @@
 //! Entries of shared receive queues: who takes them, and who waits for them.
 
 use crate::{
-    hal::{Platform, Storage},
+    hal::{Clock, Platform, Storage},
     node::Node,
     nodes::NodeTable,
     path::engine::Engine,
+    state::srq::Srq,
 };
 use nupa_proto::eqe::EventType;
 
 /// Times that a shared receive queue is checked for entries posted meanwhile. Bounded, because a process that keeps moving its index
 /// would otherwise never let the engine go.
 const SRQ_RECHECKS: u32 = 4;
+/// How long one who was given a turn has to take an entry before others are given one: far longer than a request takes to another host and
+/// back, and shorter than most RNR timers.
+const TAKE_US: u64 = 500;
+/// Shared receive queues whose waiters are looked after in one turn.
+const EXPIRIES: u32 = 16;
 
 impl Engine {
     /// New entries were posted to a shared receive queue: those that wait for them go on.
@@ -27,8 +33,26 @@ impl Engine {
         }
     }
 
+    /// Gives a turn to those who still wait for entries of a node's shared receive queues, some time after others were given one: these may
+    /// not have taken the entries, because their hosts have stopped or their queue pairs do not send any more.
+    pub(crate) fn wake_due_srqs<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        for _ in 0..EXPIRIES {
+            let Some((node, platform)) = nodes.node_mut(id) else {
+                return;
+            };
+            let now = platform.now_us();
+            if node.srq_timers.next_us().is_none_or(|next| next > now) {
+                return;
+            }
+            if let Some(srqn) = node.srq_timers.expire(&mut node.srqs, now) {
+                self.wake_srq(nodes, id, srqn);
+            }
+        }
+    }
+
     /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries; for the others, the
-    /// owner is to kick again. If it goes on to move its index, or that is out of bounds, all of them are scheduled, and check for themselves.
+    /// owner is to kick again, and a timer is set for entries that are not taken. If the owner goes on to move its index, or that is out of
+    /// bounds, all of them are scheduled, and check for themselves.
     fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
         for _ in 0..SRQ_RECHECKS {
             let Some(entries) = srq_entries(nodes, id, srqn) else {
@@ -45,7 +69,13 @@ impl Engine {
             let Some(srq) = node.srqs.get_mut(srqn) else {
                 return;
             };
-            if srq.waiters.is_empty() || !srq.queue.want_entries(platform) {
+            if srq.waiters.is_empty() {
+                return;
+            }
+            if !srq.queue.want_entries(platform) {
+                if entries != 0 {
+                    node.look_after_waiters(platform, srqn);
+                }
                 return;
             }
         }
@@ -77,6 +107,15 @@ impl<S: Storage> Node<S> {
         if srq.queue.left(platform).is_ok_and(|left| left < srq.limit) {
             srq.limit = 0;
             self.report(platform, EventType::SrqLimit, 0, srqn);
+        }
+    }
+
+    /// Has those who wait for entries of a shared receive queue given a turn if there are entries after a while.
+    fn look_after_waiters(&mut self, clock: &impl Clock, srqn: u32) {
+        let is_unset = |srq: &Srq<_>| srq.timer.at_us().is_none();
+        if self.srqs.get(srqn).is_some_and(is_unset) {
+            let at_us = clock.now_us().saturating_add(TAKE_US);
+            self.srq_timers.set(&mut self.srqs, srqn, at_us);
         }
     }
 

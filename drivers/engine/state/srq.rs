@@ -7,6 +7,7 @@ use crate::state::{
     list::{Linked, Links, List},
     qp::OfSrq,
     rq::RecvQueue,
+    timer::{HasTimer, Timed, Timer},
 };
 
 /// A shared receive queue.
@@ -23,8 +24,27 @@ pub(crate) struct Srq<P> {
     pub(crate) waiters: List<OfSrq>,
     /// Its owner's producer index was out of bounds: it hands out no more entries.
     pub(crate) dead: bool,
+    /// Set while there are waiters, and entries for some of them who were given a turn.
+    pub(crate) timer: Timer,
+    pub(crate) timer_links: Links,
     /// Events that found no room.
     pub(crate) deferred: DeferredEvents,
+}
+
+impl<P> Linked<Timed> for Srq<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.timer_links
+    }
+}
+
+impl<P> HasTimer for Srq<P> {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn timer_mut(&mut self) -> &mut Timer {
+        &mut self.timer
+    }
 }
 
 impl<P> Linked<Deferred> for Srq<P> {

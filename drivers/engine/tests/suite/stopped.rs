@@ -160,12 +160,17 @@ impl Scene {
             self.world.turns(1);
         }
         assert_eq!(self.taken(), before + 1, "part of it has arrived");
+        self.stop();
+        self.world.pump();
+        assert_eq!((self.cq.drain().len(), self.slow.statuses()), (0, vec![]));
+    }
+
+    /// The slow client does nothing more.
+    fn stop(&mut self) {
         match crate::MODE.is_linked() {
             true => self.world.hold(Some(usize::from(self.slow.host.id))),
             false => self.set_slow(QpStateCode::Sqd),
         }
-        self.world.pump();
-        assert_eq!((self.cq.drain().len(), self.slow.statuses()), (0, vec![]));
     }
 
     fn go_on(&mut self) {
@@ -390,4 +395,26 @@ fn a_message_ends_though_its_queue_is_spoiled() {
     let failed = WcStatus::RemoteOperation as u8;
     assert_eq!(s.quick.statuses(), [failed]);
     s.assert_long_arrives(0);
+}
+
+/// Two wait for entries, and the one that is told of the next one has stopped: the other one gets it.
+#[test]
+fn one_that_stops_while_it_waits_leaves_entries_to_the_others() {
+    let mut s = Scene::new();
+    for byte in 1..=ENTRIES as u8 {
+        s.send_quick(byte);
+    }
+    s.slow.post(Data::Inline(&[1; 16]));
+    s.world.pump();
+    s.stop();
+    s.quick.post(Data::Inline(&[2; 16]));
+    s.world.pump();
+    assert_eq!((s.slow.statuses(), s.quick.statuses()), (vec![], vec![]));
+    let sge = s.mr.sge(0, 64);
+    s.srq.ring.post(0, &[sge]).expect("room");
+    s.srq.ring.ring();
+    s.world.pump();
+    // Before the other one's RNR timer is over.
+    s.world.advance(500);
+    assert_eq!((s.quick.statuses(), s.received().len()), (vec![OK], 1));
 }
