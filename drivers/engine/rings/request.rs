@@ -44,7 +44,7 @@ pub struct Head {
 /// A request in wire form.
 pub(super) struct Encoded<'a> {
     /// The first block: all segments, then as much of the data as fits.
-    pub(super) first: [u8; BLOCK_SIZE],
+    pub(super) first: &'a [u8; BLOCK_SIZE],
     /// The data behind it, which begins with the second block.
     pub(super) rest: &'a [u8],
     pub(super) blocks: u8,
@@ -93,9 +93,10 @@ impl Head {
         true
     }
 
-    /// Adds the data; none if that does not fit a descriptor.
+    /// Adds the data, or puts it in place of the last one; none if that does not fit a descriptor. In place, because a copy of what was
+    /// just stored piece by piece waits until that is in the cache.
     #[inline(always)]
-    pub(super) fn with<'a>(&self, data: Data<'a>) -> Option<Encoded<'a>> {
+    pub(super) fn with<'a>(&'a mut self, data: Data<'a>) -> Option<Encoded<'a>> {
         const {
             assert!(offset_of!(Control, flags) == 1 && offset_of!(Control, blocks) == 2);
             assert!(offset_of!(Control, data_count) == 3);
@@ -110,7 +111,7 @@ impl Head {
             None if bytes.is_empty() => BLOCK_SIZE,
             None => return None,
         };
-        let mut first = self.block;
+        let first = &mut self.block;
         let needed = offset.wrapping_add(bytes.len()).div_ceil(BLOCK_SIZE);
         let needed = u8::try_from(needed).ok()?;
         let room = first.get_mut(offset..)?;
@@ -118,7 +119,8 @@ impl Head {
             Data::Sges(sges) => (sges.len(), put_entries(room, sges)),
             Data::Inline(bytes) => (bytes.len(), put_bytes(room, bytes)),
         };
-        let [_, flags, blocks, count, ..] = &mut first;
+        let [_, flags, blocks, count, ..] = first;
+        *flags &= !WQE_INLINE;
         if matches!(data, Data::Inline(_)) {
             *flags |= WQE_INLINE;
         }

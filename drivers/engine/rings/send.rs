@@ -40,7 +40,7 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
     /// carries this `queue_index`, or a later one, says that its blocks are free.
     #[inline]
     pub fn post(&mut self, request: &SendRequest<'_>) -> Result<u32, PostError> {
-        self.post_and(&request.head(), request.data, false)
+        self.post_and(&mut request.head(), request.data, false)
     }
 
     /// Hands everything posted to the device; kicks it if it asked for that. Returns whether it did.
@@ -56,7 +56,7 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
     #[inline(always)]
     pub fn post_and(
         &mut self,
-        head: &Head,
+        head: &mut Head,
         data: Data<'_>,
         hand_over: bool,
     ) -> Result<u32, PostError> {
@@ -66,7 +66,7 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
         if hand_over {
             self.producer.ring(|doorbell, index, blocks| {
                 // A single block is all of this descriptor, and there is nothing before it.
-                if !(blocks == 1 && doorbell.push(&encoded.first, index)) {
+                if !(blocks == 1 && doorbell.push(encoded.first, index)) {
                     doorbell.kick(index);
                 }
             });
@@ -119,7 +119,7 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
             return Err(PostError::Full);
         }
         let at = |ahead| self.producer.position(ahead).wrapping_mul(BLOCK_SIZE);
-        self.memory.write(at(0), &encoded.first);
+        self.memory.write(at(0), encoded.first);
         for (ahead, block) in (1..).zip(encoded.rest.chunks(BLOCK_SIZE)) {
             self.memory.write(at(ahead), block);
         }

@@ -89,8 +89,10 @@ impl Pair {
     pub fn round(&mut self, request: &SendRequest<'_>, push: bool) -> Option<u8> {
         let [end, _] = &mut self.ends;
         if push {
-            let head = request.head();
-            end.send.post_and(&head, request.data, true).expect("room");
+            let mut head = request.head();
+            end.send
+                .post_and(&mut head, request.data, true)
+                .expect("room");
         } else {
             end.send.post(request).expect("room");
             end.send.ring();

@@ -229,11 +229,11 @@ fn pushed_descriptors_count_once() {
         };
         let bytes = [i; 32];
         let data = Data::Inline(&bytes);
-        let head = Head::new(u64::from(i), WQE_SIGNALED, &write);
-        a.qp.send.post_and(&head, data, true).expect("room");
+        let mut head = Head::new(u64::from(i), WQE_SIGNALED, &write);
+        a.qp.send.post_and(&mut head, data, true).expect("room");
         if i % 3 == 0 {
             // The ring's own copy must do where the slot has not the next descriptor.
-            a.qp.send.post_and(&head, data, true).expect("room");
+            a.qp.send.post_and(&mut head, data, true).expect("room");
         }
         world.pump();
         assert_eq!(b.region(false)[..32], [i; 32]);

@@ -135,8 +135,8 @@ fn a_pushed_frame_arrives_like_any_other() {
             },
             data: Data::Inline(&bytes),
         };
-        let head = request.head();
-        a_qp.send.post_and(&head, request.data, true).unwrap();
+        let mut head = request.head();
+        a_qp.send.post_and(&mut head, request.data, true).unwrap();
         let sent = a_qp.poll();
         assert_eq!(sent.wr_id.get(), u64::from(seed));
         a_qp.send.completed(sent.queue_index.get()).unwrap();

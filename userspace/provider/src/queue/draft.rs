@@ -99,7 +99,7 @@ impl Draft {
 
     /// The request, if one was begun and the batch can be posted.
     #[inline(always)]
-    pub(crate) fn request(&self) -> Option<(&Head, Data<'_>)> {
+    pub(crate) fn request(&mut self) -> Option<(&mut Head, Data<'_>)> {
         if self.error.is_some() {
             return None;
         }
@@ -107,7 +107,7 @@ impl Draft {
             Filled::Sges(count) => Data::Sges(self.sges.get(..count)?),
             Filled::Inline(len) => Data::Inline(self.inline.get(..len)?),
         };
-        Some((self.head.as_ref()?, data))
+        Some((self.head.as_mut()?, data))
     }
 }
 

@@ -43,15 +43,15 @@ impl SendQueue {
     /// Writes one request. If `last` says so it is handed over with all before it, else [`SendQueue::ring`] does that.
     #[inline]
     pub(crate) fn post(&mut self, request: &SendRequest<'_>, last: bool) -> Result<(), PostError> {
-        let head = self.head(request.wr_id, request.flags, &request.operation);
-        self.poster.post(&head, request.data, last)
+        let mut head = self.head(request.wr_id, request.flags, &request.operation);
+        self.poster.post(&mut head, request.data, last)
     }
 
     /// Writes one request and hands it over if there is known to be room for it; makes no room.
     #[inline(always)]
     pub(crate) fn try_post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let head = self.head(request.wr_id, request.flags, &request.operation);
-        self.poster.try_post(&head, request.data, true)
+        let mut head = self.head(request.wr_id, request.flags, &request.operation);
+        self.poster.try_post(&mut head, request.data, true)
     }
 
     /// Segments of a request, signaled if all requests are.
@@ -145,7 +145,7 @@ struct Poster {
 
 impl Poster {
     #[inline(always)]
-    fn post(&mut self, head: &Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
+    fn post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
         match self.try_post(head, data, last) {
             Err(PostError::Full) => self.reclaim_and_post(head, data, last),
             done => done,
@@ -154,7 +154,7 @@ impl Poster {
 
     /// As [`Poster::post`], with the room that is known of.
     #[inline(always)]
-    fn try_post(&mut self, head: &Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
+    fn try_post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
         let fits = match data {
             Data::Sges(sges) => sges.len() <= self.max_sge,
             Data::Inline(bytes) => bytes.len() <= self.max_inline,
@@ -168,7 +168,7 @@ impl Poster {
     #[cold]
     fn reclaim_and_post(
         &mut self,
-        head: &Head,
+        head: &mut Head,
         data: Data<'_>,
         last: bool,
     ) -> Result<(), PostError> {
