@@ -133,8 +133,8 @@ pub struct Node<S: Storage> {
     pub(crate) events_lost: bool,
     /// Grants to write directly may be such that would not be given any more, see [`crate::pool::grant`].
     pub(crate) grants_stale: bool,
-    /// Peers may be writing with grants that have ended: when they are refused if they still do, in the clock's microseconds.
-    pub(crate) writers_until: Option<u64>,
+    /// A driver waits for peers that may be writing with grants that ended by then: in the clock's microseconds.
+    pub(crate) awaits_since: Option<u64>,
 }
 
 impl<S: Storage> Node<S> {
@@ -175,7 +175,7 @@ impl<S: Storage> Node<S> {
             retry_at: None,
             events_lost: false,
             grants_stale: false,
-            writers_until: None,
+            awaits_since: None,
             config,
         }
     }

@@ -79,6 +79,13 @@ pub(crate) struct Prepared<S: Storage> {
     outcome: Option<Outcome>,
 }
 
+impl<S: Storage> Prepared<S> {
+    /// Whether it is done, and waits for peers that still write to memory that it has taken out of use.
+    pub(crate) fn is_done(&self) -> bool {
+        self.outcome.is_some()
+    }
+}
+
 /// How far a command is.
 pub(crate) enum Progress {
     Done(Outcome),

@@ -36,18 +36,19 @@ impl<L: Link> Peer<L> {
         given: GrantGiven,
         epoch: u32,
         piece: GrantRange,
+        now: u64,
     ) -> Option<Grant> {
         let offset = self.link_mut().direct()?.offset_of(piece.dma, piece.len)?;
         let same = |other: &Option<GrantGiven>| {
             other.is_some_and(|other| {
                 let who = (other.qpn, other.source, other.key);
-                !other.over && who == (given.qpn, given.source, given.key)
+                other.ended_us.is_none() && who == (given.qpn, given.source, given.key)
             })
         };
         let slot = match self.grants_given.find(same) {
             Some(slot) => slot,
             None => {
-                let slot = self.free_slot()?;
+                let slot = self.free_slot(now)?;
                 let serial = self.grants_given.serial(epoch)?;
                 self.grants_given
                     .set(slot, Some(GrantGiven { serial, ..given }));
@@ -66,35 +67,32 @@ impl<L: Link> Peer<L> {
     }
 
     /// A slot that is free, or is made so.
-    fn free_slot(&mut self) -> Option<u16> {
+    fn free_slot(&mut self, now: u64) -> Option<u16> {
         if let Some(slot) = self.grants_given.find(Option::is_none) {
             return Some(slot);
         }
         let slot = self.grants_given.next;
         self.grants_given.next = slot.wrapping_add(1).checked_rem(GRANT_SLOTS)?;
-        self.end_grant(slot);
-        self.is_writing();
+        self.end_grant(slot, now);
+        self.is_writing(now);
         self.grants_given.get(slot).is_none().then_some(slot)
     }
 
     /// A grant holds no more.
-    fn end_grant(&mut self, slot: u16) {
-        if let Some(given) = self.grants_given.get(slot).filter(|given| !given.over) {
-            self.grants_given.set(
-                slot,
-                Some(GrantGiven {
-                    over: true,
-                    ..given
-                }),
-            );
+    fn end_grant(&mut self, slot: u16, now: u64) {
+        let given = self.grants_given.get(slot);
+        if let Some(given) = given.filter(|given| given.ended_us.is_none()) {
+            let ended_us = Some(now);
+            let given = GrantGiven { ended_us, ..given };
+            self.grants_given.set(slot, Some(given));
             if let Some(link) = self.link_mut().direct() {
                 link.give(slot, 0);
             }
         }
     }
 
-    /// Whether the peer writes with a grant that holds no more. The others of those are forgotten.
-    fn is_writing(&mut self) -> bool {
+    /// Whether the peer writes with a grant that had ended by then. Those that ended and that it does not write with are forgotten.
+    fn is_writing(&mut self, by_us: u64) -> bool {
         let Some(used) = self.link_mut().direct().map(|link| link.in_use()) else {
             // Who has no link was told that nothing holds.
             self.grants_given.clear();
@@ -102,10 +100,14 @@ impl<L: Link> Peer<L> {
         };
         let mut writing = false;
         for place in &mut self.grants_given.slots {
-            match place {
-                Some(given) if given.over && given.serial == used => writing = true,
-                Some(given) if given.over => *place = None,
-                _ => {}
+            let ended = place.and_then(|given| Some((given.serial, given.ended_us?)));
+            let Some((serial, ended_us)) = ended else {
+                continue;
+            };
+            if serial == used {
+                writing |= ended_us <= by_us;
+            } else {
+                *place = None;
             }
         }
         writing
@@ -121,35 +123,40 @@ impl Engine {
             return None;
         }
         nodes.peer_mut(id)?.link_mut().direct()?;
-        let (node, _) = nodes.node(request.home)?;
+        let (node, platform) = nodes.node(request.home)?;
         let (qpn, key) = (request.destination.qpn, request.remote_key);
         let (piece, epoch) = (node.grantable(qpn, key)?, node.epoch());
+        let now = platform.now_us();
         let given = GrantGiven {
             qpn,
             source: request.source,
             key,
             serial: 0,
-            over: false,
+            ended_us: None,
         };
-        nodes.peer_mut(id)?.grant_for_response(given, epoch, piece)
+        nodes
+            .peer_mut(id)?
+            .grant_for_response(given, epoch, piece, now)
     }
 
     /// Ends all grants of a node that would not be given any more.
     pub(crate) fn revoke_grants<N: NodeTable>(&self, nodes: &mut N, home: u16, writers: Writers) {
-        if let Some((node, _)) = nodes.node_mut(home) {
-            node.grants_stale = false;
-        }
+        let Some((node, platform)) = nodes.node_mut(home) else {
+            return;
+        };
+        node.grants_stale = false;
+        let now = platform.now_us();
         let mut writing = false;
         for id in 0..nodes.max_nodes() {
             if has_grants(nodes, home, id) {
-                revoke_unsound(nodes, home, id);
-                writing |= nodes.peer_mut(id).is_some_and(Peer::is_writing);
+                revoke_unsound(nodes, home, id, now);
+                let peer = nodes.peer_mut(id);
+                writing |= peer.is_some_and(|peer| peer.is_writing(now));
             }
         }
-        if let Some((node, platform)) = nodes.node_mut(home).filter(|_| writing) {
-            if writers == Writers::Await {
-                node.writers_until = Some(platform.now_us().saturating_add(GRANT_TIMEOUT_US));
-            }
+        let awaited = writing && writers == Writers::Await;
+        if let Some((node, _)) = nodes.node_mut(home).filter(|_| awaited) {
+            node.awaits_since = Some(now);
         }
     }
 
@@ -158,11 +165,12 @@ impl Engine {
     /// A peer that goes on for `GRANT_TIMEOUT_US` is refused. Any context.
     pub fn writers_gone<N: NodeTable>(&self, nodes: &mut N, home: u16) -> bool {
         let there = nodes.node(home);
-        let Some((until, now)) =
-            there.and_then(|(node, platform)| Some((node.writers_until?, platform.now_us())))
+        let Some((since, now)) =
+            there.and_then(|(node, platform)| Some((node.awaits_since?, platform.now_us())))
         else {
             return true;
         };
+        let is_over = now.saturating_sub(since) >= GRANT_TIMEOUT_US;
         let mut writing = false;
         for id in 0..nodes.max_nodes() {
             if !has_grants(nodes, home, id) {
@@ -171,18 +179,18 @@ impl Engine {
             let Some(peer) = nodes.peer_mut(id) else {
                 continue;
             };
-            if !peer.is_writing() {
+            if !peer.is_writing(since) {
                 continue;
             }
-            if now < until {
-                writing = true;
-            } else {
+            if is_over {
                 peer.grants_given.clear();
                 peer.refuse();
+            } else {
+                writing = true;
             }
         }
         if let Some((node, _)) = nodes.node_mut(home).filter(|_| !writing) {
-            node.writers_until = None;
+            node.awaits_since = None;
         }
         !writing
     }
@@ -195,7 +203,7 @@ fn has_grants<N: NodeTable>(nodes: &mut N, home: u16, id: u16) -> bool {
 }
 
 /// Ends the grants of a peer that would not be given any more.
-fn revoke_unsound<N: NodeTable>(nodes: &mut N, home: u16, id: u16) {
+fn revoke_unsound<N: NodeTable>(nodes: &mut N, home: u16, id: u16, now: u64) {
     for slot in 0..GRANT_SLOTS {
         let given = nodes
             .peer_mut(id)
@@ -204,7 +212,7 @@ fn revoke_unsound<N: NodeTable>(nodes: &mut N, home: u16, id: u16) {
         let ends =
             given.is_some_and(|given| !there.is_some_and(|(node, _)| node.is_grant_sound(&given)));
         if let Some(peer) = nodes.peer_mut(id).filter(|_| ends) {
-            peer.end_grant(slot);
+            peer.end_grant(slot, now);
         }
     }
 }

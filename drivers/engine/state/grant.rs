@@ -13,8 +13,8 @@ pub(crate) struct GrantGiven {
     pub(crate) source: Remote,
     pub(crate) key: u32,
     pub(crate) serial: u64,
-    /// It holds no more, but the peer may be writing with it.
-    pub(crate) over: bool,
+    /// When it ended, in the clock's microseconds, if it holds no more; the peer may be writing with it.
+    pub(crate) ended_us: Option<u64>,
 }
 
 /// The grants that a peer has, and had and may be writing with.

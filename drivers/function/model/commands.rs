@@ -97,6 +97,10 @@ impl<F: Functions> Model<F> {
             same && function.node.epoch() == epoch
         });
         let Some(function) = current else {
+            // The driver takes the objects for gone then, and uses their memory again.
+            if prepared.prepared.is_done() && !self.engine.writers_gone(&mut self.functions, id) {
+                return Executed::Waits(prepared);
+            }
             return Executed::Forgotten(Leftovers { _command: prepared });
         };
         if function.host.executes() {

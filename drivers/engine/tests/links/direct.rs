@@ -415,6 +415,58 @@ fn a_driver_waits_for_who_is_writing_and_nobody_else_does() {
     }
 }
 
+/// A grant that an error ends while a driver waits for the writer of another one: its writer has not had its time yet.
+#[test]
+fn who_writes_with_what_ended_later_is_not_refused_with_who_does_not_stop() {
+    if !crate::MODE.is_direct() {
+        return;
+    }
+    let mut world = World::new(crate::MODE, 3);
+    let (mut a, mut b, mut c) = (end(&mut world, 0), end(&mut world, 1), end(&mut world, 2));
+    let mut failing = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
+    let next = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
+    let mut again = c.host.qp(&mut world, QpType::Rc, &c.cq, 6);
+    connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
+    connect(&mut world, (&c.host, &c.qp), (&b.host, &failing));
+    connect(&mut world, (&c.host, &again), (&b.host, &next));
+    let target = b.mr;
+    let mrs = [0; 2].map(|_| b.host.device_mr(&mut world, 4096));
+    a.write(1, &mrs[0], 0, 100);
+    c.write(1, &mrs[1], 0, 100);
+    world.pump();
+    assert_eq!((a.done(), c.done()), (vec![(1, OK)], vec![(1, OK)]));
+    // Both say that they are writing, each with its first grant.
+    let serial = (u64::from(world.node(1).epoch()) << 32) | 1;
+    for id in [0, 2] {
+        let memory = world.engine.device_memory(id).expect("is a pool");
+        let busy = memory.start - DIRECTORY_SIZE + GRANT_BUSY + LINE;
+        world.shared.poke(busy, &serial.to_le_bytes());
+    }
+    world.engine.members().set_hostile(0);
+    let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, mrs[0].key);
+    assert_eq!(destroyed, Ok(()));
+    world.pass(GRANT_TIMEOUT_US - 1);
+    // The other one's queue pair fails.
+    let nowhere = nupa_testing::sge(b.mr.iova, 8, 0);
+    let (addr, rkey, imm) = (0, 0, None);
+    post(
+        &mut failing,
+        9,
+        Operation::Write { addr, rkey, imm },
+        Data::Sges(&[nowhere]),
+    );
+    world.pump();
+    assert!(!world.engine.writers_gone(&mut world.nodes, 1));
+    world.pass(1);
+    assert!(world.engine.writers_gone(&mut world.nodes, 1));
+    std::mem::swap(&mut c.qp, &mut again);
+    a.write(2, &target, 0, 100);
+    c.write(2, &target, 0, 100);
+    world.pump();
+    assert_ne!(a.done().last(), Some(&(2, OK)));
+    assert_eq!(c.done(), [(2, OK)]);
+}
+
 /// A node that is reset waits for them as well; it has nothing else to do.
 #[test]
 fn a_reset_waits_for_who_is_writing() {
