@@ -38,7 +38,8 @@ wire_enum! {
         Fatal = 10,
         /// A shared receive queue (`object`) fell to its limit.
         SrqLimit = 11,
-        /// A queue pair (`object`) on a shared receive queue is in the error state and takes no more entries from it.
+        /// A queue pair (`object`) on a shared receive queue is in the error state and takes no more entries from it; one that it had
+        /// taken is complete.
         LastWqe = 12,
         /// A queue pair (`object`) in the SQD state has drained its send queue.
         SqDrained = 13,

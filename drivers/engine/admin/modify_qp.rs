@@ -123,6 +123,9 @@ impl<S: Storage> Node<S> {
 
     fn enter(&mut self, platform: &impl Platform, qpn: u32, state: QpStateCode) {
         self.unpark(qpn);
+        if state == QpStateCode::Reset {
+            self.release_entry(qpn);
+        }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };

@@ -258,6 +258,7 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::Busy);
         }
         self.unpark(qpn);
+        self.release_entry(qpn);
         self.forget_waiter(qpn);
         self.polled_qps.remove(&mut self.qps, qpn);
         self.deferred_qps.remove(&mut self.qps, qpn);

@@ -42,6 +42,7 @@ impl<S: Storage> Node<S> {
             holder: KeyHolder::new(pd, flags),
             users: 0,
             limit: 0,
+            kept: 0,
             waiters: List::default(),
             dead: false,
             timer: Timer::default(),

@@ -90,16 +90,17 @@ impl<S: Storage> Node<S> {
     /// Completes the next entry in a queue of a queue pair in the error state, or in the send queue of one that has stopped sending.
     /// False if there is none: then kicks are asked for.
     fn flush_one(&mut self, platform: &impl Platform, qpn: u32, wqe: &mut Wqe) -> bool {
-        let entry = self.flush_send(platform, qpn, wqe);
-        if let Some(entry) = entry.or_else(|| self.flush_receive(platform, qpn)) {
+        // First, because an owner that goes on posting to the queue pair waits for this.
+        if let Some(entry) = self.flush_kept(qpn) {
             self.complete_flushed(platform, qpn, entry);
+            self.report_last_wqe(platform, qpn);
             return true;
         }
-        let Some(entry) = self.flush_kept(qpn) else {
+        let entry = self.flush_send(platform, qpn, wqe);
+        let Some(entry) = entry.or_else(|| self.flush_receive(platform, qpn)) else {
             return false;
         };
         self.complete_flushed(platform, qpn, entry);
-        self.report_last_wqe(platform, qpn);
         true
     }
 

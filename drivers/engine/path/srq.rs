@@ -18,6 +18,10 @@ const SRQ_RECHECKS: u32 = 4;
 const TAKE_US: u64 = 500;
 /// Shared receive queues whose waiters are looked after in one turn.
 const EXPIRIES: u32 = 16;
+/// Waiters of a shared receive queue that are given a turn by one call, ...
+const WAKES: u32 = 256;
+/// ... and how many of them count as one request: each is only moved from one list to another.
+const WAKES_CHARGED: u32 = 16;
 
 impl Engine {
     /// New entries were posted to a shared receive queue: those that wait for them go on.
@@ -41,7 +45,7 @@ impl Engine {
                 return;
             };
             let now = platform.now_us();
-            if node.srq_timers.next_us().is_none_or(|next| next > now) {
+            if node.srq_timers.next_us().is_none_or(|next| next > now) || self.budget.is_spent() {
                 return;
             }
             if let Some(srqn) = node.srq_timers.expire(&mut node.srqs, now) {
@@ -52,14 +56,15 @@ impl Engine {
 
     /// Gives a turn to those who wait for entries of this shared receive queue, as many as there are entries; for the others, the
     /// owner is to kick again, and a timer is set for entries that are not taken. If the owner goes on to move its index, or that is out of
-    /// bounds, all of them are scheduled, and check for themselves.
+    /// bounds, all of them are scheduled, and check for themselves. What is more than one call does is left to the next turn.
     fn wake_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
+        let mut wakes = WAKES;
         for _ in 0..SRQ_RECHECKS {
             let Some(entries) = srq_entries(nodes, id, srqn) else {
                 break;
             };
             for _ in 0..entries {
-                if !self.wake_next_of_srq(nodes, id, srqn) {
+                if !self.wake_next_of_srq(nodes, id, srqn, &mut wakes) {
                     return;
                 }
             }
@@ -74,25 +79,41 @@ impl Engine {
             }
             if !srq.queue.want_entries(platform) {
                 if entries != 0 {
-                    node.look_after_waiters(platform, srqn);
+                    node.look_after_waiters(platform, srqn, TAKE_US);
                 }
                 return;
             }
         }
-        while self.wake_next_of_srq(nodes, id, srqn) {}
+        while self.wake_next_of_srq(nodes, id, srqn, &mut wakes) {}
     }
 
-    /// Gives a turn to the first who waits for entries of a shared receive queue. False if nobody does.
-    fn wake_next_of_srq<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) -> bool {
-        let Some((node, _)) = nodes.node_mut(id) else {
+    /// Gives a turn to the first who waits for entries of a shared receive queue. False if nobody does, or if that was done as often as it
+    /// may be: then the others are seen to in the next turn.
+    fn wake_next_of_srq<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        srqn: u32,
+        wakes: &mut u32,
+    ) -> bool {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return false;
         };
         let Some(srq) = node.srqs.get_mut(srqn) else {
             return false;
         };
+        if *wakes == 0 && !srq.waiters.is_empty() {
+            node.look_after_waiters(platform, srqn, 0);
+            self.more = true;
+            return false;
+        }
         let Some(qpn) = srq.waiters.pop(&mut node.qps) else {
             return false;
         };
+        *wakes = wakes.saturating_sub(1);
+        if *wakes % WAKES_CHARGED == 0 {
+            self.budget.spend(platform, 0);
+        }
         self.wake(nodes, id, qpn);
         true
     }
@@ -110,17 +131,17 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Has those who wait for entries of a shared receive queue given a turn if there are entries after a while.
-    fn look_after_waiters(&mut self, clock: &impl Clock, srqn: u32) {
-        let is_unset = |srq: &Srq<_>| srq.timer.at_us().is_none();
-        if self.srqs.get(srqn).is_some_and(is_unset) {
-            let at_us = clock.now_us().saturating_add(TAKE_US);
+    /// Has those who wait for entries of a shared receive queue given a turn if there are entries after so long.
+    fn look_after_waiters(&mut self, clock: &impl Clock, srqn: u32, after_us: u64) {
+        let at_us = clock.now_us().saturating_add(after_us);
+        let is_set = |srq: &Srq<_>| srq.timer.at_us().is_some_and(|set| set <= at_us);
+        if !self.srqs.get(srqn).is_none_or(is_set) {
             self.srq_timers.set(&mut self.srqs, srqn, at_us);
         }
     }
 
     /// Takes the entry that part of a message was put into out of a shared receive queue: its queue pair has a copy, which is
-    /// completed with the rest of the message.
+    /// completed with the rest of the message. The copy is that of the last receive with [`Fill::Part`](crate::state::rq::Fill).
     pub(crate) fn keep_entry(&mut self, platform: &impl Platform, qpn: u32) {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
@@ -136,6 +157,7 @@ impl<S: Storage> Node<S> {
         };
         if let Some(srq) = self.srqs.get_mut(srqn) {
             srq.queue.index = srq.queue.index.wrapping_add(1);
+            srq.kept = srq.kept.saturating_add(1);
         }
         self.forget_waiter(qpn);
         self.check_limit(platform, srqn);
@@ -148,8 +170,9 @@ impl<S: Storage> Node<S> {
             return;
         };
         qp.recv.waiter = Some(waiter);
-        // One that keeps an entry needs no other.
-        let srq = qp.recv.srqn.filter(|_| !qp.recv.keeps_entry());
+        // One that keeps an entry needs no other, and one that does not receive yet is told when it does.
+        let needs = qp.receives() && !qp.recv.keeps_entry();
+        let srq = qp.recv.srqn.filter(|_| needs);
         if let Some(srq) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
             srq.waiters.push(&mut self.qps, qpn);
         }
@@ -166,14 +189,26 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
-    /// use every entry again.
-    pub(crate) fn take_srq_entries(&mut self, qpn: u32, entries: u16) -> u32 {
+    /// Gives up the entry that a queue pair keeps. False if it keeps none.
+    pub(crate) fn release_entry(&mut self, qpn: u32) -> bool {
         let Some(recv) = self.qps.get_mut(qpn).map(|qp| &mut qp.recv) else {
-            return 0;
+            return false;
         };
         let kept = recv.release_entry();
-        let Some(srq) = recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) else {
+        let srq = recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn));
+        if let Some(srq) = srq.filter(|_| kept) {
+            srq.kept = srq.kept.saturating_sub(1);
+        }
+        kept
+    }
+
+    /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
+    /// use every entry again: those behind it are as many as are posted or have a message that is not whole, which all have room in a
+    /// completion queue that has room for as many as the queue has.
+    pub(crate) fn take_srq_entries(&mut self, qpn: u32, entries: u16) -> u32 {
+        let kept = self.release_entry(qpn);
+        let srqn = self.qps.get(qpn).and_then(|qp| qp.recv.srqn);
+        let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(srqn)) else {
             return 0;
         };
         let queue = &mut srq.queue;
@@ -181,7 +216,7 @@ impl<S: Storage> Node<S> {
         if !kept {
             queue.index = queue.index.wrapping_add(u32::from(entries));
         }
-        queue.index
+        queue.index.wrapping_sub(srq.kept)
     }
 
     /// Gives a shared receive queue up.

@@ -290,7 +290,7 @@ impl Engine {
         };
         match moved {
             Ok(()) if !arrival.last => {
-                if accepted.received.is_some() && self.request.opcode != Opcode::WriteImm {
+                if accepted.received.is_some() {
                     node.keep_entry(platform, accepted.qpn);
                 }
                 self.note_taken(nodes, asked, arrival);

@@ -3,7 +3,8 @@
 //!
 //! It is a copy, so that its owner can use its place in the ring for another one however long the rest of the message takes, and so that
 //! all parts go where the first one said, whatever is in the ring by then. There is room for one in each connected queue pair with a
-//! shared receive queue: that is allocated with the queue pair, because messages arrive where nothing can be.
+//! shared receive queue: that is allocated with the queue pair, because messages arrive where nothing can be. It is a stride, 512 bytes at
+//! most, so it is not worth the trouble of allocating it before the node is had.
 
 use crate::hal::{NoMemory, Storage};
 use nupa_proto::wqe::RecvHeader;

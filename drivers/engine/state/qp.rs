@@ -282,7 +282,6 @@ impl<P> QueuePair<P> {
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }
-        self.recv.release_entry();
         (self.recv.stall, self.recv.expected, self.recv.taken) = (Stall::default(), None, 0);
         (self.remote, self.psn, self.established) = (None, 0, false);
     }

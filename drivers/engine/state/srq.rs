@@ -20,6 +20,8 @@ pub(crate) struct Srq<P> {
     pub(crate) users: u32,
     /// An event is raised when fewer entries than this are left; 0: none.
     pub(crate) limit: u32,
+    /// Entries that queue pairs keep: they have left the queue, but their messages are not whole.
+    pub(crate) kept: u32,
     /// Queue pairs that somebody waits for entries of.
     pub(crate) waiters: List<OfSrq>,
     /// Its owner's producer index was out of bounds: it hands out no more entries.

@@ -3,7 +3,7 @@
 
 use nupa_engine::{
     hal::{Doorbells, SlotWord},
-    rings::{Data, Operation, SendRequest},
+    rings::{Data, Operation},
     NodeTable,
 };
 use nupa_proto::{admin::*, cqe::Cqe, eqe::EventType, status::WcStatus, wqe::WQE_SIGNALED};
@@ -42,14 +42,8 @@ impl Client {
     }
 
     fn post(&mut self, data: Data<'_>) {
-        let request = SendRequest {
-            wr_id: 0,
-            flags: WQE_SIGNALED,
-            operation: Operation::Send { imm: None },
-            data,
-        };
-        self.qp.send.post(&request).expect("room");
-        self.qp.send.ring();
+        let operation = Operation::Send { imm: None };
+        self.qp.submit(0, WQE_SIGNALED, operation, data);
     }
 
     fn statuses(&mut self) -> Vec<u8> {
@@ -417,4 +411,39 @@ fn one_that_stops_while_it_waits_leaves_entries_to_the_others() {
     // Before the other one's RNR timer is over.
     s.world.advance(500);
     assert_eq!((s.quick.statuses(), s.received().len()), (vec![OK], 1));
+}
+
+/// A queue pair that does not receive yet has no use for an entry, whoever waits for it.
+#[test]
+fn one_that_is_not_ready_is_not_given_the_entries_of_others() {
+    let mut s = Scene::new();
+    for byte in 1..=ENTRIES as u8 {
+        s.send_quick(byte);
+    }
+    s.set_server(QpStateCode::Reset);
+    s.slow.post(Data::Inline(&[1; 16]));
+    s.world.pump();
+    s.quick.post(Data::Inline(&[2; 16]));
+    s.world.pump();
+    assert_eq!((s.slow.statuses(), s.quick.statuses()), (vec![], vec![]));
+    let sge = s.mr.sge(0, 64);
+    s.srq.ring.post(0, &[sge]).expect("room");
+    s.srq.ring.ring();
+    s.world.pump();
+    assert_eq!(s.quick.statuses(), [OK]);
+}
+
+/// An owner may go on posting sends while it waits for the last entry.
+#[test]
+fn what_was_begun_is_flushed_before_sends() {
+    let mut s = Scene::new();
+    s.stop_in_the_middle();
+    let operation = Operation::Send { imm: None };
+    s.qps[0].submit(77, WQE_SIGNALED, operation, Data::Inline(&[1; 16]));
+    s.world.pump();
+    s.set_server(QpStateCode::Err);
+    s.world.pump();
+    let done = s.cq.drain();
+    let ids: Vec<u64> = done.iter().map(|cqe| cqe.wr_id.get()).collect();
+    assert_eq!(ids, [0, 77]);
 }
