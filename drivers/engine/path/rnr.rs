@@ -17,6 +17,15 @@ use nupa_proto::{admin::QpType, pool::Class, wqe::Opcode};
 /// again and again meanwhile; one end of a connection is always made ready before the other.
 const PEER_TIMEOUT_US: u64 = 500_000;
 
+/// What becomes of a request that was refused for want of receive buffers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RnrWait {
+    /// It was not refused before.
+    first: bool,
+    /// It waits; else it has waited for as long as it may.
+    pub(crate) waits: bool,
+}
+
 impl Engine {
     /// Lets the current request wait for receive buffers of a queue pair. False if it has waited for as long as it may.
     ///
@@ -35,12 +44,11 @@ impl Engine {
             node: destination,
             qpn,
         };
-        let (mut first, mut waits) = (false, false);
+        let mut waiting = RnrWait::default();
         if let Some((node, platform)) = nodes.node_mut(source.node).filter(|_| !stalled) {
-            let qp = node.qps.get(source.qpn);
-            first = qp.is_some_and(|qp| qp.send.rnr_deadline.is_none());
-            waits = node.wait_for_rnr(platform, source.qpn, wait, timer);
+            waiting = node.wait_for_rnr(platform, source.qpn, wait, timer);
         }
+        let RnrWait { first, waits } = waiting;
         if let Some((node, _)) = nodes.node_mut(destination).filter(|_| !frame) {
             node.counters.rx_rnr_naks.add(u32::from(first));
             if waits {
@@ -150,28 +158,27 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// Lets a send queue wait for receive buffers at the responder, whose `min_rnr_timer` is given. False if it has waited for as long as
-    /// it may.
+    /// Lets a send queue wait for receive buffers at the responder, whose `min_rnr_timer` is given.
     pub(crate) fn wait_for_rnr(
         &mut self,
         clock: &impl Clock,
         qpn: u32,
         wait: Wait,
         min_rnr_timer: u8,
-    ) -> bool {
+    ) -> RnrWait {
         let Some(qp) = self.qps.get_mut(qpn) else {
-            return false;
+            return RnrWait::default();
         };
         let now = clock.now_us();
         let first = qp.send.rnr_deadline.is_none();
         let latest = qp.rnr_deadline(now, min_rnr_timer);
         let deadline = *qp.send.rnr_deadline.get_or_insert(latest);
-        if now >= deadline {
-            return false;
+        let waits = now < deadline;
+        if waits {
+            self.counters.tx_rnr_waits.add(u32::from(first));
+            self.park(qpn, wait, deadline);
         }
-        self.counters.tx_rnr_waits.add(u32::from(first));
-        self.park(qpn, wait, deadline);
-        true
+        RnrWait { first, waits }
     }
 
     /// Lets a send queue wait for its peer, and try again after `retry_us` should nobody tell. False if it has waited for as long as it may.

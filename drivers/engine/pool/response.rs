@@ -213,9 +213,8 @@ impl Engine {
                     qpn: destination,
                 };
                 let waits = node.wait_for_rnr(platform, qpn, wait, body.rnr_timer);
-                waits
-                    .then_some(())
-                    .ok_or((WcStatus::RnrRetryExceeded, Check::NoBuffer))
+                let waits = waits.waits.then_some(());
+                waits.ok_or((WcStatus::RnrRetryExceeded, Check::NoBuffer))
             }
             Reply::NotReady => {
                 let wait = Wait::Peer {

@@ -93,8 +93,8 @@ impl Head {
         true
     }
 
-    /// Adds the data, or puts it in place of the last one; none if that does not fit a descriptor. In place, because a copy of what was
-    /// just stored piece by piece waits until that is in the cache.
+    /// Adds the data, or puts it in place of the last one; none if that does not fit a descriptor. In place, because a copy
+    /// would have to wait for what was just stored.
     #[inline(always)]
     pub(super) fn with<'a>(&'a mut self, data: Data<'a>) -> Option<Encoded<'a>> {
         const {

@@ -38,7 +38,7 @@ pub(crate) struct Pages {
 
 // SAFETY: the mapping is process-wide memory with no tie to the thread that made it.
 unsafe impl Send for Pages {}
-// SAFETY: all access is by raw copies and atomics, which is what a device that writes at any time demands in any case;
+// SAFETY: shared access is by raw copies and atomics, which is what a device that writes at any time demands in any case;
 // the locks of the queues keep threads apart.
 unsafe impl Sync for Pages {}
 
@@ -207,8 +207,9 @@ impl QueueMemory for Pages {
         if !is_there(u32::from_le(valid.load(Ordering::Acquire))) {
             return None;
         }
-        // SAFETY: `at` checked the range; bytes have no alignment and any value. Nobody writes there meanwhile: the controller
-        // is told later that the entry was taken, and this process writes through `self` only, which is borrowed.
+        // SAFETY: `at` checked the range; bytes have no alignment and any value. Nobody writes there meanwhile: by its contract
+        // the controller does not, from the phase bit until it is told that the entry was taken, and this process writes
+        // through `self` only, which is borrowed.
         Some(see(unsafe { &*entry.cast::<[u8; SIZE]>() }))
     }
 }

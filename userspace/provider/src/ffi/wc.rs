@@ -78,8 +78,7 @@ pub(super) fn service_level(cqe: &Cqe) -> u8 {
     cqe.network_header
 }
 
-/// Writes the work completion that `ibv_poll_cq()` gives. One field after the other: of all at once, the compiler would first
-/// read all, for which there are not enough registers.
+/// Writes the work completion that `ibv_poll_cq()` gives. One field after the other, which needs few registers.
 ///
 /// # Safety
 ///
