@@ -4,7 +4,7 @@
 mod commands;
 mod enable;
 
-pub use commands::{Executed, FetchedCommand, Leftovers, PreparedCommand};
+pub use commands::{Executed, FetchedCommand, PreparedCommand};
 
 use nupa_engine::Engine;
 

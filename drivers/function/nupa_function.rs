@@ -30,5 +30,5 @@ pub use self::{
     doorbell_memory::DoorbellMemory,
     function::Function,
     host::{Functions, Host, NodeStatus, Note, WordMemory},
-    model::{Executed, FetchedCommand, Kick, Leftovers, Model, PreparedCommand},
+    model::{Executed, FetchedCommand, Kick, Model, PreparedCommand},
 };

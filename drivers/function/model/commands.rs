@@ -42,16 +42,15 @@ impl<F: Functions> Model<F> {
             };
             let mut prepared = fetched.prepare(function.host.memory());
             loop {
-                prepared = match self.execute_command(prepared) {
-                    Executed::InPart(prepared) => prepared,
-                    Executed::Waits(prepared) => {
+                match self.execute_command(&mut prepared) {
+                    Executed::Done | Executed::Forgotten => break,
+                    Executed::InPart => {}
+                    Executed::Waits => {
                         if let Some(function) = self.function(id) {
                             function.host.pause_us(WRITERS_PAUSE_US);
                         }
-                        prepared
                     }
-                    Executed::Done(_) | Executed::Forgotten(_) => break,
-                };
+                }
             }
         }
     }
@@ -83,10 +82,9 @@ impl<F: Functions> Model<F> {
     }
 
     /// Executes the admin command that was fetched last, or a part of it; one that was fetched before a reset is forgotten.
-    pub fn execute_command(
-        &mut self,
-        mut prepared: PreparedCommand<F::Storage>,
-    ) -> Executed<F::Storage> {
+    ///
+    /// It stays where it is, because it is large and kernel stacks are small. To drop it when it is done may take long.
+    pub fn execute_command(&mut self, prepared: &mut PreparedCommand<F::Storage>) -> Executed {
         let FetchedCommand {
             id, epoch, number, ..
         } = prepared.fetched;
@@ -99,19 +97,19 @@ impl<F: Functions> Model<F> {
         let Some(function) = current else {
             // The driver takes the objects for gone then, and uses their memory again.
             if prepared.prepared.is_done() && !self.engine.writers_gone(&mut self.functions, id) {
-                return Executed::Waits(prepared);
+                return Executed::Waits;
             }
-            return Executed::Forgotten(Leftovers { _command: prepared });
+            return Executed::Forgotten;
         };
         if function.host.executes() {
             let PreparedCommand {
                 fetched,
                 prepared: got,
-            } = &mut prepared;
+            } = prepared;
             let command = &fetched.command;
             match admin::execute(&mut self.engine, &mut self.functions, id, command, got) {
-                Progress::InPart => return Executed::InPart(prepared),
-                Progress::Waits => return Executed::Waits(prepared),
+                Progress::InPart => return Executed::InPart,
+                Progress::Waits => return Executed::Waits,
                 Progress::Done(outcome) => {
                     if self.complete_command(id, command, outcome).is_err() {
                         self.fail(id, regs::FAULT_ADMIN_RING);
@@ -120,7 +118,7 @@ impl<F: Functions> Model<F> {
             }
         }
         self.tell_driver(id);
-        Executed::Done(Leftovers { _command: prepared })
+        Executed::Done
     }
 
     /// Raises the event of the admin queue once all commands are done.
@@ -183,21 +181,17 @@ pub struct PreparedCommand<S: Storage> {
 }
 
 /// How far an admin command was executed.
-pub enum Executed<S: Storage> {
-    /// It is done. What is left of it is to be dropped, which may take long.
-    Done(Leftovers<S>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executed {
+    /// It is done.
+    Done,
     /// A part of it is. The rest is to be executed once others had their turn.
-    InPart(PreparedCommand<S>),
+    InPart,
     /// It is, but a peer still writes to memory that it has taken out of use. To be executed again [`WRITERS_PAUSE_US`] later; it
     /// completes when the peer has stopped or was refused.
-    Waits(PreparedCommand<S>),
-    /// It was fetched before a reset, or the function has stopped. As with `Done`.
-    Forgotten(Leftovers<S>),
-}
-
-/// What an admin command does not need any more. To drop it may take long.
-pub struct Leftovers<S: Storage> {
-    _command: PreparedCommand<S>,
+    Waits,
+    /// It was fetched before a reset, or the function has stopped.
+    Forgotten,
 }
 
 /// The completion of a command.

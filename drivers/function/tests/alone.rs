@@ -331,24 +331,24 @@ fn commands_are_prepared_without_the_function() {
     ] {
         list(&mut world, first);
         let (at, fetched) = fetch(&mut world);
-        let prepared = fetched.prepare(&world.here().host.ram);
+        let mut prepared = fetched.prepare(&world.here().host.ram);
         list(&mut world, instead);
-        let executed = world.model.execute_command(prepared);
-        assert!(matches!(executed, Executed::Done(_)));
+        let executed = world.model.execute_command(&mut prepared);
+        assert_eq!(executed, Executed::Done);
         let completion = world.completion(at);
         assert_eq!(completion.status.get(), status.to_wire());
     }
     // One that was not done when the function was reset is done no more, not even if as many were fetched since.
     let (_, fetched) = fetch(&mut world);
-    let prepared = fetched.prepare(&world.here().host.ram);
+    let mut prepared = fetched.prepare(&world.here().host.ram);
     world.write(regs::REG_CONTROL, regs::CONTROL_RESET.into());
     world.start(PAGES);
     world.commands = 0;
     for _ in 0..4 {
         world.command(AdminOpcode::QueryDevice, &[0u8; 0]);
     }
-    let executed = world.model.execute_command(prepared);
-    assert!(matches!(executed, Executed::Forgotten(_)));
+    let executed = world.model.execute_command(&mut prepared);
+    assert_eq!(executed, Executed::Forgotten);
     assert_eq!(world.here().node.object_counts(), [0; 6]);
 }
 

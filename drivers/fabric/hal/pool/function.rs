@@ -5,11 +5,13 @@ use super::{
     heartbeat::{Beating, HeartbeatTimer},
     kicks::Kicks,
     lock::OwnerLock,
+    memory::NodeMemory,
     node::{PoolNode, Turn},
     poll_interval::Wait,
     poll_state::PollState,
     poller::Poller,
     sharing::Shared,
+    storage::KernelStorage,
     window::HostClock,
 };
 use crate::hal::{in_steps, Function, Sharing};
@@ -27,7 +29,7 @@ use nk::{
     sched::cond_resched,
 };
 use nupa_engine::WRITERS_PAUSE_US;
-use nupa_function::Executed;
+use nupa_function::{Executed, FetchedCommand};
 use nupa_proto::doorbell::device_memory_offset;
 
 /// Polls for the function in softirq context.
@@ -181,24 +183,27 @@ impl PoolFunction {
             node.fetch_command()
         })?;
         while let Some((command, memory)) = next {
-            // Softirqs go on with the node meanwhile, and between parts of it.
-            let mut prepared = command.prepare(&memory);
-            loop {
-                prepared = match self.with(|node| node.model.execute_command(prepared))? {
-                    Executed::InPart(prepared) => prepared,
-                    Executed::Waits(prepared) => {
-                        fsleep(WRITERS_PAUSE);
-                        prepared
-                    }
-                    Executed::Done(_) | Executed::Forgotten(_) => break,
-                };
-                cond_resched();
-            }
+            self.execute(command, &memory)?;
             next = self.with(PoolNode::fetch_command)?;
         }
         // Events, answers to others, timers.
         self.poller.schedule();
         Ok(())
+    }
+
+    /// Executes an admin command; softirqs go on with the node while it is prepared, and between parts of it. Sleeps. By itself because
+    /// of the space that it takes on the stack.
+    #[inline(never)]
+    fn execute(&self, command: FetchedCommand<KernelStorage>, memory: &NodeMemory) -> Result {
+        let mut prepared = command.prepare(memory);
+        loop {
+            match self.with(|node| node.model.execute_command(&mut prepared))? {
+                Executed::Done | Executed::Forgotten => return Ok(()),
+                Executed::InPart => {}
+                Executed::Waits => fsleep(WRITERS_PAUSE),
+            }
+            cond_resched();
+        }
     }
 
     /// Has the sign of life given from now on, or no more. Sleeps.

@@ -37,7 +37,7 @@ use nk::{
 };
 use nupa_engine::{node::NodeConfig, Limits, Peer};
 use nupa_function::{Function, FunctionConfig, Model, CAPS};
-use nupa_pool::{JoinOptions, Membership, NodeSet, Pool, Refusal, Sharing, Survey};
+use nupa_pool::{JoinOptions, Membership, NodeSet, Pool, Refusal, Sharing, Survey, TakenSlot};
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
@@ -176,20 +176,35 @@ fn join(
     clock: HostClock,
     bell: u64,
 ) -> Result<KBox<Membership>> {
-    let pool = Pool::attach(window, &clock).map_err(|why| refuse(device, why))?;
     let options = JoinOptions {
         identity: nk::host::identity(),
         bell,
         capabilities: CAPS & !CAP_PUSH,
         ..JoinOptions::new(nk::random::u64())
     };
-    let taken = pool.take_slot(window, &clock, &options);
-    let taken = taken.map_err(|why| refuse(device, why))?;
-    // It is made where it stays, because of the space that it takes on the stack.
-    let place = KBox::new_uninit(GFP_KERNEL)?;
-    let mut membership = KBox::write(place, Membership::new(&taken));
+    let mut membership = take_slot(device, window, clock, &options)?;
     membership.enter(window, &options);
     Ok(membership)
+}
+
+/// Takes a slot. By itself because of the space that it takes on the stack.
+#[inline(never)]
+fn take_slot(
+    device: &Device<Bound>,
+    window: &PoolWindow,
+    clock: HostClock,
+    options: &JoinOptions,
+) -> Result<KBox<Membership>> {
+    let pool = Pool::attach(window, &clock).map_err(|why| refuse(device, why))?;
+    let taken = pool.take_slot(window, &clock, options);
+    member(&taken.map_err(|why| refuse(device, why))?)
+}
+
+/// The member that has taken a slot, made where it stays. As above.
+#[inline(never)]
+fn member(taken: &TakenSlot) -> Result<KBox<Membership>> {
+    let place = KBox::new_uninit(GFP_KERNEL)?;
+    Ok(KBox::write(place, Membership::new(taken)))
 }
 
 /// Says why a pool is of no use.
