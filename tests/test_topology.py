@@ -32,7 +32,7 @@ def test_vlan(pair, saw, offload):
         assert one.pings("10.77.100.2", 3, options="-M do -s 8972") == 3, "a full packet does not fit with its tag"
         traffic.tcp(one, "10.77.100.2", size=4 << 20)
         traffic.udp(two, "10.77.100.1", count=50)
-        capture = traffic.capture(two, "-e -c 2 vlan 100 and icmp", 20)
+        capture = traffic.capture(two, f"-e -c 2 'vlan 100 and ({traffic.PING})'", 20)
         one.pings("10.77.100.2", 2)
         out = capture.wait(30).out
         assert out.count("vlan 100") == 2, out

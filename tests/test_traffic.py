@@ -221,7 +221,7 @@ def test_ssh_copy_keeps_a_file(settled, saw):
 
 def test_tcpdump_sees_frames(settled, saw):
     one, two = settled
-    captures = [traffic.capture(node, "-c 10 icmp", 20) for node in settled]
+    captures = [traffic.capture(node, f"-c 10 '{traffic.PING}'", 20) for node in settled]
     # Just five, however late the answers are: `ping -w` goes on until they have come.
     one.run(f"ping -n -q -c 5 -i 0.05 -W 15 {two.ip}", check=False)
     for node, capture in zip(settled, captures):

@@ -10,6 +10,8 @@ NETCHECK = "netcheck"
 # Seconds without progress after which netcheck gives up.
 STALLED = 10 * PATIENCE
 CORRUPT = 3
+# What tcpdump is to show of ping. Other ICMP messages come at any time: a host complains of fragments that others lost half a minute ago.
+PING = "icmp[icmptype] == icmp-echo or icmp[icmptype] == icmp-echoreply"
 
 
 def endpoint(address, port=5300):
