@@ -45,11 +45,15 @@ impl Engine {
                 return;
             };
             let now = platform.now_us();
-            if node.srq_timers.next_us().is_none_or(|next| next > now) || self.budget.is_spent() {
+            if node.srq_timers.next_us().is_none_or(|next| next > now) {
                 return;
             }
             if let Some(srqn) = node.srq_timers.expire(&mut node.srqs, now) {
                 self.wake_srq(nodes, id, srqn);
+            }
+            // One is seen to in any case, so that kicks that spend all turns do not hold them up.
+            if self.budget.is_spent() {
+                return;
             }
         }
     }
