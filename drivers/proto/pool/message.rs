@@ -94,7 +94,7 @@ wire_enum! {
         Response = 2,
         /// An Ethernet frame ([`FrameBody`]).
         Frame = 3,
-        /// Whoever was refused for want of something may try again; or a long FLUSH is under way ([`NotifyBody`]).
+        /// A requester that was refused may try again; or a long FLUSH is under way ([`NotifyBody`]).
         Notify = 4,
     }
 }

@@ -413,7 +413,7 @@ fn one_that_stops_while_it_waits_leaves_entries_to_the_others() {
     assert_eq!((s.quick.statuses(), s.received().len()), (vec![OK], 1));
 }
 
-/// A queue pair that does not receive yet has no use for an entry, whoever waits for it.
+/// A queue pair that does not receive yet uses no entry, even if a requester waits for it.
 #[test]
 fn one_that_is_not_ready_is_not_given_the_entries_of_others() {
     let mut s = Scene::new();
