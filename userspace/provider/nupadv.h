@@ -27,7 +27,8 @@ struct nupadv_dm_handle {
 
 /*
  * Lets others import device memory until it is freed (by ibv_free_dm, or because its process ends). Exporting again gives the
- * same handle. Returns 0, or the error: EOPNOTSUPP if the device is not one of a pool's, ENOSPC if too much is exported.
+ * same handle. Returns 0, or the error: EOPNOTSUPP if the device is not one of a pool's, ENOSPC if this node exports as much as it
+ * can, EDQUOT if this user has its share of that.
  */
 int nupadv_export_dm(struct ibv_dm *dm, struct nupadv_dm_handle *handle);
 
@@ -37,7 +38,7 @@ int nupadv_export_dm(struct ibv_dm *dm, struct nupadv_dm_handle *handle);
  *
  * Returns NULL with errno set: EOPNOTSUPP if the device is not one of a pool's, EINVAL if the handle is none of this fabric,
  * ENOENT if nothing is exported under it (any more), ESTALE if the node that exported it has left, died or was reset since, ENOSPC
- * if this node has imported too much.
+ * if this node has imported as much as it can, EDQUOT if this user has its share of that.
  */
 struct ibv_dm *nupadv_import_dm(struct ibv_context *context, const struct nupadv_dm_handle *handle);
 
