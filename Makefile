@@ -7,7 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 help: ## say what there is
 	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
-	@echo 'make test      tests on the host, and on nodes in all modes or that of MODE; test-long has everything'
+	@echo 'make test      tests on the host, and on nodes: with MODE all of that mode, without it all of pcie and'
+	@echo '               a part of cxl and ivshmem; test-long has everything'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
 	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|beside|all)'
 	@echo 'MODE=pcie      nodes are joined by the emulated fabric switch; they share memory with'
@@ -35,7 +36,7 @@ test-host: setup ## tests that need no node
 test-nodes: modules userspace ## tests on two to four nodes (TESTS='-k name' picks some)
 	@scripts/in-root tests/run $(TESTS)
 
-test: modules userspace ## all tests
+test: modules userspace ## the tests of the host and of the nodes
 	@scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
