@@ -74,6 +74,6 @@ def measure(mode, options):
                 with others(one, two):
                     values["beside"].append(work(one, two, DEVICE, two.ip))
                 print(f"run {run + 1}/{options.runs}  {text}: {values['beside'][-1]:.2f} us, alone {values['alone'][-1]:.2f} us", flush=True)
-            found.append(results.entry(text, mode, "us", values["beside"], values["alone"], "the same alone", options.runs,
+            found.append(results.entry(text, mode, "us", values["beside"], values["alone"], results.ALONE, options.runs,
                                        higher_is_better=False))
     return found

@@ -45,7 +45,7 @@ def line(group, mode):
     """The entry of one group, or None if it is not a comparison."""
     if group.name == "write_beside_10000":
         beside, alone = (median_ns(group / side) for side in ("engine", "alone"))
-        return results.entry("engine WRITE 64 B beside 10,000 queue pairs that wait", mode, "ns/op", beside, alone, "the same alone",
+        return results.entry("engine WRITE 64 B beside 10,000 queue pairs that wait", mode, "ns/op", beside, alone, results.ALONE,
                              samples(group / "engine"), higher_is_better=False)
     size = re.search(r"_(\d+)$", group.name)
     if not size or not all((group / side / "new" / "estimates.json").exists() for side in ("engine", "memcpy")):
