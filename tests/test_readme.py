@@ -18,6 +18,9 @@ from waiting import PATIENCE, wait_until
 
 pytestmark = modes.only("pcie", why="the pages say themselves what joins the nodes")
 MODULES = "/nupa/build/modules"
+# What comes before the tree that a test has: tools from Debian, and the clone, behind which more may be in the line.
+HAVE_TOOLS = "apt-get "
+HAVE_TREE = "&& cd nupa && "
 
 
 @dataclasses.dataclass
@@ -39,7 +42,8 @@ def blocks(page):
     found = []
     for text in re.findall(r"(?:^    .*\n)+", (TOP / page).read_text(), re.MULTILINE):
         lines = [line.strip().partition(" #") for line in text.splitlines()]
-        found.append([Step(command.strip(), comment.strip()) for command, _, comment in lines])
+        steps = [Step(command.strip().rpartition(HAVE_TREE)[2], comment.strip()) for command, _, comment in lines]
+        found.append([step for step in steps if not step.command.startswith(HAVE_TOOLS)])
     return found
 
 
