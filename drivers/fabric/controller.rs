@@ -23,6 +23,7 @@ use kernel::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc, Mutex, SpinLock,
     },
+    time::{BootTime, Instant},
     types::ForLt,
     workqueue::{self, DelayedWork, Work, WorkItem},
 };
@@ -78,6 +79,8 @@ pub(crate) struct Controller {
     pub(crate) admin: AdminQueue,
     state: Atomic<u32>,
     link_up: Atomic<bool>,
+    #[pin]
+    link_changed: SpinLock<Instant<BootTime>>,
     peers: Peers,
     #[pin]
     info: SpinLock<PortInfo>,
@@ -154,6 +157,7 @@ impl Controller {
                 admin <- AdminQueue::new(),
                 state: Atomic::new(State::Down as u32),
                 link_up: Atomic::new(false),
+                link_changed <- new_spinlock!(Instant::now()),
                 peers,
                 info <- new_spinlock!(info),
                 rss <- new_mutex!(KVec::new()),
@@ -219,7 +223,17 @@ impl Controller {
 
     /// Notes the state of the link; returns whether that is new.
     pub(crate) fn set_link(&self, up: bool) -> bool {
-        self.link_up.xchg(up, Relaxed) != up
+        let changed = self.link_up.xchg(up, Relaxed) != up;
+        if changed {
+            *self.link_changed.lock() = Instant::now();
+        }
+        changed
+    }
+
+    /// For how long the link has been as it is, in ms.
+    pub(crate) fn link_age_ms(&self) -> u64 {
+        let changed = *self.link_changed.lock();
+        u64::try_from(changed.elapsed().as_millis()).unwrap_or(0)
     }
 
     pub(crate) fn state(&self) -> State {

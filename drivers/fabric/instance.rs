@@ -8,6 +8,7 @@ use crate::{
     hal::Function,
     handlers::ObjectHandlers,
     identity::Unfit,
+    netlink::Shown,
     port::{Port, PortInfo},
     registers::{Identity, Registers},
     vector::Vector,
@@ -26,6 +27,7 @@ pub(crate) struct Instance<'bound, I> {
     _rdma: PublishedRdma,
     _net: auxiliary::Registration<'bound, ForLt!(Port)>,
     _files: Files,
+    _shown: Shown,
     _interrupts: I,
     running: Running,
 }
@@ -98,6 +100,7 @@ impl<'bound, I> Instance<'bound, I> {
         controller.start_first()?;
         announce(device, &controller.info());
         let files = Files::new(controller)?;
+        let shown = Shown::new(controller)?;
         let port = Port {
             controller: controller.clone(),
         };
@@ -108,6 +111,7 @@ impl<'bound, I> Instance<'bound, I> {
             _rdma: rdma,
             _net: net,
             _files: files,
+            _shown: shown,
             _interrupts: interrupts,
             running,
         })

@@ -20,6 +20,7 @@ mod instance;
 mod lifecycle;
 mod listeners;
 mod memory;
+mod netlink;
 mod peers;
 mod port;
 mod power;
@@ -56,11 +57,14 @@ struct Module {
     _ivshmem: Registration<nk::pci::PowerAdapter<IvshmemDriver>>,
     #[pin]
     _dax: Registration<nk::dax::Adapter<DaxDriver>>,
+    // The last one, so that no controller is left when it goes.
+    _netlink: nk::genl::Registration,
 }
 
 impl InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            _netlink: nk::genl::Registration::new(&netlink::NUPA, module)?,
             _pci <- Registration::new(c"nupa_fabric", module),
             // One name, one driver of a bus.
             _ivshmem <- Registration::new(c"nupa_ivshmem", module),

@@ -12,6 +12,7 @@
 #include <linux/pci.h>
 #include <linux/random.h>
 #include <linux/skbuff.h>
+#include <net/genetlink.h>
 #include <net/gro.h>
 #include <net/netdev_queues.h>
 #include <net/page_pool/helpers.h>

@@ -9,6 +9,7 @@
 #include <linux/sched.h>
 #include <linux/sched/stat.h>
 #include <linux/skbuff.h>
+#include <net/genetlink.h>
 #include <net/page_pool/helpers.h>
 
 #include "helpers.h"
@@ -70,6 +71,62 @@ void nk_rtnl_lock(void)
 void nk_rtnl_unlock(void)
 {
 	rtnl_unlock();
+}
+
+/* Generic netlink: dumps, and notifications of the only multicast group of a family */
+
+u8 nk_genl_command(const struct netlink_callback *cb)
+{
+	return genl_info_dump((struct netlink_callback *)cb)->genlhdr->cmd;
+}
+
+void *nk_genl_context(struct netlink_callback *cb)
+{
+	BUILD_BUG_ON(sizeof(cb->ctx) < 2 * sizeof(u32));
+	return cb->ctx;
+}
+
+void *nk_genl_begin(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	const struct genl_info *info = genl_info_dump(cb);
+
+	return genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, info->family, NLM_F_MULTI,
+			   nk_genl_command(cb));
+}
+
+void nk_genl_end(struct sk_buff *skb, void *header)
+{
+	genlmsg_end(skb, header);
+}
+
+void nk_genl_cancel(struct sk_buff *skb, void *header)
+{
+	genlmsg_cancel(skb, header);
+}
+
+struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void **header)
+{
+	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+
+	if (!skb)
+		return NULL;
+	*header = genlmsg_put(skb, 0, 0, family, 0, command);
+	if (!*header) {
+		nlmsg_free(skb);
+		return NULL;
+	}
+	return skb;
+}
+
+void nk_genl_free(struct sk_buff *skb)
+{
+	nlmsg_free(skb);
+}
+
+void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header)
+{
+	genlmsg_end(skb, header);
+	genlmsg_multicast(family, skb, 0, 0, GFP_KERNEL);
 }
 
 /* Transmit queue */

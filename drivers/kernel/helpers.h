@@ -9,6 +9,7 @@
 #include <linux/hrtimer.h>
 #include <linux/jiffies.h>
 #include <linux/netdevice.h>
+#include <net/genetlink.h>
 #include <net/page_pool/types.h>
 
 /* Macros that bindgen cannot evaluate. */
@@ -37,6 +38,16 @@ bool nk_netif_device_present(const struct net_device *dev);
 bool nk_netif_carrier_ok(const struct net_device *dev);
 void nk_rtnl_lock(void);
 void nk_rtnl_unlock(void);
+
+/* Generic netlink: dumps, and notifications of the only multicast group of a family */
+u8 nk_genl_command(const struct netlink_callback *cb);
+void *nk_genl_context(struct netlink_callback *cb);
+void *nk_genl_begin(struct sk_buff *skb, struct netlink_callback *cb);
+void nk_genl_end(struct sk_buff *skb, void *header);
+void nk_genl_cancel(struct sk_buff *skb, void *header);
+struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void **header);
+void nk_genl_free(struct sk_buff *skb);
+void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header);
 
 /* Transmit queue */
 void nk_tx_lock_bh(struct netdev_queue *txq);

@@ -58,6 +58,7 @@ pub mod doorbell;
 pub mod eqe;
 pub mod frame;
 pub mod ident;
+pub mod netlink;
 pub mod pool;
 pub mod regs;
 pub mod status;

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What programs are told about the controllers of this host: the generic netlink family of
+//! `Documentation/netlink/specs/nupa.yaml`.
+
+use crate::{
+    controller::{Controller, State},
+    fmt,
+    port::{Listener, ListenerRegistration, Port, PortEvent},
+};
+use kernel::{prelude::*, str::CString, sync::Arc};
+use nk::genl::{self, Family, Message, Published, Source};
+use nupa_proto::{
+    admin::PortCounters,
+    netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR, VERSION},
+    regs::FAULT_NONE,
+};
+use zerocopy::{little_endian::U64, FromBytes, IntoBytes};
+
+/// The family.
+pub(crate) const NUPA: Family = Family {
+    name: FAMILY,
+    version: VERSION,
+    dumps: &[
+        command::CONTROLLER_GET,
+        command::PEER_GET,
+        command::COUNTERS_GET,
+    ],
+    group: MONITOR,
+};
+
+/// A controller that programs are told about, until this is dropped.
+pub(crate) struct Shown {
+    listener: Option<ListenerRegistration>,
+    published: Option<Published>,
+    controller: Arc<Controller>,
+}
+
+impl Shown {
+    /// Shows a controller. Sleeps.
+    pub(crate) fn new(controller: &Arc<Controller>) -> Result<Self> {
+        let listed = Listed(controller.clone());
+        let published = genl::publish(Arc::new(listed, GFP_KERNEL)?)?;
+        let monitor = Monitor {
+            listed: Listed(controller.clone()),
+            index: published.index(),
+        };
+        // Those that listen learn of the controller first.
+        monitor.tell(command::CONTROLLER_NTF, |message| {
+            monitor.listed.write_controller(monitor.index, message)
+        });
+        let port = Port {
+            controller: controller.clone(),
+        };
+        let listener = port.listen(Arc::new(monitor, GFP_KERNEL)?)?;
+        Ok(Self {
+            listener: Some(listener),
+            published: Some(published),
+            controller: controller.clone(),
+        })
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        // Nothing is told of it any more, nor is it listed, when its end is told.
+        self.listener = None;
+        let Some(index) = self.published.take().map(|published| published.index()) else {
+            return;
+        };
+        let told = genl::notify(command::CONTROLLER_DEL_NTF, |message| {
+            write_name(&self.controller, index, message)
+        });
+        log_untold(&self.controller, told);
+    }
+}
+
+/// Tells of a controller's events.
+struct Monitor {
+    listed: Listed,
+    index: u32,
+}
+
+impl Monitor {
+    fn tell(&self, command: u8, write: impl FnOnce(&mut Message) -> Result) {
+        log_untold(&self.listed.0, genl::notify(command, write));
+    }
+}
+
+impl Listener for Monitor {
+    fn event(&self, event: PortEvent) {
+        let index = self.index;
+        match event {
+            PortEvent::NodeUp(node) => self.tell(command::PEER_UP_NTF, |message| {
+                message.put_u32(peer::CONTROLLER, index)?;
+                message.put_u16(peer::NODE, node)?;
+                match self.listed.0.peers().epoch(node) {
+                    Some(epoch) => message.put_u32(peer::EPOCH, epoch),
+                    None => Ok(()),
+                }
+            }),
+            PortEvent::NodeDown(node) => self.tell(command::PEER_DOWN_NTF, |message| {
+                message.put_u32(peer::CONTROLLER, index)?;
+                message.put_u16(peer::NODE, node)
+            }),
+            PortEvent::LinkUp
+            | PortEvent::LinkDown
+            | PortEvent::Resetting
+            | PortEvent::Ready
+            | PortEvent::Gone => self.tell(command::CONTROLLER_NTF, |message| {
+                self.listed.write_controller(index, message)
+            }),
+        }
+    }
+}
+
+/// Says that a notification could not be sent: there was no memory for it.
+fn log_untold(controller: &Controller, told: Result) {
+    if let Err(error) = told {
+        dev_warn!(
+            controller.device(),
+            "programs were not told of a change ({error:?}); `nupactl status` shows how it is\n"
+        );
+    }
+}
+
+/// Writes which controller it is.
+fn write_name(of: &Controller, index: u32, message: &mut Message) -> Result {
+    let device = CString::try_from_fmt(fmt!("{}", of.device().name()))?;
+    message.put_u32(controller::INDEX, index)?;
+    message.put_str(controller::DEVICE, &device)
+}
+
+/// A controller as dumps list it.
+struct Listed(Arc<Controller>);
+
+impl Source for Listed {
+    fn dump(
+        &self,
+        command: u8,
+        index: u32,
+        position: u32,
+        message: &mut Message,
+    ) -> Result<Option<u32>> {
+        match command {
+            command::CONTROLLER_GET if position == 0 => {
+                self.write_controller(index, message)?;
+                Ok(Some(1))
+            }
+            command::PEER_GET => self.write_peer(index, position, message),
+            command::COUNTERS_GET if position == 0 => self.write_counters(index, message),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Listed {
+    fn write_controller(&self, index: u32, message: &mut Message) -> Result {
+        let (info, state) = (self.0.info(), self.0.state());
+        let [major, minor, patch] = info.firmware;
+        let firmware = CString::try_from_fmt(fmt!("{major}.{minor}.{patch}"))?;
+        write_name(&self.0, index, message)?;
+        message.put_u32(controller::STATE, to_wire(state).to_wire())?;
+        message.put_u16(controller::NODE, info.node)?;
+        message.put_u16(controller::MAX_NODES, info.max_nodes)?;
+        message.put_u64(controller::GUID, info.guid)?;
+        message.put_u64(controller::FABRIC, info.fabric_id)?;
+        message.put_u8(controller::LINK_UP, self.0.link_up().into())?;
+        message.put_u32(controller::LINK_SPEED, info.link_speed_mbps)?;
+        message.put_str(controller::FIRMWARE, &firmware)?;
+        message.put_u64(controller::CAPABILITIES, info.caps)?;
+        message.put_u32(controller::VECTORS, info.vectors)?;
+        message.put_u64(controller::LINK_AGE, self.0.link_age_ms())?;
+        let epoch = self.0.registers.epoch().ok();
+        if let Some(epoch) = epoch.filter(|_| state == State::Running) {
+            message.put_u32(controller::EPOCH, epoch)?;
+        }
+        let fault = self.0.registers.fault().ok();
+        match fault.filter(|fault| *fault != FAULT_NONE && state != State::Running) {
+            Some(fault) => message.put_u32(controller::FAULT, fault),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the counters of a controller that runs and answers.
+    fn write_counters(&self, index: u32, message: &mut Message) -> Result<Option<u32>> {
+        const COUNT: usize = size_of::<PortCounters>() / size_of::<U64>();
+        // One that is reset meanwhile has none.
+        let Ok(read) = self.0.counters() else {
+            return Ok(None);
+        };
+        let values = <[U64; COUNT]>::read_from_bytes(read.as_bytes()).map_err(|_| EINVAL)?;
+        message.put_u32(counters::CONTROLLER, index)?;
+        for (attribute, value) in (counters::FIRST..).zip(values) {
+            message.put_u64(attribute, value.get())?;
+        }
+        Ok(Some(1))
+    }
+
+    /// Writes the first node of those from `position` on that are up and answer.
+    fn write_peer(&self, index: u32, position: u32, message: &mut Message) -> Result<Option<u32>> {
+        if self.0.state() != State::Running {
+            return Ok(None);
+        }
+        let nodes = self.0.peers().iter();
+        for node in nodes.filter(|node| u32::from(*node) >= position) {
+            // One that went meanwhile is left out.
+            let Ok(there) = self.0.query_peer(node) else {
+                continue;
+            };
+            message.put_u32(peer::CONTROLLER, index)?;
+            message.put_u16(peer::NODE, node)?;
+            message.put_u64(peer::GUID, there.guid)?;
+            message.put_u32(peer::EPOCH, there.epoch)?;
+            return Ok(Some(u32::from(node).saturating_add(1)));
+        }
+        Ok(None)
+    }
+}
+
+/// The state as programs know it.
+fn to_wire(state: State) -> ControllerState {
+    match state {
+        State::Down => ControllerState::Down,
+        State::Running => ControllerState::Running,
+        State::Paused => ControllerState::Paused,
+        State::Lost => ControllerState::Lost,
+        State::Removed => ControllerState::Removed,
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Generic netlink: a family whose dumps list the objects of a module, and whose notifications tell what happens to them.
+//!
+//! C header: `include/net/genetlink.h`. A [`Family`] is registered for as long as a [`Registration`] lives. What its dumps list comes
+//! from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump, and may sleep.
+//! [`notify`] sends to whoever has joined the family's multicast group.
+
+use crate::bindings;
+use kernel::{
+    error::to_result,
+    ffi::{self, c_int},
+    global_lock,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Release},
+        Arc,
+    },
+    types::Opaque,
+    ThisModule,
+};
+
+global_lock! {
+    // SAFETY: It is locked only if `READY` says that it is initialised.
+    unsafe(uninit) static SOURCES: Mutex<Sources> = Sources::new();
+}
+
+/// [`NOT_READY`], [`BEGUN`] or [`READY`]: how far `SOURCES` is.
+static STAGE: Atomic<u32> = Atomic::new(NOT_READY);
+const NOT_READY: u32 = 0;
+const BEGUN: u32 = 1;
+const READY: u32 = 2;
+
+/// What is listed.
+struct Sources {
+    next: u32,
+    entries: KVec<(u32, Arc<dyn Source>)>,
+    family: Option<FamilyPointer>,
+}
+
+/// The family, while it is registered.
+#[derive(Clone, Copy)]
+struct FamilyPointer(*mut bindings::genl_family);
+
+// SAFETY: It is only passed to functions of generic netlink, which may be called from any thread.
+unsafe impl Send for FamilyPointer {}
+
+impl Sources {
+    const fn new() -> Self {
+        Self {
+            next: 0,
+            entries: KVec::new(),
+            family: None,
+        }
+    }
+
+    /// The first source whose number is this or above.
+    fn at(&self, number: u32) -> Option<(u32, Arc<dyn Source>)> {
+        let entry = self.entries.iter().find(|(there, _)| *there >= number)?;
+        Some(entry.clone())
+    }
+}
+
+/// Something whose objects are listed.
+pub trait Source: Send + Sync {
+    /// Writes the object at `position`, or the next one behind it, of those that `command` lists. Returns the position behind it; `None` if
+    /// there is none. `index` is the source's number. May sleep.
+    fn dump(
+        &self,
+        command: u8,
+        index: u32,
+        position: u32,
+        message: &mut Message,
+    ) -> Result<Option<u32>>;
+}
+
+/// A source that is listed until this is dropped, which sleeps. A dump may be asking it for an object still.
+pub struct Published(u32);
+
+/// Lists the objects of a source, whose number is above those of all before it. `EINVAL` without a [`Registration`]. Sleeps.
+pub fn publish(source: Arc<dyn Source>) -> Result<Published> {
+    if STAGE.load(Acquire) != READY {
+        return Err(EINVAL);
+    }
+    let mut sources = SOURCES.lock();
+    let number = sources.next;
+    sources.next = number.checked_add(1).ok_or(ENOSPC)?;
+    sources.entries.push((number, source), GFP_KERNEL)?;
+    Ok(Published(number))
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        let mut sources = SOURCES.lock();
+        sources.entries.retain(|(number, _)| *number != self.0);
+        if sources.entries.is_empty() {
+            // Nobody drops what is static, when the module goes.
+            sources.entries = KVec::new();
+        }
+    }
+}
+
+impl Published {
+    /// The source's number.
+    pub fn index(&self) -> u32 {
+        self.0
+    }
+}
+
+/// Sends a notification, which `write` adds attributes to, to whoever has joined the group. It is lost for those whose sockets
+/// are full, who are told so by netlink (`ENOBUFS`). Does nothing without a [`Registration`]. Sleeps; `write` must not
+/// publish, or drop what is published.
+pub fn notify(command: u8, write: impl FnOnce(&mut Message) -> Result) -> Result {
+    if STAGE.load(Acquire) != READY {
+        return Ok(());
+    }
+    let sources = SOURCES.lock();
+    let Some(FamilyPointer(family)) = sources.family else {
+        return Ok(());
+    };
+    let mut header = core::ptr::null_mut();
+    // SAFETY: The family is registered, because the lock is held.
+    let skb = unsafe { bindings::nk_genl_new(family, command, &mut header) };
+    if skb.is_null() {
+        return Err(ENOMEM);
+    }
+    // INVARIANT: The header was begun.
+    if let Err(error) = write(&mut Message { skb }) {
+        // SAFETY: It is ours, and was not sent.
+        unsafe { bindings::nk_genl_free(skb) };
+        return Err(error);
+    }
+    // SAFETY: As above; `skb` is ours until here.
+    unsafe { bindings::nk_genl_multicast(family, skb, header) };
+    Ok(())
+}
+
+/// What a family is.
+pub struct Family {
+    /// Name, less than `GENL_NAMSIZ` bytes.
+    pub name: &'static CStr,
+    /// Version.
+    pub version: u8,
+    /// Commands that are dumps. They take no attributes.
+    pub dumps: &'static [u8],
+    /// Name of the multicast group that [`notify`] sends to, less than `GENL_NAMSIZ` bytes.
+    pub group: &'static CStr,
+}
+
+/// A family that is registered until this is dropped. There can be one.
+pub struct Registration {
+    family: Pin<KBox<Opaque<bindings::genl_family>>>,
+    _operations: KVec<bindings::genl_small_ops>,
+    _group: KBox<bindings::genl_multicast_group>,
+}
+
+// SAFETY: Nothing is done with it but to unregister it, from any thread.
+unsafe impl Send for Registration {}
+// SAFETY: There are no methods.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers a family. `EBUSY` if there is one. Sleeps.
+    pub fn new(family: &Family, module: &'static ThisModule) -> Result<Self> {
+        if STAGE.cmpxchg(NOT_READY, BEGUN, Full).is_err() {
+            return Err(EBUSY);
+        }
+        // SAFETY: Once, because `STAGE` is never `NOT_READY` again.
+        unsafe { SOURCES.init() };
+        STAGE.store(READY, Release);
+
+        let mut operations = KVec::with_capacity(family.dumps.len(), GFP_KERNEL)?;
+        for command in family.dumps {
+            let operation = bindings::genl_small_ops {
+                dumpit: Some(dump),
+                cmd: *command,
+                ..Default::default()
+            };
+            operations.push(operation, GFP_KERNEL)?;
+        }
+        let mut group = KBox::new(bindings::genl_multicast_group::default(), GFP_KERNEL)?;
+        write_name(&mut group.name, family.group)?;
+        let mut inner = bindings::genl_family {
+            version: family.version.into(),
+            small_ops: operations.as_ptr(),
+            n_small_ops: u8::try_from(operations.len())?,
+            mcgrps: &*group,
+            n_mcgrps: 1,
+            module: module.as_ptr().cast(),
+            ..Default::default()
+        };
+        // Sources sleep, and other families have nothing to do with that.
+        inner.set_parallel_ops(1);
+        write_name(&mut inner.name, family.name)?;
+        let family = KBox::pin(Opaque::new(inner), GFP_KERNEL)?;
+        // SAFETY: The family, and what it refers to, stay where they are until `drop` unregisters it.
+        to_result(unsafe { bindings::genl_register_family(family.get()) })?;
+        SOURCES.lock().family = Some(FamilyPointer(family.get()));
+        Ok(Self {
+            family,
+            _operations: operations,
+            _group: group,
+        })
+    }
+}
+
+/// Writes a name to where the kernel looks for it. `EINVAL` if it is too long.
+fn write_name(place: &mut [ffi::c_char], name: &CStr) -> Result {
+    let name = name.to_bytes_with_nul();
+    let place = place.get_mut(..name.len()).ok_or(EINVAL)?;
+    for (to, from) in place.iter_mut().zip(name) {
+        *to = *from as ffi::c_char;
+    }
+    Ok(())
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Whoever notifies holds the lock.
+        SOURCES.lock().family = None;
+        // SAFETY: `new` registered it.
+        unsafe { bindings::genl_unregister_family(self.family.get()) };
+    }
+}
+
+/// One object of a dump, or a notification, which attributes are added to.
+///
+/// # Invariants
+///
+/// `skb` is the dump's or the notification's, with a header that was begun.
+pub struct Message {
+    skb: *mut bindings::sk_buff,
+}
+
+impl Message {
+    /// Adds an attribute. `EMSGSIZE` if there is no room: then nothing of the object is sent, but first in the next part of the dump.
+    fn put(&mut self, attribute: u16, bytes: &[u8]) -> Result {
+        let len = c_int::try_from(bytes.len())?;
+        // SAFETY: By the type's invariant; `bytes` are that many.
+        to_result(unsafe {
+            bindings::nla_put(self.skb, attribute.into(), len, bytes.as_ptr().cast())
+        })
+    }
+
+    /// Adds a `u8`.
+    pub fn put_u8(&mut self, attribute: u16, value: u8) -> Result {
+        self.put(attribute, &[value])
+    }
+
+    /// Adds a `u16`.
+    pub fn put_u16(&mut self, attribute: u16, value: u16) -> Result {
+        self.put(attribute, &value.to_ne_bytes())
+    }
+
+    /// Adds a `u32`.
+    pub fn put_u32(&mut self, attribute: u16, value: u32) -> Result {
+        self.put(attribute, &value.to_ne_bytes())
+    }
+
+    /// Adds a `u64`.
+    pub fn put_u64(&mut self, attribute: u16, value: u64) -> Result {
+        self.put(attribute, &value.to_ne_bytes())
+    }
+
+    /// Adds a string.
+    pub fn put_str(&mut self, attribute: u16, value: &CStr) -> Result {
+        self.put(attribute, value.to_bytes_with_nul())
+    }
+}
+
+/// Where a dump goes on: source, and position in it.
+type Place = [u32; 2];
+
+/// Adds objects to a part of a dump until it is full. `genl_small_ops::dumpit`
+unsafe extern "C" fn dump(
+    skb: *mut bindings::sk_buff,
+    callback: *mut bindings::netlink_callback,
+) -> c_int {
+    // SAFETY: netlink calls this with a valid callback, whose context is the dump's own: zeroed before the first call, 8 bytes at least,
+    // and aligned for words.
+    let (command, place) = unsafe {
+        (
+            bindings::nk_genl_command(callback),
+            &mut *bindings::nk_genl_context(callback).cast::<Place>(),
+        )
+    };
+    loop {
+        // SAFETY: As above; `skb` is the part's.
+        let header = unsafe { bindings::nk_genl_begin(skb, callback) };
+        if header.is_null() {
+            return more(skb);
+        }
+        // INVARIANT: The header was begun.
+        let written = dump_next(command, place, &mut Message { skb });
+        match written {
+            Ok(true) => {
+                // SAFETY: The header was begun in this skb.
+                unsafe { bindings::nk_genl_end(skb, header) };
+                continue;
+            }
+            // SAFETY: As above.
+            Ok(false) | Err(_) => unsafe { bindings::nk_genl_cancel(skb, header) },
+        }
+        return match written {
+            Err(EMSGSIZE) => more(skb),
+            Err(error) => error.to_errno(),
+            Ok(_) => 0,
+        };
+    }
+}
+
+/// What says that a part is full, and that there is more: its length. One object that has no room in an empty one will never have.
+fn more(skb: *mut bindings::sk_buff) -> c_int {
+    // SAFETY: `dump` calls this with the part, which is valid.
+    match c_int::try_from(unsafe { (*skb).len }) {
+        Ok(0) | Err(_) => EMSGSIZE.to_errno(),
+        Ok(len) => len,
+    }
+}
+
+/// Writes the next object of a dump, if there is one.
+fn dump_next(command: u8, place: &mut Place, message: &mut Message) -> Result<bool> {
+    loop {
+        let [source, position] = *place;
+        // It may take long, and others may come and go meanwhile.
+        let Some((number, entry)) = SOURCES.lock().at(source) else {
+            return Ok(false);
+        };
+        let position = if number == source { position } else { 0 };
+        match entry.dump(command, number, position, message)? {
+            Some(next) => {
+                *place = [number, next];
+                return Ok(true);
+            }
+            None => *place = [number.checked_add(1).ok_or(EOVERFLOW)?, 0],
+        }
+    }
+}
