@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""nupactl: what it says of controllers, links and nodes, to people, to programs, and to users without rights."""
+
+import json
+import re
+
+import traffic
+from modes import emulator_only
+from nodes import INTERFACE
+from verbs import DEVICE
+from waiting import wait_until
+
+NUPACTL = "/nupa/build/bin/nupactl"
+# Exit codes (nupactl --help).
+FINE, TROUBLE, USAGE, NOTHING, FAILED = range(5)
+# Shows a directory /etc/nupa with a file of names to one command; the nodes' root is read-only.
+NAMED = """
+unshare -m sh -c '
+    mkdir -p /run/names/upper/nupa /run/names/work && printf "%b" "$1" >/run/names/upper/nupa/nodes.conf
+    mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/names/upper,workdir=/run/names/work /etc && shift && exec "$@"
+' sh"""
+
+
+def told(node, verb):
+    """What `nupactl --json` says."""
+    return json.loads(node.run(f"{NUPACTL} --json {verb}").out)
+
+
+def debugfs_peers(node):
+    """Node ids and epochs of debugfs, this node first."""
+    text = node.run("cat /sys/kernel/debug/nupa_fabric-*/peers").out
+    return [(int(number), int(epoch)) for number, epoch in re.findall(r"^ *(\d+) [0-9a-f]{16} +(\d+)", text, re.MULTILINE)]
+
+
+def test_status(settled, saw):
+    for node in settled:
+        (controller,) = told(node, "status")
+        (number, epoch), *_ = debugfs_peers(node)
+        assert (controller["node"], controller["epoch"]) == (number, epoch)
+        assert (controller["state"], controller["link_up"], controller["trouble"]) == ("running", True, None)
+        assert controller["netdevs"] == [INTERFACE] and controller["rdma"] == [DEVICE]
+        assert controller["device"] == node.device()
+    text = node.run(f"{NUPACTL} status").out
+    assert re.search(rf"^{re.escape(node.device())} +running +up", text, re.MULTILINE), text
+    saw(text.splitlines()[-1])
+
+
+def test_peers_and_their_names(settled, saw):
+    for node in settled:
+        own, *others = debugfs_peers(node)
+        listed = [(peer["node"], peer["epoch"]) for peer in told(node, "peers")]
+        assert listed == others and listed
+    text = node.run(f"{NAMED} '# the first rack\\n{own[0]} alpha\\n{others[0][0]} beta\\n' {NUPACTL} peers").out
+    assert f"{own[0]} (alpha), this one" in text and f"{others[0][0]} (beta)" in text, text
+    done = node.run(f"{NAMED} 'one alpha\\n' {NUPACTL} peers", check=False)
+    assert done.code == FAILED and "/etc/nupa/nodes.conf: line 1: `one` is not a node id" in done.err, done
+    saw(f"{len(listed)} as in debugfs, with their names")
+
+
+def test_topology(settled, saw):
+    one, _ = settled
+    own, *others = (number for number, _ in debugfs_peers(one))
+    topology = told(one, "topo")
+    assert [controller["node"] for controller in topology["controllers"]] == [own]
+    assert [peer["node"] for peer in topology["peers"]] == others
+    text = one.run(f"{NUPACTL} topo").out
+    assert re.findall(r"node (\d+)", text) == [str(number) for number in (own, *others)], text
+    graph = one.run(f"{NUPACTL} topo --dot").out
+    assert graph.startswith("graph nupa {") and graph.rstrip().endswith("}")
+    fabric = topology["controllers"][0]["fabric"]
+    assert graph.count(f'-- "fabric {fabric}"') == 1 + len(others), graph
+    saw(text.splitlines()[-1].strip())
+
+
+def test_stats(settled, saw):
+    one, two = settled
+    (before,) = told(one, "stats")
+    ethtool = one.run(f"ethtool -S {INTERFACE}").out
+    assert set(before["counters"]) == set(re.findall(r"port_(\w+):", ethtool))
+    watching = one.spawn(f"timeout 120 {NUPACTL} --json stats --watch --delta >/run/stats.json")
+
+    def changes():
+        return [json.loads(line)[0]["counters"]["tx_bytes"] for line in one.run("cat /run/stats.json").out.splitlines()]
+
+    wait_until("the counters to be watched", changes)
+    traffic.tcp(one, two.ip, size=4 << 20)
+    wait_until("the bytes to be told of", lambda: sum(changes()) >= 4 << 20)
+    one.run("pkill -x nupactl")
+    watching.wait(10)
+    (after,) = told(one, "stats")
+    sent = after["counters"]["tx_bytes"] - before["counters"]["tx_bytes"]
+    assert sum(changes()) <= sent
+    (twice,) = zip(*(json.loads(line) for line in one.run(f"{NUPACTL} --json stats --count 2").out.splitlines()))
+    assert len(twice) == 2
+    text = one.run(f"{NUPACTL} stats").out
+    assert re.search(rf"^{re.escape(one.device())} +tx_bytes +\d+$", text, re.MULTILINE), text
+    assert not re.search(r" 0$", text, re.MULTILINE), text
+    assert len(one.run(f"{NUPACTL} stats --all").out.splitlines()) == 1 + len(after["counters"])
+    saw(f"{sent} bytes in {len(changes())} steps")
+
+
+def test_events_tell_of_nodes(pair, saw):
+    one, two = pair
+    (controller,) = told(two, "status")
+    number = controller["node"]
+    following = one.spawn(f"timeout 120 {NUPACTL} --json events --follow >/run/events.json")
+    wait_until("the events to begin", lambda: one.run("cat /run/events.json").out.count("\n") >= 2)
+    two.run("nupa-down", timeout=60)
+    two.run("nupa-up", timeout=120)
+
+    def events():
+        return [json.loads(line) for line in one.run("cat /run/events.json").out.splitlines()]
+
+    def of_node():
+        return [event["event"] for event in events() if event.get("node") == number and event["event"].startswith("peer")]
+
+    wait_until("the node to be told of", lambda: len(of_node()) >= 3)
+    one.run("pkill -x nupactl")
+    following.wait(10)
+    assert of_node() == ["peer-up", "peer-down", "peer-up"], events()
+    assert events()[0]["event"] == "controller" and events()[0]["state"] == "running"
+    first, last = (event["epoch"] for event in events() if event["event"] == "peer-up" and event["node"] == number)
+    assert last > first
+    saw(f"down and up again, epoch {first} to {last}")
+
+
+def test_events_tell_of_controllers(pair, saw):
+    one, _ = pair
+    following = one.spawn(f"timeout 120 {NUPACTL} events --follow >/run/events.txt")
+    wait_until("the events to begin", lambda: one.run("cat /run/events.txt").out.count("\n") >= 2)
+    one.run("nupa-down; nupa-up", timeout=180)
+    # The module was gone meanwhile, and so was the group that it listened to.
+    one.run("pkill -x nupactl", check=False)
+    following.wait(10)
+    text = one.run("cat /run/events.txt").out
+    assert f"{one.device()} is gone: its driver was unbound" in text, text
+    saw(text.splitlines()[-1])
+
+
+@emulator_only
+def test_link_that_is_down(fabric, pair, saw):
+    one, _ = pair
+    following = one.spawn(f"timeout 120 {NUPACTL} events --follow >/run/events.txt")
+    wait_until("the events to begin", lambda: one.run("cat /run/events.txt").out.count("\n") >= 2)
+    fabric.switch.link(one.number, up=False)
+    try:
+        wait_until("the link to be down", lambda: not told_of(one)["link_up"])
+        controller = told_of(one)
+        done = one.run(f"{NUPACTL} status", check=False)
+        link = one.run(f"{NUPACTL} link", check=False)
+    finally:
+        fabric.switch.link(one.number, up=True)
+    assert done.code == TROUBLE and "the link is down" in done.out, done
+    assert link.code == TROUBLE and re.search(rf"^{re.escape(one.device())} +down", link.out, re.MULTILINE), link
+    assert controller["link_age"] < 60_000 and "the link is down" in controller["trouble"]
+    wait_until("the link to be up", lambda: told_of(one)["link_up"])
+    one.run("pkill -x nupactl")
+    following.wait(10)
+    text = one.run("cat /run/events.txt").out
+    assert [line.split()[-1] for line in re.findall(r"its link \w+", text)] == ["up", "down", "up"], text
+    saw(link.out.splitlines()[-1].strip())
+
+
+def told_of(node):
+    """What is said of the only controller, whatever state it is in."""
+    done = node.run(f"{NUPACTL} --json status", check=False)
+    assert done.code in (FINE, TROUBLE), done
+    return json.loads(done.out)[0]
+
+
+def test_user_without_rights(settled, saw):
+    one, _ = settled
+    for verb in ("status", "peers", "topo", "stats"):
+        as_user = one.run(f"setpriv --reuid=65534 --clear-groups {NUPACTL} --json {verb}")
+        assert json.loads(as_user.out), as_user
+    saw("reads the same")
+
+
+def test_wrong_arguments(settled, saw):
+    one, _ = settled
+    wrong = ("", "stat", "status extra", "stats --watch 0", "stats --watch x", "topo --dot --json", "stats --count 0")
+    for arguments in wrong:
+        done = one.run(f"{NUPACTL} {arguments}", check=False)
+        assert done.code == USAGE and done.err.strip() and not done.out, done
+    reader = one.run(f"{NUPACTL} stats --all | head -n 1; echo ${{PIPESTATUS[0]}}")
+    assert reader.out.splitlines()[-1] == "0" and not reader.err, reader
+    saw(f"{len(wrong)} refused")
+
+
+def test_without_the_module(pair, saw):
+    one, _ = pair
+    one.run("nupa-down", timeout=60)
+    done = one.run(f"{NUPACTL} status", check=False)
+    assert done.code == NOTHING and "modprobe nupa_fabric" in done.err, done
+    saw(done.err.strip())
+
+
+def test_device_that_is_unbound(pair, saw):
+    one, _ = pair
+    one.run(f"echo {one.device()} >{one.driver_directory()}/unbind", timeout=60)
+    done = one.run(f"{NUPACTL} status", check=False)
+    assert done.code == NOTHING and "no device is bound" in done.out, done
+    assert told_nothing(one) == []
+    saw(done.out.strip())
+
+
+def told_nothing(node):
+    done = node.run(f"{NUPACTL} --json peers", check=False)
+    assert done.code == NOTHING, done
+    return json.loads(done.out)
+
+
+def test_schema_describes_what_is_printed(settled, saw):
+    one, _ = settled
+    schema = json.loads(one.run(f"{NUPACTL} schema").out)
+
+    def fields(name):
+        return set(schema["$defs"][name]["properties"])
+
+    assert fields("Controller") == set(told(one, "status")[0])
+    assert fields("Peer") == set(told(one, "peers")[0])
+    assert fields("Counters") == set(told(one, "stats")[0])
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events"}
+    saw(f"{len(schema['$defs'])} kinds of objects")
+
+
+def test_manual(settled, saw):
+    """Man pages and completions are made of the same description as the command line."""
+    one, _ = settled
+    one.run(f"{NUPACTL} generate /run/generated")
+    verbs = ["status", "link", "peers", "topo", "stats", "events", "schema"]
+    assert one.run("ls /run/generated").out.split() == sorted(
+        ["_nupactl", "nupactl.8", "nupactl.bash", "nupactl.fish", *(f"nupactl-{verb}.8" for verb in verbs)])
+    for verb in verbs:
+        assert f"nupactl {verb}" in one.run(f"cat /run/generated/nupactl-{verb}.8").out.replace("\\-", "-")
+        for shell in ("nupactl.bash", "_nupactl", "nupactl.fish"):
+            assert verb in one.run(f"cat /run/generated/{shell}").out
+    saw(f"{len(verbs)} verbs")

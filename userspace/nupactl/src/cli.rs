@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Shows a host's fabric controllers, and the nodes that they reach.
+///
+/// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
+///
+/// Exit codes: 0 all is well; 1 a controller does not run, or its link is down; 2 wrong arguments; 3 no driver or no controller;
+/// 4 it could not be found out.
+#[derive(Debug, Parser)]
+#[command(name = "nupactl", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Print JSON in place of a table; `nupactl schema` describes it
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show the controllers of this host, their state, and their interfaces
+    Status,
+    /// Show the links of this host's controllers: state, speed, last change, traffic
+    Link,
+    /// Show the nodes that are up, as the controllers of this host see them
+    Peers,
+    /// Show the fabric as seen from here: controllers, links and nodes
+    Topo(Topo),
+    /// Show the counters of this host's controllers
+    Stats(Stats),
+    /// Show who is there, and with --follow what happens from now on
+    Events(Events),
+    /// Print the JSON schema of what the verbs print with --json
+    Schema,
+    /// Write man pages and shell completions to a directory, for packages
+    #[command(hide = true)]
+    Generate {
+        /// A directory, which is made if it is not there
+        directory: PathBuf,
+    },
+}
+
+/// How to show the fabric.
+#[derive(Debug, Args)]
+pub(crate) struct Topo {
+    /// Print it for Graphviz: nupactl topo --dot | dot -Tsvg
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) dot: bool,
+}
+
+/// Which counters to show, and how often.
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    /// Show them again every so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub(crate) watch: Option<u32>,
+
+    /// Show by how much they have changed since they were shown last, or in one second
+    #[arg(long)]
+    pub(crate) delta: bool,
+
+    /// Stop after having shown them so many times; without --watch a second apart
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: Option<u32>,
+
+    /// Show those that are zero, too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// For how long to show what happens.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Go on until interrupted
+    #[arg(long)]
+    pub(crate) follow: bool,
+}
+
+impl Cli {
+    /// Whether it shows what comes, so that nothing needs to be there yet.
+    pub(crate) fn follows(&self) -> bool {
+        matches!(&self.verb, Verb::Events(events) if events.follow)
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What is known of this host's controllers. What `--json` prints is these structures.
+
+use std::collections::BTreeMap;
+
+use nupa_proto::{ident::UnknownValue, netlink::ControllerState};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::names::Names;
+use crate::netlink::{Connection, Monitor, RawController, RawCounters, RawPeer};
+use crate::sysfs;
+
+/// A controller of this host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Controller {
+    /// Number on this host.
+    pub(crate) index: u32,
+    /// Name of its device on its bus.
+    pub(crate) device: String,
+    /// Driver that it is bound to, which tells what it is: a PCI function, or memory that hosts share.
+    pub(crate) driver: Option<String>,
+    /// What it is fit for.
+    pub(crate) state: &'static str,
+    /// What is wrong with it, if anything is.
+    pub(crate) trouble: Option<String>,
+    /// Id of this node.
+    pub(crate) node: u16,
+    /// Name of this node in /etc/nupa/nodes.conf.
+    pub(crate) name: Option<String>,
+    /// Node ids of the fabric are below this.
+    pub(crate) max_nodes: u16,
+    /// EUI-64 of this node, 16 hexadecimal digits.
+    pub(crate) guid: String,
+    /// Identity of the fabric, 16 hexadecimal digits.
+    pub(crate) fabric: String,
+    /// Goes up with each reset; of a controller that runs.
+    pub(crate) epoch: Option<u32>,
+    /// Why it stopped, a FAULT code of Documentation/controller.md.
+    pub(crate) fault: Option<u32>,
+    /// Whether the link is up.
+    pub(crate) link_up: bool,
+    /// For how long the link has been up or down, in ms.
+    pub(crate) link_age: u64,
+    /// In Mb/s; 0 if it is not known.
+    pub(crate) link_speed: u32,
+    /// Version of the firmware.
+    pub(crate) firmware: String,
+    /// Interrupt vectors for completion queues.
+    pub(crate) vectors: u32,
+    /// Network interfaces.
+    pub(crate) netdevs: Vec<String>,
+    /// RDMA devices.
+    pub(crate) rdma: Vec<String>,
+}
+
+/// A node that is up.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Peer {
+    /// Index of the controller that reaches it.
+    pub(crate) controller: u32,
+    /// Id of the node.
+    pub(crate) node: u16,
+    /// Its name in /etc/nupa/nodes.conf.
+    pub(crate) name: Option<String>,
+    /// EUI-64 of the node, 16 hexadecimal digits.
+    pub(crate) guid: String,
+    /// Goes up with each reset of the node's controller.
+    pub(crate) epoch: u32,
+}
+
+/// Counters of a controller since it was reset.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Counters {
+    /// Index of the controller.
+    pub(crate) controller: u32,
+    /// Name of its device on its bus.
+    pub(crate) device: String,
+    /// By name.
+    pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// This host as its kernel knows it.
+pub(crate) struct Host {
+    connection: Connection,
+    names: Names,
+}
+
+impl Host {
+    /// Connects to the kernel, and reads the names of nodes.
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        Ok(Self {
+            connection: Connection::open()?,
+            names: Names::read()?,
+        })
+    }
+
+    /// All controllers.
+    pub(crate) fn controllers(&self) -> anyhow::Result<Vec<Controller>> {
+        let raw = self.connection.controllers()?;
+        Ok(raw.into_iter().map(|raw| self.controller(raw)).collect())
+    }
+
+    /// The nodes that are up. This asks the controllers.
+    pub(crate) fn peers(&self) -> anyhow::Result<Vec<Peer>> {
+        let raw = self.connection.peers()?;
+        Ok(raw.into_iter().map(|raw| self.peer(&raw)).collect())
+    }
+
+    /// Counters of the controllers that run. This asks them.
+    pub(crate) fn counters(&self, controllers: &[Controller]) -> anyhow::Result<Vec<Counters>> {
+        let raw = self.connection.counters()?;
+        Ok(raw
+            .into_iter()
+            .map(|raw| counters(raw, controllers))
+            .collect())
+    }
+
+    /// What happens from now on.
+    pub(crate) fn monitor(&self) -> anyhow::Result<Monitor> {
+        self.connection.monitor()
+    }
+
+    /// Name of a node.
+    pub(crate) fn name(&self, node: u16) -> Option<String> {
+        self.names.of(node)
+    }
+
+    pub(crate) fn controller(&self, raw: RawController) -> Controller {
+        let state = ControllerState::try_from(raw.state);
+        let interfaces = sysfs::interfaces(&raw.device);
+        Controller {
+            index: raw.index,
+            driver: interfaces.driver,
+            state: name(state),
+            trouble: trouble(state, &raw),
+            node: raw.node,
+            name: self.name(raw.node),
+            max_nodes: raw.max_nodes,
+            guid: format!("{:016x}", raw.guid),
+            fabric: format!("{:016x}", raw.fabric),
+            epoch: raw.epoch,
+            fault: raw.fault,
+            link_up: raw.link_up,
+            link_age: raw.link_age,
+            link_speed: raw.link_speed,
+            firmware: raw.firmware,
+            vectors: raw.vectors,
+            netdevs: interfaces.netdevs,
+            rdma: interfaces.rdma,
+            device: raw.device,
+        }
+    }
+
+    fn peer(&self, raw: &RawPeer) -> Peer {
+        Peer {
+            controller: raw.controller,
+            node: raw.node,
+            name: self.name(raw.node),
+            guid: format!("{:016x}", raw.guid),
+            epoch: raw.epoch,
+        }
+    }
+}
+
+fn counters(raw: RawCounters, controllers: &[Controller]) -> Counters {
+    let of = controllers
+        .iter()
+        .find(|controller| controller.index == raw.controller);
+    Counters {
+        controller: raw.controller,
+        // One that came a moment ago.
+        device: of.map_or_else(
+            || format!("controller {}", raw.controller),
+            |controller| controller.device.clone(),
+        ),
+        counters: raw.values,
+    }
+}
+
+fn name(state: Result<ControllerState, UnknownValue>) -> &'static str {
+    match state {
+        Ok(ControllerState::Down) => "down",
+        Ok(ControllerState::Running) => "running",
+        Ok(ControllerState::Paused) => "paused",
+        Ok(ControllerState::Lost) => "lost",
+        Ok(ControllerState::Removed) => "removed",
+        Err(_) => "unknown",
+    }
+}
+
+/// What is wrong with a controller, and what to do.
+fn trouble(state: Result<ControllerState, UnknownValue>, raw: &RawController) -> Option<String> {
+    let fault = raw
+        .fault
+        .map_or(String::new(), |fault| format!(" (fault {fault})"));
+    match state {
+        Ok(ControllerState::Running) if raw.link_up => None,
+        Ok(ControllerState::Running) => Some("the link is down: the other end may be off".into()),
+        Ok(ControllerState::Down) => Some(format!("it is being reset{fault}: wait, or see the kernel log")),
+        Ok(ControllerState::Paused) => Some("something else resets the function: wait".into()),
+        Ok(ControllerState::Lost) => Some(format!(
+            "it does not come back by itself{fault}: see the kernel log, then unbind its driver and bind it again"
+        )),
+        Ok(ControllerState::Removed) => Some("its driver is being unbound".into()),
+        Err(unknown) => Some(format!("the module knows a state that this program does not: {unknown:?}")),
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Shows a host's fabric controllers, and the nodes that they reach.
+
+mod cli;
+mod events;
+mod facts;
+mod generate;
+mod genl;
+mod names;
+mod netlink;
+mod stats;
+mod sysfs;
+mod view;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use schemars::{schema_for, JsonSchema};
+
+use crate::cli::{Cli, Verb};
+use crate::facts::{Controller, Counters, Host, Peer};
+
+/// Exit code where something does not work as it should; 2 is for wrong arguments.
+const TROUBLE: u8 = 1;
+/// Exit code where there is nothing to look at: no driver, or no controller.
+const NOTHING: u8 = 3;
+/// Exit code where it could not be found out.
+const FAILED: u8 = 4;
+
+/// What the verbs print with `--json`.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it is only described")]
+struct Printed {
+    status: Vec<Controller>,
+    link: Vec<Controller>,
+    peers: Vec<Peer>,
+    topo: Topology,
+    stats: Vec<Counters>,
+    events: events::Event,
+}
+
+/// The fabric as seen from here.
+#[derive(serde::Serialize, JsonSchema)]
+struct Topology {
+    /// Controllers of this host.
+    controllers: Vec<Controller>,
+    /// Nodes that they reach.
+    peers: Vec<Peer>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            // What is printed to a pipe that nobody reads is nobody's loss.
+            if error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+            {
+                return ExitCode::SUCCESS;
+            }
+            eprintln!("nupactl: {error:#}");
+            let nothing = error.downcast_ref::<netlink::NoDriver>().is_some();
+            ExitCode::from(if nothing { NOTHING } else { FAILED })
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    match &cli.verb {
+        Verb::Schema => {
+            writeln!(out, "{}", view::json(&schema_for!(Printed))?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Generate { directory } => {
+            generate::write(directory)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
+    let host = Host::open()?;
+    let controllers = host.controllers()?;
+    if controllers.is_empty() && !cli.follows() {
+        writeln!(out, "{}", if cli.json { "[]" } else { view::NO_CONTROLLER })?;
+        return Ok(ExitCode::from(NOTHING));
+    }
+    show(cli, &host, controllers, &mut out)
+}
+
+/// Does what a verb says that is about controllers.
+fn show(
+    cli: &Cli,
+    host: &Host,
+    controllers: Vec<Controller>,
+    out: &mut impl Write,
+) -> anyhow::Result<ExitCode> {
+    let works = controllers
+        .iter()
+        .all(|controller| controller.trouble.is_none());
+    let text = match &cli.verb {
+        Verb::Status if cli.json => view::json(&controllers)?,
+        Verb::Status => view::status(&controllers),
+        Verb::Link if cli.json => view::json(&controllers)?,
+        Verb::Link => view::links(&controllers, &host.counters(&controllers)?),
+        Verb::Peers if cli.json => view::json(&host.peers()?)?,
+        Verb::Peers => view::peers(&controllers, &host.peers()?),
+        Verb::Topo(topo) => match (topo.dot, host.peers()?) {
+            (true, peers) => view::dot(&controllers, &peers),
+            (false, peers) if cli.json => view::json(&Topology { controllers, peers })?,
+            (false, peers) => view::topo(&controllers, &peers),
+        },
+        Verb::Stats(stats) => {
+            let any = stats::show(host, stats, cli.json, out)?;
+            return Ok(ExitCode::from(if any { 0 } else { TROUBLE }));
+        }
+        Verb::Events(events) => {
+            events::show(host, events.follow, cli.json, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Schema | Verb::Generate { .. } => String::new(),
+    };
+    writeln!(out, "{text}")?;
+    Ok(ExitCode::from(if works { 0 } else { TROUBLE }))
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The kernel's side, by the generic netlink family of `Documentation/netlink/specs/nupa.yaml`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use neli::attr::Attribute;
+use neli::err::DeError;
+use neli::genl::Nlattr;
+use neli::types::Buffer;
+use neli::utils::Groups;
+use nupa_proto::admin::PORT_COUNTER_NAMES;
+use nupa_proto::netlink::{command, controller, counters, peer, FAMILY, MONITOR};
+
+use crate::genl::{Attributes, Family, Heard, Refused, Socket};
+
+/// Takes an attribute of an object.
+type Take<T> = fn(&mut T, &Nlattr<u16, Buffer>) -> Result<(), DeError>;
+
+/// The module is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("the module nupa_fabric is not loaded: run `modprobe nupa_fabric`; if that fails, the kernel log says why")]
+pub(crate) struct NoDriver;
+
+/// A controller as the kernel says it.
+#[derive(Debug, Default)]
+pub(crate) struct RawController {
+    pub(crate) index: u32,
+    pub(crate) device: String,
+    pub(crate) state: u32,
+    pub(crate) node: u16,
+    pub(crate) max_nodes: u16,
+    pub(crate) guid: u64,
+    pub(crate) fabric: u64,
+    pub(crate) epoch: Option<u32>,
+    pub(crate) fault: Option<u32>,
+    pub(crate) link_up: bool,
+    pub(crate) link_age: u64,
+    pub(crate) link_speed: u32,
+    pub(crate) firmware: String,
+    pub(crate) vectors: u32,
+}
+
+/// A node as the kernel says it.
+#[derive(Debug, Default)]
+pub(crate) struct RawPeer {
+    pub(crate) controller: u32,
+    pub(crate) node: u16,
+    pub(crate) guid: u64,
+    pub(crate) epoch: u32,
+}
+
+/// A controller's counters as the kernel says them.
+#[derive(Debug, Default)]
+pub(crate) struct RawCounters {
+    pub(crate) controller: u32,
+    pub(crate) values: BTreeMap<String, u64>,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Notification {
+    /// A controller came, or its state or link changed.
+    Controller(RawController),
+    /// A controller's driver is being unbound.
+    ControllerGone(RawController),
+    /// A node came up; its epoch is 0 if it is not known.
+    PeerUp(RawPeer),
+    /// A node went down.
+    PeerDown(RawPeer),
+    /// Some were lost, because this program did not read them in time.
+    Lost,
+}
+
+impl RawController {
+    fn take(&mut self, attribute: &Nlattr<u16, Buffer>) -> Result<(), DeError> {
+        match *attribute.nla_type().nla_type() {
+            controller::INDEX => self.index = attribute.get_payload_as()?,
+            controller::DEVICE => self.device = attribute.get_payload_as_with_len()?,
+            controller::STATE => self.state = attribute.get_payload_as()?,
+            controller::NODE => self.node = attribute.get_payload_as()?,
+            controller::MAX_NODES => self.max_nodes = attribute.get_payload_as()?,
+            controller::GUID => self.guid = attribute.get_payload_as()?,
+            controller::FABRIC => self.fabric = attribute.get_payload_as()?,
+            controller::EPOCH => self.epoch = Some(attribute.get_payload_as()?),
+            controller::FAULT => self.fault = Some(attribute.get_payload_as()?),
+            controller::LINK_UP => self.link_up = attribute.get_payload_as::<u8>()? != 0,
+            controller::LINK_AGE => self.link_age = attribute.get_payload_as()?,
+            controller::LINK_SPEED => self.link_speed = attribute.get_payload_as()?,
+            controller::FIRMWARE => self.firmware = attribute.get_payload_as_with_len()?,
+            controller::VECTORS => self.vectors = attribute.get_payload_as()?,
+            // A newer module may say more.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl RawPeer {
+    fn take(&mut self, attribute: &Nlattr<u16, Buffer>) -> Result<(), DeError> {
+        match *attribute.nla_type().nla_type() {
+            peer::CONTROLLER => self.controller = attribute.get_payload_as()?,
+            peer::NODE => self.node = attribute.get_payload_as()?,
+            peer::GUID => self.guid = attribute.get_payload_as()?,
+            peer::EPOCH => self.epoch = attribute.get_payload_as()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl RawCounters {
+    fn take(&mut self, attribute: &Nlattr<u16, Buffer>) -> Result<(), DeError> {
+        let number = *attribute.nla_type().nla_type();
+        if number == counters::CONTROLLER {
+            self.controller = attribute.get_payload_as()?;
+        } else if let Some(name) = number
+            .checked_sub(counters::FIRST)
+            .and_then(|index| PORT_COUNTER_NAMES.get(usize::from(index)))
+        {
+            self.values
+                .insert((*name).to_owned(), attribute.get_payload_as()?);
+        }
+        Ok(())
+    }
+}
+
+/// A socket to the kernel.
+pub(crate) struct Connection {
+    socket: Socket,
+    family: Family,
+}
+
+impl Connection {
+    /// Connects, and finds the family. [`NoDriver`] without the module.
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        let socket = Socket::open(Groups::empty())?;
+        let (name, group) = (FAMILY.to_str()?, MONITOR.to_str()?);
+        match socket.family(name, group) {
+            Ok(family) => Ok(Self { socket, family }),
+            Err(error) if !error.is::<Refused>() => Err(error),
+            Err(_) if !Path::new("/sys/module/nupa_fabric").exists() => Err(NoDriver.into()),
+            Err(error) => Err(error.context(format!(
+                "the module nupa_fabric does not offer the generic netlink family {name} here: it may be older than this program, \
+                 or this is a container with a network of its own"
+            ))),
+        }
+    }
+
+    /// All controllers of this host.
+    pub(crate) fn controllers(&self) -> anyhow::Result<Vec<RawController>> {
+        self.dump(command::CONTROLLER_GET, RawController::take)
+    }
+
+    /// The nodes that are up.
+    pub(crate) fn peers(&self) -> anyhow::Result<Vec<RawPeer>> {
+        self.dump(command::PEER_GET, RawPeer::take)
+    }
+
+    /// Counters of the controllers that run.
+    pub(crate) fn counters(&self) -> anyhow::Result<Vec<RawCounters>> {
+        self.dump(command::COUNTERS_GET, RawCounters::take)
+    }
+
+    /// All objects that a command lists; `take` is shown the attributes of each.
+    fn dump<T: Default>(&self, command: u8, take: Take<T>) -> anyhow::Result<Vec<T>> {
+        let messages = self.socket.dump(self.family.id, command)?;
+        messages
+            .iter()
+            .map(|message| read(message.attrs(), take))
+            .collect()
+    }
+
+    /// What happens from now on.
+    pub(crate) fn monitor(&self) -> anyhow::Result<Monitor> {
+        let group = self.family.group;
+        let group = group.context(
+            "the module nupa_fabric does not tell what happens: it may be older than this program",
+        )?;
+        Ok(Monitor {
+            socket: Socket::open(Groups::new_groups(&[group]))?,
+            family: self.family.id,
+        })
+    }
+}
+
+/// A socket that hears what happens.
+pub(crate) struct Monitor {
+    socket: Socket,
+    family: u16,
+}
+
+impl Monitor {
+    /// Waits for something to happen.
+    pub(crate) fn next(&self) -> anyhow::Result<Vec<Notification>> {
+        let messages = match self.socket.hear()? {
+            Heard::Messages(messages) => messages,
+            Heard::Lost => return Ok(vec![Notification::Lost]),
+        };
+        let mut found = Vec::new();
+        for (_, message) in messages.iter().filter(|(family, _)| *family == self.family) {
+            let attributes = message.attrs();
+            found.push(match *message.cmd() {
+                command::CONTROLLER_NTF => {
+                    Notification::Controller(read(attributes, RawController::take)?)
+                }
+                command::CONTROLLER_DEL_NTF => {
+                    Notification::ControllerGone(read(attributes, RawController::take)?)
+                }
+                command::PEER_UP_NTF => Notification::PeerUp(read(attributes, RawPeer::take)?),
+                command::PEER_DOWN_NTF => Notification::PeerDown(read(attributes, RawPeer::take)?),
+                // A newer module may tell more.
+                _ => continue,
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// An object of what the kernel said.
+fn read<T: Default>(attributes: &Attributes, take: Take<T>) -> anyhow::Result<T> {
+    let mut object = T::default();
+    for attribute in attributes.iter() {
+        take(&mut object, attribute)
+            .context("the kernel said what this program does not understand")?;
+    }
+    Ok(object)
+}

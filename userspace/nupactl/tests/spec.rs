@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The generic netlink family's specification says what module and programs do.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use nupa_proto::admin::PORT_COUNTER_NAMES;
+use nupa_proto::netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Spec {
+    name: String,
+    definitions: Vec<Definition>,
+    #[serde(rename = "attribute-sets")]
+    attribute_sets: Vec<AttributeSet>,
+    operations: Listed<Operation>,
+    #[serde(rename = "mcast-groups")]
+    groups: Listed<Named>,
+}
+
+#[derive(Deserialize)]
+struct Listed<T> {
+    list: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    name: String,
+    entries: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct AttributeSet {
+    name: String,
+    attributes: Vec<Attribute>,
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    name: String,
+    r#type: String,
+}
+
+#[derive(Deserialize)]
+struct Operation {
+    name: String,
+}
+
+fn spec() -> Spec {
+    let text = include_str!("../../../Documentation/netlink/specs/nupa.yaml");
+    serde_yaml_ng::from_str(text).unwrap()
+}
+
+fn names(named: &[Named]) -> Vec<&str> {
+    named.iter().map(|named| named.name.as_str()).collect()
+}
+
+/// Attributes of a set; their numbers count from 1.
+fn attributes(name: &str) -> Vec<(u16, String, String)> {
+    let set = spec()
+        .attribute_sets
+        .into_iter()
+        .find(|set| set.name == name)
+        .unwrap();
+    let attributes = set.attributes.into_iter();
+    (1..)
+        .zip(attributes)
+        .map(|(number, attribute)| (number, attribute.name, attribute.r#type))
+        .collect()
+}
+
+fn expected(attributes: &[(u16, &str, &str)]) -> Vec<(u16, String, String)> {
+    let owned = |(number, name, kind): &(u16, &str, &str)| {
+        (*number, (*name).to_owned(), (*kind).to_owned())
+    };
+    attributes.iter().map(owned).collect()
+}
+
+#[test]
+fn family_group_and_commands() {
+    let spec = spec();
+    assert_eq!(spec.name, FAMILY.to_str().unwrap());
+    assert_eq!(names(&spec.groups.list), [MONITOR.to_str().unwrap()]);
+    let listed: Vec<_> = (1u8..)
+        .zip(&spec.operations.list)
+        .map(|(number, operation)| (number, operation.name.as_str()))
+        .collect();
+    let expected = [
+        (command::CONTROLLER_GET, "controller-get"),
+        (command::PEER_GET, "peer-get"),
+        (command::COUNTERS_GET, "counters-get"),
+        (command::CONTROLLER_NTF, "controller-ntf"),
+        (command::CONTROLLER_DEL_NTF, "controller-del-ntf"),
+        (command::PEER_UP_NTF, "peer-up-ntf"),
+        (command::PEER_DOWN_NTF, "peer-down-ntf"),
+    ];
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn states() {
+    let [definition] = &spec().definitions[..] else {
+        panic!("there is one definition");
+    };
+    assert_eq!(definition.name, "state");
+    let states = ControllerState::ALL
+        .iter()
+        .map(|state| (state.to_wire(), format!("{state:?}").to_lowercase()));
+    let listed = (0u32..).zip(definition.entries.iter().map(|entry| entry.name.clone()));
+    assert_eq!(listed.collect::<Vec<_>>(), states.collect::<Vec<_>>());
+}
+
+#[test]
+fn attributes_of_controllers_and_peers() {
+    assert_eq!(
+        attributes("controller"),
+        expected(&[
+            (controller::INDEX, "index", "u32"),
+            (controller::DEVICE, "device", "string"),
+            (controller::STATE, "state", "u32"),
+            (controller::NODE, "node", "u16"),
+            (controller::MAX_NODES, "max-nodes", "u16"),
+            (controller::GUID, "guid", "u64"),
+            (controller::FABRIC, "fabric", "u64"),
+            (controller::EPOCH, "epoch", "u32"),
+            (controller::FAULT, "fault", "u32"),
+            (controller::LINK_UP, "link-up", "u8"),
+            (controller::LINK_SPEED, "link-speed", "u32"),
+            (controller::FIRMWARE, "firmware", "string"),
+            (controller::CAPABILITIES, "capabilities", "u64"),
+            (controller::VECTORS, "vectors", "u32"),
+            (controller::LINK_AGE, "link-age", "u64"),
+        ])
+    );
+    assert_eq!(
+        attributes("peer"),
+        expected(&[
+            (peer::CONTROLLER, "controller", "u32"),
+            (peer::NODE, "node", "u16"),
+            (peer::GUID, "guid", "u64"),
+            (peer::EPOCH, "epoch", "u32"),
+        ])
+    );
+}
+
+#[test]
+fn attributes_of_counters_are_the_counters_in_order() {
+    let listed = attributes("counters");
+    assert_eq!(
+        listed[0],
+        (
+            counters::CONTROLLER,
+            "controller".to_owned(),
+            "u32".to_owned()
+        )
+    );
+    let expected: Vec<_> = (counters::FIRST..)
+        .zip(PORT_COUNTER_NAMES)
+        .map(|(number, name)| (number, name.replace('_', "-"), "u64".to_owned()))
+        .collect();
+    assert_eq!(listed[1..], expected);
+}
