@@ -4,9 +4,11 @@
 use crate::{
     attach::Pool,
     membership::{Membership, NodeSet},
+    peer::Peer,
     refusal::Refusal,
     Poisoned, Time, Window, SETTLE_US,
 };
+use core::borrow::BorrowMut;
 use nupa_proto::pool::{Claim, ClaimState, Slot, DEAD_AFTER_US, LINE, MAX_NODES};
 
 /// What a node that joins says of itself.
@@ -45,9 +47,8 @@ const ATTEMPTS: u32 = 100;
 /// Steps in which heartbeats are watched.
 const STEP_US: u64 = 20_000;
 
-/// A slot that was taken, for a [`Membership`], which is a hundred times as large: so its host decides where that is made.
-#[derive(Clone, Copy, Debug)]
-pub struct TakenSlot {
+/// A slot that was taken, for a [`Membership`].
+pub(crate) struct TakenSlot {
     pub(crate) pool: Pool,
     pub(crate) node: u16,
     pub(crate) claim: Claim,
@@ -96,8 +97,33 @@ impl Found {
 
 impl Pool {
     /// Takes a node slot: the one that the node wants or had before, else one that nobody had, else any that is free, else one
-    /// whose node is dead. Sleeps until it is certain that the slot is its own.
-    pub fn take_slot(
+    /// whose node is dead. Sleeps until it is certain that the slot is its own, and begins to watch the others.
+    pub fn join(
+        &self,
+        window: &impl Window,
+        time: &impl Time,
+        options: &JoinOptions,
+    ) -> Result<Membership, Refusal> {
+        let peers = [Peer::UNKNOWN; MAX_NODES as usize];
+        self.join_with(window, time, options, peers)
+    }
+
+    /// As [`Pool::join`], but what is known of the others is kept in `peers`, of which each is [`Peer::UNKNOWN`]: a place for each
+    /// [node](crate::Geometry::max_nodes) of the pool.
+    pub fn join_with<P: BorrowMut<[Peer]>>(
+        &self,
+        window: &impl Window,
+        time: &impl Time,
+        options: &JoinOptions,
+        peers: P,
+    ) -> Result<Membership<P>, Refusal> {
+        let slot = self.take_slot(window, time, options)?;
+        let mut membership = Membership::new(&slot, peers);
+        membership.enter(window, options);
+        Ok(membership)
+    }
+
+    fn take_slot(
         &self,
         window: &impl Window,
         time: &impl Time,
@@ -116,19 +142,6 @@ impl Pool {
             }
         }
         Err(Refusal::Busy)
-    }
-
-    /// Takes a node slot as [`Pool::take_slot`] does, and begins to watch the others.
-    pub fn join(
-        &self,
-        window: &impl Window,
-        time: &impl Time,
-        options: &JoinOptions,
-    ) -> Result<Membership, Refusal> {
-        let slot = self.take_slot(window, time, options)?;
-        let mut membership = Membership::new(&slot);
-        membership.enter(window, options);
-        Ok(membership)
     }
 
     /// Picks a slot, which is watched for as long as a node may be silent if it is not free.

@@ -11,6 +11,7 @@ use crate::{
     window::zero,
     Poisoned, Window,
 };
+use core::borrow::BorrowMut;
 use nupa_proto::pool::{
     Claim, ClaimState, Presence, Slot, HEARTBEAT_US, LINE, MAX_NODES, PRESENCE_POLLING, PRESENCE_UP,
 };
@@ -86,9 +87,9 @@ pub struct PeerInfo {
     pub bell: u64,
 }
 
-/// A node's place in the fabric.
+/// A node's place in the fabric. What it knows of the others is in `P`, by their ids; a node that has no place there is never seen.
 #[derive(Debug)]
-pub struct Membership {
+pub struct Membership<P = [Peer; MAX_NODES as usize]> {
     pool: Pool,
     node: u16,
     claim: Claim,
@@ -97,14 +98,12 @@ pub struct Membership {
     /// When it last looked around.
     looked_us: u64,
     evicted: bool,
-    peers: [Peer; MAX_NODES as usize],
+    peers: P,
 }
 
-impl Membership {
-    /// What holds a slot that was taken, for [`Membership::enter`]. Always inlined, so that it is made where it goes and not on
-    /// the stack.
-    #[inline(always)]
-    pub fn new(slot: &TakenSlot) -> Self {
+impl<P: BorrowMut<[Peer]>> Membership<P> {
+    /// What holds a slot that was taken, for [`Membership::enter`].
+    pub(crate) fn new(slot: &TakenSlot, peers: P) -> Self {
         Self {
             pool: slot.pool,
             node: slot.node,
@@ -119,12 +118,12 @@ impl Membership {
                 .max(HEARTBEAT_US.saturating_mul(2)),
             looked_us: slot.taken_us,
             evicted: false,
-            peers: [Peer::UNKNOWN; MAX_NODES as usize],
+            peers,
         }
     }
 
     /// Writes to the slot what others have to know. Comes first, and once.
-    pub fn enter(&mut self, window: &impl Window, options: &JoinOptions) {
+    pub(crate) fn enter(&mut self, window: &impl Window, options: &JoinOptions) {
         let heartbeat = core::mem::offset_of!(Slot, heartbeat);
         window.refresh(self.owner(), LINE);
         // Of a line that cannot be read the heartbeat goes on from anywhere, and all of it is written.
@@ -208,7 +207,7 @@ impl Membership {
             epoch: claim.epoch,
         };
         self.show(window);
-        self.peers.iter_mut().for_each(Peer::forget);
+        self.peers.borrow_mut().iter_mut().for_each(Peer::forget);
         true
     }
 
@@ -243,7 +242,7 @@ impl Membership {
     fn tick_all(&mut self, window: &impl Window, now_us: u64, elapsed: u64) -> Events {
         let mut events = Events::default();
         let ours = self.is_ours(window);
-        if let (Err(poisoned), Some(own)) = (ours, self.peers.get_mut(usize::from(self.node))) {
+        if let (Err(poisoned), Some(own)) = (ours, self.known_mut(self.node)) {
             own.poisoned = Some(poisoned);
         }
         self.evicted |= ours != Ok(true);
@@ -257,7 +256,7 @@ impl Membership {
         for node in self.others() {
             let slot = self.pool.geometry().slot(node);
             let dead_after_us = self.dead_after_us;
-            let Some(peer) = self.peers.get_mut(usize::from(node)) else {
+            let Some(peer) = self.known_mut(node) else {
                 continue;
             };
             peer.forgive(unseen);
@@ -275,7 +274,7 @@ impl Membership {
                         Ok(false) => {}
                         Ok(true) => events.refused_by.insert(node),
                         Err(poisoned) => {
-                            if let Some(peer) = self.peers.get_mut(usize::from(node)) {
+                            if let Some(peer) = self.known_mut(node) {
                                 peer.lose(poisoned);
                             }
                             self.refuse(window, node);
@@ -291,8 +290,11 @@ impl Membership {
 
     /// The link to a node that is up. There is one for each time that it comes up.
     pub fn open(&mut self, window: &impl Window, node: u16) -> Option<Link> {
-        let peer = self.peers.get_mut(usize::from(node))?;
-        if self.evicted || peer.standing != Standing::Up || peer.opened {
+        if self.evicted {
+            return None;
+        }
+        let peer = self.known_mut(node)?;
+        if peer.standing != Standing::Up || peer.opened {
             return None;
         }
         peer.opened = true;
@@ -309,7 +311,7 @@ impl Membership {
     /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not
     /// reported as gone then.
     pub fn isolate(&mut self, window: &impl Window, node: u16) -> bool {
-        let Some(peer) = self.peers.get_mut(usize::from(node)) else {
+        let Some(peer) = self.known_mut(node) else {
             return false;
         };
         if peer.standing != Standing::Up {
@@ -322,12 +324,12 @@ impl Membership {
 
     /// What of a node that went down could not be read, if that was why; of this node, if it was evicted for that.
     pub fn poisoned(&self, node: u16) -> Option<Poisoned> {
-        self.peers.get(usize::from(node))?.poisoned
+        self.known(node)?.poisoned
     }
 
     /// A node that is up.
     pub fn peer(&self, window: &impl Window, node: u16) -> Option<PeerInfo> {
-        let peer = self.peers.get(usize::from(node))?;
+        let peer = self.known(node)?;
         if peer.standing != Standing::Up {
             return None;
         }
@@ -394,9 +396,19 @@ impl Membership {
 
     fn refuse(&self, window: &impl Window, node: u16) {
         grants::clear(window, self.pool.geometry(), self.node, node);
-        if let Some(peer) = self.peers.get(usize::from(node)) {
+        if let Some(peer) = self.known(node) {
             self.ends(node).refuse(window, peer.epoch);
         }
+    }
+
+    /// What is known of a node.
+    fn known(&self, node: u16) -> Option<&Peer> {
+        self.peers.borrow().get(usize::from(node))
+    }
+
+    /// The same, to be changed.
+    fn known_mut(&mut self, node: u16) -> Option<&mut Peer> {
+        self.peers.borrow_mut().get_mut(usize::from(node))
     }
 
     fn ends(&self, peer: u16) -> Ends {

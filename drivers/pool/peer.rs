@@ -15,9 +15,9 @@ pub(crate) enum Standing {
     Refused,
 }
 
-/// What a node knows of another.
+/// What a node knows of another. Where that is kept is for the host to say, see [`Pool::join_with`](crate::Pool::join_with).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
+pub struct Peer {
     heartbeat: u64,
     /// When the heartbeat was seen to move.
     moved_us: u64,
@@ -64,7 +64,8 @@ impl Shown {
 }
 
 impl Peer {
-    pub(crate) const UNKNOWN: Self = Self {
+    /// Of a node that was not looked at yet.
+    pub const UNKNOWN: Self = Self {
         heartbeat: 0,
         moved_us: 0,
         epoch: 0,

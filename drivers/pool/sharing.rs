@@ -5,8 +5,8 @@
 //! its hold, then looks whether the export still stands; who gives it up clears the export, then looks for holds before
 //! anybody gets the memory anew. One of the two sees the other.
 
-use crate::{Membership, Poisoned, Pool, Window};
-use core::{mem::offset_of, ops::Range};
+use crate::{Membership, Peer, Poisoned, Pool, Window};
+use core::{borrow::BorrowMut, mem::offset_of, ops::Range};
 use nupa_proto::pool::{
     sharing::{DmHandle, Export, Hold, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
     Claim, ClaimState, LINE, PAGE,
@@ -110,7 +110,7 @@ impl Sharing {
     pub fn export(
         &mut self,
         window: &impl Window,
-        member: &Membership,
+        member: &Membership<impl BorrowMut<[Peer]>>,
         (offset, len): (u64, u64),
         secret: u64,
     ) -> Result<DmHandle, Unshared> {
@@ -140,7 +140,12 @@ impl Sharing {
     }
 
     /// Takes an export back. Memory of it that nobody holds then is nobody's from now on; see [`Pool::held`].
-    pub fn withdraw(&mut self, window: &impl Window, member: &Membership, index: u16) {
+    pub fn withdraw(
+        &mut self,
+        window: &impl Window,
+        member: &Membership<impl BorrowMut<[Peer]>>,
+        index: u16,
+    ) {
         if !self.exports.give(index) || !member.is_valid(window) {
             return;
         }
@@ -156,7 +161,7 @@ impl Sharing {
     pub fn import(
         &mut self,
         window: &impl Window,
-        member: &Membership,
+        member: &Membership<impl BorrowMut<[Peer]>>,
         handle: &DmHandle,
     ) -> Result<Import, Unshared> {
         let (pool, node) = (member.pool(), handle.node.get());
@@ -202,7 +207,12 @@ impl Sharing {
     }
 
     /// Gives a hold back: no program of this node uses the memory any more.
-    pub fn release(&mut self, window: &impl Window, member: &Membership, index: u16) {
+    pub fn release(
+        &mut self,
+        window: &impl Window,
+        member: &Membership<impl BorrowMut<[Peer]>>,
+        index: u16,
+    ) {
         if !self.holds.give(index) || !member.is_valid(window) {
             return;
         }

@@ -10,7 +10,7 @@
 
 mod rig;
 
-use nupa_pool::{Blocked, Events, JoinOptions, Outgoing, Pool, Refusal, Time};
+use nupa_pool::{Blocked, Events, JoinOptions, Outgoing, Peer, Pool, Refusal, Time};
 use nupa_proto::pool::{DEAD_AFTER_US, HEARTBEAT_US};
 use rig::{frame, options, pair, settle, Node, Run, World, MEDIUM, SMALL};
 use std::sync::Arc;
@@ -341,4 +341,37 @@ fn a_node_that_is_busy_shows_that_it_lives_until_its_epoch_is_over() {
     let heartbeat = a.member.heartbeat();
     a.member.leave(&a.host);
     assert!(!heartbeat.beat(&a.host));
+}
+
+/// What is known of others lies where the host says; a node without a place there is nobody, and nothing panics.
+#[test]
+fn who_has_no_place_for_others_sees_nobody() {
+    let (world, pool, [a, b, mut c]) = trio(1);
+    drop((a, b));
+    for places in [0, 1, 3, 9] {
+        let host = world.host(3);
+        let peers = vec![Peer::UNKNOWN; places];
+        let mut wish = JoinOptions::new(4);
+        wish.prefer = Some(1);
+        let mut member = pool.join_with(&host, &host, &wish, peers).unwrap();
+        assert_eq!(member.node(), 1);
+        member.enable(&host);
+        let mut seen = false;
+        for _ in 0..4 {
+            world.pass(HEARTBEAT_US);
+            c.tick();
+            let events = member.tick(&host, host.now_us());
+            assert!(!events.evicted && events.down.is_empty() && events.refused_by.is_empty());
+            seen |= events.up.contains(2);
+        }
+        assert_eq!(seen, places > 2, "{places} places");
+        assert_eq!(member.peer(&host, 2).is_some(), seen);
+        assert_eq!(member.open(&host, 2).is_some(), seen);
+        assert_eq!(member.poisoned(1), None);
+        assert_eq!(member.isolate(&host, 2), seen);
+        assert!(member.renew(&host));
+        member.leave(&host);
+        world.pass(HEARTBEAT_US);
+        assert!(member.tick(&host, host.now_us()).evicted);
+    }
 }

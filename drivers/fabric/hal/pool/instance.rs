@@ -8,7 +8,7 @@ use super::{
     kicks::Kicks,
     lock::OwnerLock,
     memory::NodeMemory,
-    node::{Bell, PoolNode, FAULTS},
+    node::{Bell, Member, PoolNode, FAULTS},
     nodes::{Link, Nodes},
     poison::PoisonFile,
     poll_state::PollState,
@@ -37,7 +37,7 @@ use nk::{
 };
 use nupa_engine::{node::NodeConfig, Limits, Peer};
 use nupa_function::{Function, FunctionConfig, Model, CAPS};
-use nupa_pool::{JoinOptions, Membership, NodeSet, Pool, Refusal, Sharing, Survey, TakenSlot};
+use nupa_pool::{JoinOptions, NodeSet, Pool, Refusal, Sharing, Survey};
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
@@ -168,43 +168,25 @@ impl PoolInstance<'_> {
     }
 }
 
-/// Takes a slot of the pool.
+/// Takes a slot of the pool. By itself because of the space that it takes on the stack.
 #[inline(never)]
 fn join(
     device: &Device<Bound>,
     window: &PoolWindow,
     clock: HostClock,
     bell: u64,
-) -> Result<KBox<Membership>> {
+) -> Result<Member> {
     let options = JoinOptions {
         identity: nk::host::identity(),
         bell,
         capabilities: CAPS & !CAP_PUSH,
         ..JoinOptions::new(nk::random::u64())
     };
-    let mut membership = take_slot(device, window, clock, &options)?;
-    membership.enter(window, &options);
-    Ok(membership)
-}
-
-/// Takes a slot. By itself because of the space that it takes on the stack.
-#[inline(never)]
-fn take_slot(
-    device: &Device<Bound>,
-    window: &PoolWindow,
-    clock: HostClock,
-    options: &JoinOptions,
-) -> Result<KBox<Membership>> {
     let pool = Pool::attach(window, &clock).map_err(|why| refuse(device, why))?;
-    let taken = pool.take_slot(window, &clock, options);
-    member(&taken.map_err(|why| refuse(device, why))?)
-}
-
-/// The member that has taken a slot, made where it stays. As above.
-#[inline(never)]
-fn member(taken: &TakenSlot) -> Result<KBox<Membership>> {
-    let place = KBox::new_uninit(GFP_KERNEL)?;
-    Ok(KBox::write(place, Membership::new(taken)))
+    let max_nodes = usize::from(pool.geometry().max_nodes());
+    let peers = KVec::from_elem(nupa_pool::Peer::UNKNOWN, max_nodes, GFP_KERNEL)?;
+    let joined = pool.join_with(window, &clock, &options, peers);
+    joined.map_err(|why| refuse(device, why))
 }
 
 /// Says why a pool is of no use.
@@ -224,7 +206,7 @@ fn refuse(device: &Device<Bound>, why: Refusal) -> Error {
 }
 
 /// The function, and links to nobody.
-fn nodes(membership: &Membership, window: &PoolWindow, host: PoolHost) -> Result<Nodes> {
+fn nodes(membership: &Member, window: &PoolWindow, host: PoolHost) -> Result<Nodes> {
     let pool = membership.pool();
     let range = pool.device_memory(membership.node());
     let geometry = pool.geometry();
@@ -273,7 +255,7 @@ fn own(config: &FunctionConfig, host: PoolHost) -> Result<KBox<Function<KernelSt
 #[inline(never)]
 fn node(
     device: &Device<Bound>,
-    membership: KBox<Membership>,
+    membership: Member,
     heartbeat: Arc<HeartbeatTimer>,
     window: PoolWindow,
     nodes: Nodes,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory that nodes of a pool share.
 
-use super::{function::PoolFunction, window::PoolWindow};
+use super::{function::PoolFunction, node::Member, window::PoolWindow};
 use crate::hal::{Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
 use nk::window::Window as Mapping;
-use nupa_pool::{Import, Membership, Pool, Unshared};
+use nupa_pool::{Import, Pool, Unshared};
 use nupa_proto::pool::sharing::DmHandle;
 
 /// What it takes to look at the pool without the function's lock.
@@ -17,7 +17,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(membership: &Membership, window: &PoolWindow) -> Self {
+    pub(super) fn new(membership: &Member, window: &PoolWindow) -> Self {
         Self {
             window: window.clone(),
             pool: *membership.pool(),
