@@ -56,42 +56,95 @@ pub(crate) struct TakenSlot {
     pub(crate) taken_us: u64,
 }
 
-/// A slot as it was found.
-#[derive(Clone, Copy, Debug, Default)]
-struct Found {
-    /// All of it can be read. One that cannot be is not taken.
-    readable: bool,
+/// What of a slot changes while its node lives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sign {
     claim: u64,
     heartbeat: u64,
+}
+
+impl Sign {
+    const NONE: Self = Self {
+        claim: 0,
+        heartbeat: 0,
+    };
+}
+
+/// A slot that can be read. One that cannot be is not taken.
+struct Found {
+    sign: Sign,
     identity: u64,
 }
 
 impl Found {
-    fn read(window: &impl Window, slot: u64) -> Self {
+    fn read(window: &impl Window, slot: u64) -> Result<Self, Poisoned> {
         window.refresh(slot, LINE.wrapping_mul(2));
         let field = |offset: usize| window.load(slot.wrapping_add(offset as u64));
-        let fields = || -> Result<Self, Poisoned> {
-            Ok(Self {
-                readable: true,
+        Ok(Self {
+            sign: Sign {
                 claim: field(core::mem::offset_of!(Slot, claim))?,
                 heartbeat: field(core::mem::offset_of!(Slot, heartbeat))?,
-                identity: field(core::mem::offset_of!(Slot, identity))?,
-            })
-        };
-        fields().unwrap_or_default()
+            },
+            identity: field(core::mem::offset_of!(Slot, identity))?,
+        })
     }
 
     /// Nobody has it. What is no claim is nobody's.
     fn is_free(&self) -> bool {
-        let claim = Claim::from_wire(self.claim);
-        self.readable && !claim.is_ok_and(|claim| claim.state != ClaimState::Free)
+        let claim = Claim::from_wire(self.sign.claim);
+        !claim.is_ok_and(|claim| claim.state != ClaimState::Free)
+    }
+}
+
+/// All slots as they were found. It lies on the stack, so of each it keeps what is compared later and no more.
+struct Slots {
+    signs: [Sign; MAX_NODES as usize],
+    readable: NodeSet,
+    /// Nobody has them.
+    free: NodeSet,
+}
+
+impl Slots {
+    const UNREAD: Self = Self {
+        signs: [Sign::NONE; MAX_NODES as usize],
+        readable: NodeSet::EMPTY,
+        free: NodeSet::EMPTY,
+    };
+
+    /// Reads all slots, and shows each that can be read to `look`. In its place: a value that is returned would lie there twice.
+    fn read(&mut self, pool: &Pool, window: &impl Window, mut look: impl FnMut(u16, &Found)) {
+        for (node, sign) in (0..pool.geometry().max_nodes()).zip(&mut self.signs) {
+            let Ok(found) = Found::read(window, pool.geometry().slot(node)) else {
+                continue;
+            };
+            *sign = found.sign;
+            self.readable.insert(node);
+            if found.is_free() {
+                self.free.insert(node);
+            }
+            look(node, &found);
+        }
+    }
+
+    /// Those that somebody has.
+    fn held(&self) -> impl Iterator<Item = u16> {
+        let free = self.free;
+        self.readable
+            .iter()
+            .filter(move |node| !free.contains(*node))
+    }
+
+    /// The claim word that a slot had.
+    fn claim(&self, node: u16) -> u64 {
+        self.signs
+            .get(usize::from(node))
+            .map_or(0, |sign| sign.claim)
     }
 
     /// Whether whoever has it has not shown since.
-    fn is_same(&self, later: &Self) -> bool {
-        (self.readable && later.readable)
-            && self.claim == later.claim
-            && self.heartbeat == later.heartbeat
+    fn is_same(&self, pool: &Pool, window: &impl Window, node: u16) -> bool {
+        let later = Found::read(window, pool.geometry().slot(node));
+        later.is_ok_and(|later| self.signs.get(usize::from(node)) == Some(&later.sign))
     }
 }
 
@@ -131,7 +184,7 @@ impl Pool {
     ) -> Result<TakenSlot, Refusal> {
         for _ in 0..ATTEMPTS {
             let (node, found) = self.pick(window, time, options)?;
-            if let Some(claim) = self.claim(window, time, node, &found, options.token) {
+            if let Some(claim) = self.claim(window, time, node, found, options.token) {
                 return Ok(TakenSlot {
                     pool: *self,
                     node,
@@ -144,7 +197,7 @@ impl Pool {
         Err(Refusal::Busy)
     }
 
-    /// Picks a slot, which is watched for as long as a node may be silent if it is not free.
+    /// Picks a slot, which is watched for as long as a node may be silent if it is not free. Also returns its claim word.
     ///
     /// By itself because of the space that it takes on the stack.
     #[inline(never)]
@@ -153,58 +206,46 @@ impl Pool {
         window: &impl Window,
         time: &impl Time,
         options: &JoinOptions,
-    ) -> Result<(u16, Found), Refusal> {
-        let read = |node| Found::read(window, self.geometry().slot(node));
-        let mut first = [read(0); MAX_NODES as usize];
-        let nodes = || 0..self.geometry().max_nodes();
-        for (slot, node) in first.iter_mut().zip(nodes()) {
-            *slot = read(node);
+    ) -> Result<(u16, u64), Refusal> {
+        let max_nodes = self.geometry().max_nodes();
+        let (mut own, mut unused) = (NodeSet::default(), NodeSet::default());
+        if let Some(node) = options.prefer.filter(|node| *node < max_nodes) {
+            own.insert(node);
         }
-        let slots = || nodes().zip(first.iter().copied());
-        let own = |node: u16, slot: &Found| {
-            options.prefer == Some(node)
-                || (options.identity != 0 && slot.identity == options.identity)
-        };
-        let free = || slots().filter(|(_, slot)| slot.is_free());
-        let wanted = slots().any(|(node, slot)| own(node, &slot) && !slot.is_free());
-        if wanted || free().next().is_none() {
-            watch(time, options.dead_after_us, || {
-                slots().all(|(node, slot)| !slot.is_same(&read(node)))
-            });
+        let mut slots = Slots::UNREAD;
+        slots.read(self, window, |node, found| match found.identity {
+            0 => unused.insert(node),
+            identity if identity == options.identity => own.insert(node),
+            _ => {}
+        });
+        let is_own = |node: &u16| own.contains(*node);
+        let is_same = |node: u16| slots.is_same(self, window, node);
+        if slots.free.is_empty() || own.iter().any(|node| !slots.free.contains(node)) {
+            let shown = || !slots.readable.iter().any(is_same);
+            watch(time, options.dead_after_us, shown);
         }
-        let dead = || slots().filter(|(node, slot)| !slot.is_free() && slot.is_same(&read(*node)));
-        free()
-            .find(|(node, slot)| own(*node, slot))
-            .or_else(|| dead().find(|(node, slot)| own(*node, slot)))
-            .or_else(|| free().find(|(_, slot)| slot.identity == 0))
+        let free = || slots.free.iter();
+        let dead = || slots.held().filter(|node| is_same(*node));
+        let node = free()
+            .find(is_own)
+            .or_else(|| dead().find(is_own))
+            .or_else(|| free().find(|node| unused.contains(*node)))
             .or_else(|| free().next())
             .or_else(|| dead().next())
-            .ok_or(Refusal::Full {
-                nodes: self.geometry().max_nodes(),
-            })
+            .ok_or(Refusal::Full { nodes: max_nodes })?;
+        Ok((node, slots.claim(node)))
     }
 
     /// Nodes that have a slot: those that live, and those that have given no sign of it for as long as a node may be silent,
     /// which this waits for. Writes nothing.
-    #[inline(never)]
     pub fn nodes(&self, window: &impl Window, time: &impl Time) -> (NodeSet, NodeSet) {
-        let read = |node| Found::read(window, self.geometry().slot(node));
-        let mut first = [read(0); MAX_NODES as usize];
-        let nodes = || 0..self.geometry().max_nodes();
-        for (slot, node) in first.iter_mut().zip(nodes()) {
-            *slot = read(node);
-        }
-        let slots = || {
-            nodes()
-                .zip(first.iter())
-                .filter(|(_, slot)| !slot.is_free())
-        };
-        watch(time, DEAD_AFTER_US, || {
-            slots().all(|(node, slot)| !slot.is_same(&read(node)))
-        });
+        let mut slots = Slots::UNREAD;
+        slots.read(self, window, |_, _| {});
+        let is_same = |node: u16| slots.is_same(self, window, node);
+        watch(time, DEAD_AFTER_US, || !slots.held().any(is_same));
         let (mut live, mut silent) = (NodeSet::default(), NodeSet::default());
-        for (node, slot) in slots() {
-            match slot.is_same(&read(node)) {
+        for node in slots.held() {
+            match is_same(node) {
                 true => silent.insert(node),
                 false => live.insert(node),
             }
@@ -212,23 +253,23 @@ impl Pool {
         (live, silent)
     }
 
-    /// Claims a slot. `None` if somebody else has it now.
+    /// Claims a slot that was found with this claim word. `None` if somebody else has it now.
     fn claim(
         &self,
         window: &impl Window,
         time: &impl Time,
         node: u16,
-        found: &Found,
+        found: u64,
         token: u64,
     ) -> Option<Claim> {
-        let epoch = next_epoch(found.claim as u32);
+        let epoch = next_epoch(found as u32);
         let claim = Claim {
             state: ClaimState::Claiming,
             token: token as u32,
             epoch,
         };
         let mine = claim.to_wire();
-        if !self.replace_claim(window, node, found.claim, mine) {
+        if !self.replace_claim(window, node, found, mine) {
             return None;
         }
         time.sleep_us(SETTLE_US);

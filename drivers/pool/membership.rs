@@ -21,6 +21,8 @@ use nupa_proto::pool::{
 pub struct NodeSet(u64);
 
 impl NodeSet {
+    pub(crate) const EMPTY: Self = Self(0);
+
     /// Adds a node; ids that no node can have are none.
     pub fn insert(&mut self, node: u16) {
         self.0 |= Self::bit(node);
