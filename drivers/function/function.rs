@@ -35,6 +35,9 @@ pub struct Function<S: Storage, H> {
 
 impl<S: Storage, H: Host> Function<S, H> {
     /// A function in its reset state.
+    ///
+    /// By itself: whoever boxes it has it on the stack, and needs no space there for what makes it.
+    #[inline(never)]
     pub fn new(config: &FunctionConfig, host: H) -> Self {
         Self {
             registers: Registers::new(config, FIRST_EPOCH),
