@@ -18,8 +18,8 @@ const FRONT: usize = 1 << 20;
 const SHOWN: usize = 64;
 const LINE: usize = 16;
 
-/// What was found.
-pub(crate) struct Contents {
+/// What a device's memory holds.
+pub struct Contents {
     survey: Survey,
     len: usize,
     /// Nodes of the pool that live, and that have died.
@@ -49,6 +49,26 @@ impl Contents {
 
     pub(crate) fn survey(&self) -> &Survey {
         &self.survey
+    }
+
+    /// Bytes of the memory.
+    pub fn size(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it reads as zeroes, as far as was looked.
+    pub fn is_blank(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The pool that is there, or why there is none that can be used.
+    pub fn pool(&self) -> Result<Pool, Refusal> {
+        self.survey.pool()
+    }
+
+    /// Nodes that have a slot of the pool: those that live, and those that have died.
+    pub fn nodes(&self) -> (NodeSet, NodeSet) {
+        self.nodes
     }
 
     /// An error if others are using it, or may be.

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What `nupa-mkpool` and `nupactl pool` do with memory that hosts share: show what it holds, and format it as a pool
+//! (`Documentation/pool.md`) after having asked. Drivers never do.
+
+mod contents;
+mod device;
+mod memory;
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{bail, ensure, Context};
+use clap::Args;
+use guestmem::MmapRegion;
+use nupa_pool::{FormatOptions, Pool, Refusal, Survey};
+
+pub use crate::contents::Contents;
+use crate::device::Device;
+use crate::memory::{HostTime, Memory};
+
+/// Memory to format, and how.
+#[derive(Debug, Args)]
+pub struct Format {
+    /// An ivshmem device's address on the PCI bus (0000:00:04.0), or a DAX device (dax0.0), which has to be in devdax mode
+    pub device: String,
+
+    /// Node slots of the pool
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
+    pub nodes: u16,
+
+    /// The caches of the hosts that will share it are not kept coherent
+    #[arg(long)]
+    pub non_coherent: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Format memory whose first MiB and whose first 4 KiB of each MiB behind it read as zeroes, without asking; leave a pool that is there alone; refuse anything else
+    #[arg(long, conflicts_with = "yes")]
+    pub if_blank: bool,
+}
+
+/// Looks at what a device's memory holds, and writes nothing. Takes as long as a node may be silent where there is a pool with nodes.
+pub fn look(device: &str) -> anyhow::Result<Contents> {
+    Ok(Contents::look(&Device::find(device)?.map()?))
+}
+
+/// Shows what a device's memory holds, asks, and formats it. Nothing is written where somebody uses it, or may.
+pub fn format(args: &Format) -> anyhow::Result<()> {
+    let region = Device::find(&args.device)?.map()?;
+    let options = FormatOptions {
+        max_nodes: args.nodes,
+        token: memory::random()?,
+    };
+    if args.if_blank {
+        return format_blank(args, &region, &options);
+    }
+    let contents = Contents::look(&region);
+    println!("{}: {contents}", args.device);
+    contents.may_be_lost()?;
+    if !args.yes {
+        ask(args)?;
+    }
+    let memory = Memory::new(&region, !args.non_coherent);
+    let formatted = contents
+        .survey()
+        .format(&memory, &HostTime::new(), &options);
+    tell(args, formatted)
+}
+
+/// Formats memory that nobody has ever put anything in. A pool that is there is as good.
+fn format_blank(args: &Format, region: &MmapRegion, options: &FormatOptions) -> anyhow::Result<()> {
+    let memory = Memory::new(region, !args.non_coherent);
+    let time = HostTime::new();
+    if let Ok(pool) = Survey::new(&memory, &time).pool() {
+        println!(
+            "{}: a pool is there, {:016x}",
+            args.device,
+            pool.fabric_id()
+        );
+        return Ok(());
+    }
+    let blank = |refusal: &Refusal| *refusal == Refusal::Unformatted && contents::is_blank(region);
+    match Pool::attach_or_format(&memory, &time, options, blank) {
+        Err(Refusal::Unformatted) => bail!(
+            "it is not blank, so it is left alone. {}To format it nevertheless, leave --if-blank out",
+            Contents::look(region)
+        ),
+        found => tell(args, found),
+    }
+}
+
+fn tell(args: &Format, formatted: Result<Pool, Refusal>) -> anyhow::Result<()> {
+    let pool = match formatted {
+        Ok(pool) => pool,
+        Err(Refusal::Busy) => bail!("somebody else has written to it meanwhile; look again"),
+        Err(refusal) => bail!("{refusal}"),
+    };
+    println!(
+        "{}: formatted as pool {:016x} for {} nodes",
+        args.device,
+        pool.fabric_id(),
+        pool.geometry().max_nodes()
+    );
+    Ok(())
+}
+
+/// Asks whether what is there may be lost.
+fn ask(args: &Format) -> anyhow::Result<()> {
+    ensure!(
+        io::stdin().is_terminal(),
+        "nothing is formatted without --yes where nobody can be asked"
+    );
+    print!(
+        "Format it as a pool for {} nodes? What it holds is lost. [y/N] ",
+        args.nodes
+    );
+    io::stdout().flush()?;
+    let mut answer = String::new();
+    io::stdin()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "left as it is");
+    Ok(())
+}
