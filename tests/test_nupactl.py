@@ -5,8 +5,9 @@ import json
 import re
 
 import traffic
-from modes import emulator_only
+from modes import POOLS, emulator_only, only
 from nodes import INTERFACE
+from test_pool_memory import FOREIGN, Memory, digest
 from verbs import DEVICE
 from waiting import wait_until
 
@@ -168,6 +169,20 @@ def told_of(node):
     return json.loads(done.out)[0]
 
 
+def test_metrics(settled, saw):
+    """OpenMetrics text: what `stats` and `status` say, by name."""
+    one, _ = settled
+    text = one.run(f"{NUPACTL} export").out
+    device = one.device()
+    (stats,) = told(one, "stats")
+    for name in stats["counters"]:
+        assert re.search(rf'^nupa_{name}_total{{device="{re.escape(device)}"}} \d+$', text, re.MULTILINE), name
+    types = re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)
+    assert len(types) == len(set(types)) == len(stats["counters"]) + 5 and text.endswith("# EOF\n")
+    assert f'nupa_link_up{{device="{device}"}} 1' in text and f'nupa_peers{{device="{device}"}} 1' in text, text
+    saw(f"{len(types)} metrics")
+
+
 def test_user_without_rights(settled, saw):
     one, _ = settled
     for verb in ("status", "peers", "topo", "stats"):
@@ -200,14 +215,12 @@ def test_device_that_is_unbound(pair, saw):
     one.run(f"echo {one.device()} >{one.driver_directory()}/unbind", timeout=60)
     done = one.run(f"{NUPACTL} status", check=False)
     assert done.code == NOTHING and "no device is bound" in done.out, done
-    assert told_nothing(one) == []
+    for verb, empty in ("peers", []), ("topo", {"controllers": [], "peers": []}), ("stats", []):
+        nothing = one.run(f"{NUPACTL} --json {verb}", check=False)
+        assert nothing.code == NOTHING and json.loads(nothing.out) == empty, nothing
+    exported = one.run(f"{NUPACTL} export", check=False)
+    assert exported.code == NOTHING and exported.out.endswith("# EOF\n"), exported
     saw(done.out.strip())
-
-
-def told_nothing(node):
-    done = node.run(f"{NUPACTL} --json peers", check=False)
-    assert done.code == NOTHING, done
-    return json.loads(done.out)
 
 
 def test_schema_describes_what_is_printed(settled, saw):
@@ -220,7 +233,7 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Controller") == set(told(one, "status")[0])
     assert fields("Peer") == set(told(one, "peers")[0])
     assert fields("Counters") == set(told(one, "stats")[0])
-    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events"}
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "pool_show"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -228,11 +241,69 @@ def test_manual(settled, saw):
     """Man pages and completions are made of the same description as the command line."""
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
-    verbs = ["status", "link", "peers", "topo", "stats", "events", "schema"]
-    assert one.run("ls /run/generated").out.split() == sorted(
-        ["_nupactl", "nupactl.8", "nupactl.bash", "nupactl.fish", *(f"nupactl-{verb}.8" for verb in verbs)])
+    verbs = ["status", "link", "peers", "topo", "stats", "events", "schema", "export", "pool", "pool-show", "pool-format",
+             "pool-attach", "pool-detach"]
+    pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
+    assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:
-        assert f"nupactl {verb}" in one.run(f"cat /run/generated/nupactl-{verb}.8").out.replace("\\-", "-")
+        assert f"nupactl {verb.replace('-', ' ')}" in one.run(f"cat /run/generated/nupactl-{verb}.8").out.replace("\\-", "-")
         for shell in ("nupactl.bash", "_nupactl", "nupactl.fish"):
-            assert verb in one.run(f"cat /run/generated/{shell}").out
+            assert verb.split("-")[-1] in one.run(f"cat /run/generated/{shell}").out
     saw(f"{len(verbs)} verbs")
+
+
+@only(*POOLS, why="about the memory of pools")
+def test_pool(fabric, saw):
+    one, _ = fabric.bare(1, 2)
+    memory = Memory(one)
+    device = memory.device
+    backing = memory.fill(FOREIGN)
+    before = digest(backing)
+
+    def pool(command, code):
+        done = one.run(f"{NUPACTL} pool {command}", check=False, timeout=60)
+        assert done.code == code, done
+        return done.out + done.err
+
+    assert "No pool, but something else" in pool(f"show {device}", TROUBLE)
+    assert "without --yes" in pool(f"format {device}", FAILED)
+    assert "it is not blank" in pool(f"format {device} --if-blank", FAILED)
+    assert "modprobe nupa_fabric" in pool(f"attach {device}", FAILED)
+    one.run("insmod /nupa/build/modules/nupa_fabric.ko")
+    assert "dmesg" in pool(f"attach {device}", FAILED)
+    assert digest(backing) == before, "memory changed that nobody gave up"
+    one.run("rmmod nupa_fabric")
+    memory = Memory(one)
+    assert "formatted as pool" in pool(f"format {device} --yes --nodes 4", FINE)
+    shown = json.loads(one.run(f"{NUPACTL} --json pool show {device}").out)
+    assert (shown["holds"], shown["slots"], shown["live"], shown["dead"]) == ("pool", 4, [], [])
+    one.run("insmod /nupa/build/modules/nupa_fabric.ko")
+    # An ivshmem device that holds a pool is taken at once.
+    assert "attached" in pool(f"attach {device}", FINE)
+    assert "it is attached already" in pool(f"attach {device}", FINE)
+    assert told_of(one)["fabric"] == shown["fabric"]
+    assert "has it" in pool(f"show {device}", FAILED)
+    assert "has it" in pool(f"format {device} --yes", FAILED)
+    assert "detached" in pool(f"detach {device}", FINE)
+    assert "not attached" in pool(f"detach {device}", FINE)
+    assert "attached" in pool(f"attach {device}", FINE)
+    one.run("rmmod nupa_fabric")
+    saw(f"pool {shown['fabric']} made, attached and detached")
+
+
+def test_pool_with_wrong_names(settled, saw):
+    one, _ = settled
+    for verb in "show", "format --yes", "attach", "detach":
+        for name in "dax9.9", "../0000:00:00.0", "''":
+            done = one.run(f"{NUPACTL} pool {verb} {name}", check=False)
+            assert done.code == FAILED and done.err.startswith("nupactl: ") and not done.out, done
+    # What is there, and no memory that hosts share.
+    other = one.run("lspci -Dn | head -n 1 | cut -d' ' -f1").out.strip()
+    for verb in "show", "format --yes":
+        done = one.run(f"{NUPACTL} pool {verb} {other}", check=False)
+        assert done.code == FAILED and "no ivshmem device" in done.err, done
+    done = one.run(f"{NUPACTL} pool attach {other}", check=False)
+    assert done.code == FAILED, done
+    as_user = one.run(f"setpriv --reuid=65534 --clear-groups {NUPACTL} pool detach {one.device()}", check=False)
+    assert as_user.code == FAILED and "takes root" in as_user.err, as_user
+    saw(as_user.err.strip())

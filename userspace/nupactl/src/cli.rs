@@ -6,12 +6,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Shows a host's fabric controllers, and the nodes that they reach.
+use crate::pool::Pool;
+
+/// How metrics get to Prometheus.
+const EXPORT: &str = "For the textfile collector of node_exporter, which wants whole files:\n  \
+    cd /var/lib/prometheus/node-exporter\n  \
+    nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom";
+
+/// Shows and operates a host's fabric controllers, and shows the nodes that they reach.
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, or its link is down; 2 wrong arguments; 3 no driver or no controller;
-/// 4 it could not be found out.
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory holds no pool that can be used; 2 wrong
+/// arguments; 3 no driver or no controller; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -38,6 +45,12 @@ pub(crate) enum Verb {
     Stats(Stats),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
+    /// Show, make, attach and detach memory that hosts share
+    #[command(subcommand)]
+    Pool(Pool),
+    /// Print metrics as OpenMetrics text, for Prometheus
+    #[command(after_help = EXPORT)]
+    Export,
     /// Print the JSON schema of what the verbs print with --json
     Schema,
     /// Write man pages and shell completions to a directory, for packages
@@ -86,8 +99,13 @@ pub(crate) struct Events {
 }
 
 impl Cli {
-    /// Whether it shows what comes, so that nothing needs to be there yet.
-    pub(crate) fn follows(&self) -> bool {
-        matches!(&self.verb, Verb::Events(events) if events.follow)
+    /// Whether it prints a table of what is there.
+    pub(crate) fn is_table(&self) -> bool {
+        match &self.verb {
+            Verb::Events(events) => !events.follow,
+            Verb::Topo(topo) => !topo.dot,
+            Verb::Export => false,
+            _ => true,
+        }
     }
 }

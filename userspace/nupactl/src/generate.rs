@@ -20,13 +20,7 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let mut command = Cli::command();
     command.build();
-    page(&command, directory)?;
-    for verb in command
-        .get_subcommands()
-        .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-    {
-        page(verb, directory)?;
-    }
+    pages(&command, directory)?;
     for shell in SHELLS {
         clap_complete::generate_to(shell, &mut command, "nupactl", directory)
             .with_context(|| format!("cannot write completions to {}", directory.display()))?;
@@ -34,7 +28,8 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn page(command: &Command, directory: &Path) -> anyhow::Result<()> {
+/// Writes the page of a command, and those of its subcommands.
+fn pages(command: &Command, directory: &Path) -> anyhow::Result<()> {
     let manual = clap_mangen::Man::new(command.clone())
         .section("8")
         .manual("NUPA")
@@ -42,5 +37,9 @@ fn page(command: &Command, directory: &Path) -> anyhow::Result<()> {
     manual
         .generate_to(directory)
         .with_context(|| format!("cannot write man pages to {}", directory.display()))?;
-    Ok(())
+    let shown = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
+    command
+        .get_subcommands()
+        .filter(shown)
+        .try_for_each(|command| pages(command, directory))
 }

@@ -4,11 +4,13 @@
 
 mod cli;
 mod events;
+mod export;
 mod facts;
 mod generate;
 mod genl;
 mod names;
 mod netlink;
+mod pool;
 mod stats;
 mod sysfs;
 mod view;
@@ -39,6 +41,7 @@ struct Printed {
     topo: Topology,
     stats: Vec<Counters>,
     events: events::Event,
+    pool_show: pool::Contents,
 }
 
 /// The fabric as seen from here.
@@ -80,15 +83,21 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             generate::write(directory)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Verb::Pool(pool) => {
+            let fine = pool::run(pool, cli.json, &mut out)?;
+            return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
+        }
         _ => {}
     }
     let host = Host::open()?;
     let controllers = host.controllers()?;
-    if controllers.is_empty() && !cli.follows() {
-        writeln!(out, "{}", if cli.json { "[]" } else { view::NO_CONTROLLER })?;
+    let none = controllers.is_empty();
+    if none && !cli.json && cli.is_table() {
+        writeln!(out, "{}", view::NO_CONTROLLER)?;
         return Ok(ExitCode::from(NOTHING));
     }
-    show(cli, &host, controllers, &mut out)
+    let shown = show(cli, &host, controllers, &mut out)?;
+    Ok(if none { ExitCode::from(NOTHING) } else { shown })
 }
 
 /// Does what a verb says that is about controllers.
@@ -121,7 +130,8 @@ fn show(
             events::show(host, events.follow, cli.json, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Verb::Schema | Verb::Generate { .. } => String::new(),
+        Verb::Export => export::text(&controllers, &host.peers()?, &host.counters(&controllers)?),
+        Verb::Schema | Verb::Generate { .. } | Verb::Pool(_) => String::new(),
     };
     writeln!(out, "{text}")?;
     Ok(ExitCode::from(if works { 0 } else { TROUBLE }))

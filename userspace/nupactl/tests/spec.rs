@@ -166,3 +166,27 @@ fn attributes_of_counters_are_the_counters_in_order() {
         .collect();
     assert_eq!(listed[1..], expected);
 }
+
+/// Metrics that the dashboard asks for.
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    const GAUGES: [&str; 4] = ["controller", "controller_running", "link_up", "peers"];
+    let text = include_str!("../../../Documentation/grafana/nupa.json");
+    let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
+    let mut asked = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            let (_, name) = expression.split_once("nupa_").unwrap();
+            let (name, _) = name.split_once('{').unwrap();
+            let counter = name.strip_suffix("_total");
+            let known = counter.map_or_else(
+                || GAUGES.contains(&name),
+                |name| PORT_COUNTER_NAMES.contains(&name),
+            );
+            assert!(known, "{expression}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 10, "{asked}");
+}
