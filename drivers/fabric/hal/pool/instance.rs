@@ -8,12 +8,12 @@ use super::{
     kicks::Kicks,
     lock::OwnerLock,
     memory::NodeMemory,
-    node::{Bell, Member, PoolNode, FAULTS},
+    node::{Bell, Member, PoolNode},
     nodes::{Link, Nodes},
     poison::PoisonFile,
     poll_state::PollState,
     poller::Poller,
-    rate_limit::RateLimit,
+    rate_limit::{RateLimit, DEPARTURES, FAULTS},
     sharing::Shared,
     storage::KernelStorage,
     window::{HostClock, PoolWindow},
@@ -263,10 +263,8 @@ fn node(
     clock: HostClock,
 ) -> Result<KBox<PoolNode>> {
     let count = membership.pool().geometry().max_nodes();
-    let mut faults = KVVec::with_capacity(usize::from(count), GFP_KERNEL)?;
-    for _ in 0..count {
-        faults.push(RateLimit::new(FAULTS), GFP_KERNEL)?;
-    }
+    let faults = rate_limits(count, FAULTS)?;
+    let departures = rate_limits(count, DEPARTURES)?;
     let node = init!(PoolNode {
         device: device.into(),
         window,
@@ -279,12 +277,22 @@ fn node(
         bell,
         resets: RateLimit::new(1),
         faults,
+        departures,
         enabled_announced: false,
         awake: false,
         polled: false,
         ticked_us: 0,
     });
     KBox::init(node, GFP_KERNEL)
+}
+
+/// A limit for each node.
+fn rate_limits(nodes: u16, burst: u8) -> Result<KVVec<RateLimit>> {
+    let mut limits = KVVec::with_capacity(usize::from(nodes), GFP_KERNEL)?;
+    for _ in 0..nodes {
+        limits.push(RateLimit::new(burst), GFP_KERNEL)?;
+    }
+    Ok(limits)
 }
 
 /// Has the function look for work from now on, and its vectors run.

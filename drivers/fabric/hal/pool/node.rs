@@ -49,6 +49,8 @@ pub(super) struct PoolNode {
     pub(super) resets: RateLimit,
     /// Limits the log messages about each node's faults.
     pub(super) faults: KVVec<RateLimit>,
+    /// Limits those that say that a node went.
+    pub(super) departures: KVVec<RateLimit>,
     /// Peers have been told that the function is enabled.
     pub(super) enabled_announced: bool,
     /// It polls so often that peers need not interrupt this host; they have been told.
@@ -61,9 +63,6 @@ pub(super) struct PoolNode {
 
 /// Microseconds between two membership ticks: a fraction of the heartbeat interval.
 const TICK_US: u64 = 1000;
-
-/// Faults of one node that may be logged in a burst.
-pub(super) const FAULTS: u8 = 8;
 
 /// What a peer has to do whose lines cannot be read.
 const COME_BACK: &str = "it is ignored until it comes back";
@@ -236,9 +235,9 @@ impl PoolNode {
             match self.membership.poisoned(id) {
                 Some(poisoned) => self.lost(id, poisoned, COME_BACK),
                 None if events.silent.contains(id) => {
-                    dev_info!(self.device, "node {id} is dead: no heartbeat\n");
+                    self.log_departure(id, "is dead: no heartbeat");
                 }
-                None => dev_info!(self.device, "node {id} has left\n"),
+                None => self.log_departure(id, "has left"),
             }
             self.down(id);
         }
@@ -289,11 +288,10 @@ impl PoolNode {
     #[cold]
     fn lost(&mut self, id: u16, Poisoned { offset }: Poisoned, so: &str) {
         let area = self.membership.pool().geometry().area(offset);
-        let what = "is lost to a memory error in the pool";
         self.log_fault(
             id,
             fmt!(
-                "{what}: {} (offset {offset:#x}); {so}",
+                "is lost to a memory error in the pool: {} (offset {offset:#x}); {so}",
                 format_args!("{area}")
             ),
         );
@@ -314,6 +312,23 @@ impl PoolNode {
             );
         }
         dev_err!(self.device, "node {id} {what}\n");
+    }
+
+    /// Logs that a node went, within its rate limit.
+    #[cold]
+    fn log_departure(&mut self, id: u16, how: &str) {
+        let now = self.clock.now_us();
+        let rate_limit = self.departures.get_mut(usize::from(id));
+        let Some(suppressed) = rate_limit.and_then(|rate_limit| rate_limit.allow(now)) else {
+            return;
+        };
+        if suppressed != 0 {
+            dev_info!(
+                self.device,
+                "node {id}: {suppressed} departures before this one are not logged\n"
+            );
+        }
+        dev_info!(self.device, "node {id} {how}\n");
     }
 
     fn up(&mut self, id: u16) {

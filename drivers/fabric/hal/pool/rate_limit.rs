@@ -2,8 +2,13 @@
 //! How often something is done that other nodes, or the memory of the pool, can give cause for at any time.
 //!
 //! A node that is refused by others resets itself, for an honest one does that if it has taken this node for dead; a reset, after
-//! which the epoch is another, mends that. And it logs what is wrong with others. A hostile node, or a line of the pool
-//! that stays poisoned, is cause for that with each epoch, so it is done less and less often.
+//! which the epoch is another, mends that. And it logs what is wrong with others, and that they went. A hostile node, or a line
+//! of the pool that stays poisoned, is cause for that with each epoch, so it is done less and less often.
+
+/// Faults of one node that may be logged in a burst.
+pub(super) const FAULTS: u8 = 8;
+/// Departures of one node that may be logged in a burst: dozens where somebody works on its host.
+pub(super) const DEPARTURES: u8 = 64;
 
 /// Microseconds of the first pause.
 const FIRST_PAUSE_US: u64 = 30_000_000;
@@ -76,8 +81,17 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_goes_twice_a_second_all_day_fills_no_log() {
+        let mut rate_limit = RateLimit::new(DEPARTURES);
+        let half_seconds = 0..2 * 86_400;
+        let logged = half_seconds.filter(|n| rate_limit.allow(n * 500_000).is_some());
+        let logged = logged.count();
+        assert!((64..110).contains(&logged), "{logged}");
+    }
+
+    #[test]
     fn a_burst_goes_first_and_what_is_left_out_is_counted() {
-        let mut rate_limit = RateLimit::new(8);
+        let mut rate_limit = RateLimit::new(FAULTS);
         assert_eq!(times(&mut rate_limit, 0, 30), 8);
         // The pause is from the eighth on, in second 7.
         assert_eq!(rate_limit.allow(36_999_999), None);
