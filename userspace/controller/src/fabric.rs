@@ -4,6 +4,7 @@
 
 mod bar;
 
+use std::fmt::Arguments;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -115,6 +116,13 @@ impl Fabric {
             return Err(MapError::InvalidRange);
         }
         controller.host.memory.guest_mut().map(request)
+    }
+
+    /// Logs what a guest, or its VMM, did wrong, within the guest's rate limit.
+    pub fn complain(&mut self, node: u16, what: Arguments<'_>) {
+        if let Some(controller) = self.model.function_mut(node) {
+            controller.complain(what);
+        }
     }
 
     /// Takes back what [`dma_map`](Self::dma_map) showed. The engine keeps no pointers into it: work that still names

@@ -174,7 +174,7 @@ impl Host for NodePlatform {
 
     fn note(&self, node: u16, note: Note<'_>) {
         match note {
-            Note::Enabled { epoch } => tracing::info!(node, epoch, "function enabled"),
+            Note::Enabled { epoch } => tracing::debug!(node, epoch, "function enabled"),
             Note::Reset { epoch } => tracing::debug!(node, epoch, "function reset"),
             Note::Complaint { what, suppressed } => tracing::warn!(node, suppressed, "{what}"),
         }

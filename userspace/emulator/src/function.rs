@@ -187,11 +187,9 @@ impl Device for Plugged<'_> {
         };
         match self.fabric.dma_map(node, &request) {
             Ok(Reach::Unsealable) => {
-                tracing::warn!(
+                self.fabric.complain(
                     node,
-                    iova = format_args!("{iova:#x}"),
-                    size,
-                    "memory is out of reach: its file may shrink; use memory-backend-memfd"
+                    format_args!("memory is out of reach (address {iova:#x}, {size} bytes): its file may shrink; use memory-backend-memfd"),
                 );
             }
             Ok(reach) => {
@@ -204,7 +202,10 @@ impl Device for Plugged<'_> {
                 );
             }
             Err(error) => {
-                tracing::warn!(node, iova = format_args!("{iova:#x}"), size, %error, "memory refused");
+                self.fabric.complain(
+                    node,
+                    format_args!("memory refused (address {iova:#x}, {size} bytes): {error}"),
+                );
                 return Err(errno_of(error));
             }
         }
