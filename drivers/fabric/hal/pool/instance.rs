@@ -193,8 +193,11 @@ fn join(
 fn refuse(device: &Device<Bound>, why: Refusal) -> Error {
     let hint = match why {
         Refusal::Unformatted => {
-            let hint = "so it is left alone; nupa-mkpool formats a device that is named to it";
-            dev_info!(device, "{}, {hint}\n", format_args!("{why}"));
+            dev_info!(
+                device,
+                "{}, so it is left alone; nupa-mkpool formats a device that is named to it\n",
+                format_args!("{why}")
+            );
             return ENODEV;
         }
         Refusal::Corrupt => "; nupa-mkpool formats a device that is named to it",
