@@ -271,6 +271,10 @@ impl Message {
 type Place = [u32; 2];
 
 /// Adds objects to a part of a dump until it is full. `genl_small_ops::dumpit`
+///
+/// # Safety
+///
+/// `skb` is the part, and `callback` that of a dump of the family's, as generic netlink passes them.
 unsafe extern "C" fn dump(
     skb: *mut bindings::sk_buff,
     callback: *mut bindings::netlink_callback,
