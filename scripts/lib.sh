@@ -52,6 +52,9 @@ stock_guest=$(guest_of "$kernel_key")
 debug_kernel=$cache/debug-$debug_key
 debug_guest=$(guest_of "$debug_key")
 
+# A Debian that packages are installed on.
+debian_dir=$cache/debian-$(key_of "$kernel_key" "$top"/scripts/setup.d/{guest,debian}.sh "$top"/vms/debian/*)
+
 rdma_core_dir=$cache/rdma-core-$(key_of "$RDMA_CORE_SHA256" "$top/scripts/setup.d/rdma-core.sh")
 
 # Of the chosen kernel: its directory (tree, modules, vmlinux), its guest, its release (uname -r),
@@ -68,6 +71,8 @@ debug)
 *) die "KERNEL is stock or debug, not '$NUPA_KERNEL'" ;;
 esac
 kernel_tree=$kernel_dir/tree
+# Another guest that a node is to boot.
+guest_dir=${NUPA_GUEST:-$guest_dir}
 
 # Runs a long command quietly: step NAME LOG COMMAND...
 # Says what runs and how long it took; a failure shows the end of the log and names it.

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""The Debian packages on a Debian as users have it: installed, used over reboots and an upgrade, and removed."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import pytest
+
+from modes import long, only
+from nodes import INTERFACE, TOP, CommandFailed, Node, Switch, make_run_dir, stop_all
+from waiting import DEBUG_KERNEL, PATIENCE, wait_until
+
+pytestmark = [only("pcie", why="what is installed is the same in all modes"),
+              pytest.mark.skipif(DEBUG_KERNEL, reason="packages are for the distribution's kernel")]
+
+# What changes by itself on a Debian that runs, or with each use of apt: not a package's.
+MOVING = ("/nupa", "/tmp", "/var/cache", "/var/lib/apt", "/var/lib/dpkg/*-old", "/var/lib/systemd", "/var/log", "/var/tmp")
+FILES = "find / -xdev \\( {} \\) -prune -o -printf '%M %u:%g %p -> %l\\n' | sort; cksum /usr/lib/modules/*/modules.*".format(
+    " -o ".join(f"-path '{path}'" for path in MOVING))
+
+
+def environment(name):
+    """A value that scripts/env prints."""
+    return subprocess.run([TOP / "scripts" / "env", name], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def script(*command, **variables):
+    """Runs a program of the checkout or the build root; a failure shows what it printed."""
+    done = subprocess.run([str(word) for word in command], env=dict(os.environ, **variables), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300 * PATIENCE, check=False)
+    if done.returncode != 0:
+        raise CommandFailed(f"{command}:\n{done.stdout}")
+
+
+class Host(Node):
+    """A node that boots the Debian and keeps what is written on a disk of its own."""
+
+    def __init__(self, number, run_dir):
+        super().__init__(number, run_dir, cpus=1)
+        self.image = environment("DEBIAN")
+        self.disk = self.run_dir / f"{self.name}.disk"
+        with open(self.disk, "xb") as disk:
+            disk.truncate(1 << 30)
+        script("mkfs.ext4", "-q", self.disk)
+
+    def environment(self):
+        disk = f"-drive if=none,id=disk,file={self.disk},format=raw,cache=unsafe -device virtio-blk-pci,drive=disk,disable-legacy=on"
+        return dict(super().environment(), NUPA_GUEST=self.image, QEMU_ARGS=disk)
+
+    def reboot(self):
+        """Goes down as a host does, and comes up again."""
+        down = self.spawn("systemctl reboot")
+        wait_until(f"{self.name} to go down", lambda: not self.alive(), 60)
+        down.abandon()
+        self.healthy()
+        self.start()
+
+    def healthy(self):
+        """Fails if the kernel complained."""
+        lines = self.log.new_trouble()
+        assert not lines, "the kernel printed:\n" + "\n".join(lines)
+
+    def install(self, directory):
+        """What a user types, with packages that lie in a directory of the node."""
+        self.run(f"DEBIAN_FRONTEND=noninteractive apt-get install -y {directory}/*.deb", timeout=120)
+
+    def works(self, peer):
+        """All that a user sees of it, with nothing typed but what networkd's file says."""
+        wait_until("the address", lambda: self.ip in self.run(f"ip -br address show {INTERFACE}", check=False).out, 30)
+        self.await_ping(peer.ip)
+        wait_until("the RDMA device's port", lambda: "PORT_ACTIVE" in self.run("ibv_devinfo -d nupa_rdma0", check=False).out, 15)
+
+
+@pytest.fixture
+def pair_of_hosts():
+    """A Debian without our packages, and a node with its network up that it is to reach."""
+    assert pathlib.Path(environment("DEBIAN")).is_dir(), "nothing to install on: scripts/setup --debian makes it"
+    run_dir = make_run_dir("nupa-packages-")
+    switch = Switch(run_dir, nodes=2)
+    try:
+        switch.start()
+        host, peer = Host(1, run_dir), Node(2, run_dir, cpus=1)
+        for node in (host, peer):
+            node.begin_start()
+        peer.finish_start()
+        peer.up()
+        host.finish_start()
+        yield host, peer
+    finally:
+        switch.stop()
+        stop_all(run_dir)
+
+
+def versions(directory):
+    """Names of the packages that lie in a directory, and the one version that all have."""
+    names = [path.name.split("_") for path in pathlib.Path(directory).glob("*.deb")]
+    version, = {name[1] for name in names}
+    return [name[0] for name in names], version
+
+
+@long
+def test_life_of_an_installation(pair_of_hosts, saw):
+    host, peer = pair_of_hosts
+    script(TOP / "scripts" / "deb")
+    packages, version = versions(TOP / "build" / "deb")
+    before = host.run(FILES, timeout=60).out
+    assert host.run("lsmod").out.count("nupa") == 0
+
+    with tempfile.TemporaryDirectory(prefix="nupa-deb-", dir=TOP / "build") as older:
+        script(TOP / "scripts" / "deb", older, NUPA_VERSION="0.0.1")
+        os.chmod(older, 0o755)
+        host.install("/nupa/" + os.path.relpath(older, TOP))
+    host.run("sed 's/10.77.0.1/{0.ip}/; s/fd77::1/{0.ip6}/' /usr/share/doc/nupa-tools/examples/nupanet0.network "
+             ">/etc/systemd/network/nupanet0.network".format(host))
+    host.reboot()
+    host.works(peer)
+
+    # An upgrade, and what it takes to use it at once.
+    host.install("/nupa/build/deb")
+    assert host.run("dpkg-query -Wf '${Version}\\n' " + " ".join(packages)).out.split() == [version] * len(packages)
+    host.works(peer)
+    host.run("modprobe -r nupa_rdma nupa_net nupa_fabric && modprobe nupa_fabric", timeout=60)
+    host.works(peer)
+    host.reboot()
+    host.works(peer)
+
+    host.run("modprobe -r nupa_rdma nupa_net nupa_fabric && rm /etc/systemd/network/nupanet0.network", timeout=60)
+    host.run("DEBIAN_FRONTEND=noninteractive apt-get purge -y " + " ".join(packages), timeout=120)
+    after = host.run(FILES, timeout=60).out
+    left = sorted(set(after.splitlines()) ^ set(before.splitlines()))
+    assert not left, "differs from before the installation:\n" + "\n".join(left)
+    host.healthy()
+    saw(f"{len(packages)} packages, 0.0.1 to {version}, two reboots; nothing is left")
