@@ -21,6 +21,9 @@ help: ## say what there is
 setup: ## make the build root, the kernel tree and the guest
 	@scripts/setup
 
+providers: userspace setup-packages
+	@scripts/build providers
+
 setup-debian: setup # the Debian that packages are tried on
 	@scripts/setup --debian
 
@@ -30,7 +33,10 @@ modules: setup ## build nupa_fabric.ko, nupa_net.ko and nupa_rdma.ko into build/
 userspace: setup ## build the fabric switch and the tools into build/bin
 	@scripts/build userspace
 
-deb: modules userspace ## make Debian packages, into build/deb (Documentation/install.md)
+setup-packages: setup
+	@scripts/setup --packages
+
+deb: modules providers ## make Debian packages, into build/deb (Documentation/install.md)
 	@scripts/deb
 
 demo: modules userspace ## boot two nodes, show what works and how fast
@@ -46,7 +52,7 @@ test: modules userspace ## the tests of the host and of the nodes
 	@scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
-test-long: modules userspace setup-debian ## all tests, those that take long included, on nodes in all modes
+test-long: modules userspace setup-debian providers ## all tests, those that take long included, on nodes in all modes
 	@scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --long --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
@@ -74,5 +80,5 @@ prune: ## remove from the cache what the pins of this checkout do not use; other
 clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
-.PHONY: help setup setup-debian modules userspace deb demo test-host test-nodes test test-long bench lint fmt vm-up vm-down \
+.PHONY: help setup setup-packages setup-debian modules providers userspace deb demo test-host test-nodes test test-long bench lint fmt vm-up vm-down \
 	vm-status prune clean

@@ -56,6 +56,7 @@ debug_guest=$(guest_of "$debug_key")
 debian_dir=$cache/debian-$(key_of "$kernel_key" "$top"/scripts/setup.d/{guest,debian}.sh "$top"/vms/debian/*)
 
 rdma_core_dir=$cache/rdma-core-$(key_of "$RDMA_CORE_SHA256" "$top/scripts/setup.d/rdma-core.sh")
+rdma_core_next_dir=$cache/rdma-core-$(key_of "$LIBIBVERBS_NEXT_SHA256" "$RDMA_CORE_NEXT_SHA256" "$top/scripts/setup.d/rdma-core.sh")
 
 # Of the chosen kernel: its directory (tree, modules, vmlinux), its guest, its release (uname -r),
 # what make has to be told in its tree, and what directories of the build are told apart by.

@@ -5,15 +5,39 @@
 # What a provider is built against. libibverbs-dev has no driver.h, so it comes from rdma-core's source, of the version
 # that the nodes run; that source's own tests are kept too. Sourced by scripts/setup; runs in the root.
 
-# The archive that the distribution's source package names, from the mirror of the root.
-rdma_core_download() {
-	local site name=rdma-core_$RDMA_CORE.orig.tar.gz
+# fetch_rdma_core NAME HASH: a file of the distribution's package, from the mirror of the root.
+fetch_rdma_core() {
+	local site
+	# Which apt knows of once it has indices: not in a root that no kernel was downloaded in.
+	apt-get -qq update
 	site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' | head -n 1)
-	/usr/lib/apt/apt-helper -o APT::Sandbox::User=root download-file \
-		"$site/pool/main/r/rdma-core/$name" "$name" "SHA256:$RDMA_CORE_SHA256"
+	/usr/lib/apt/apt-helper -o APT::Sandbox::User=root download-file "$site/pool/main/r/rdma-core/$1" "$1" "SHA256:$2"
+}
+
+# rdma_core_source NAME HASH
+rdma_core_source() {
+	fetch_rdma_core "$1" "$2"
 	mkdir source
-	tar -xf "$name" -C source --strip-components=1
-	rm "$name"
+	tar -xf "$1" -C source --strip-components=1
+	rm "$1"
+}
+
+rdma_core_download() {
+	rdma_core_source "rdma-core_$RDMA_CORE.orig.tar.gz" "$RDMA_CORE_SHA256"
+}
+
+# The next one, of which the build root has no library to link with.
+rdma_core_next_download() {
+	local name=libibverbs1_${LIBIBVERBS_NEXT}_amd64.deb
+	if ! fetch_rdma_core "$name" "$LIBIBVERBS_NEXT_SHA256"; then
+		printf 'If the archive no longer has %s, change LIBIBVERBS_NEXT in platform.pin to what the next release has.\n' "$name"
+		return 1
+	fi
+	rdma_core_source "rdma-core_${LIBIBVERBS_NEXT%-*}.orig.tar.gz" "$RDMA_CORE_NEXT_SHA256"
+	mkdir lib
+	dpkg-deb -x "$name" package
+	cp -L package/usr/lib/x86_64-linux-gnu/libibverbs.so.1 lib/
+	rm -r package "$name"
 }
 
 # Lays the headers out as rdma-core's build does, with as much of its config.h as they ask for.

@@ -6,6 +6,7 @@
 //! those of objects that it has and does not destroy meanwhile, lists and buffers are as long as they say. Objects that
 //! depend on others are destroyed first; the kernel refuses anything else before this provider frees anything.
 
+mod abi;
 mod address;
 mod called;
 mod command;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The rdma-core provider of NUPA, `libnupa-rdmav34.so`.
+//! The rdma-core provider of NUPA, `libnupa-rdmav34.so`, and of other numbers for other versions of rdma-core's interface.
 //!
 //! libibverbs loads it for devices of `nupa_rdma` and calls it through the tables of `infiniband/driver.h`. Making and
 //! destroying objects goes through the kernel (uverbs); posting and polling does not: descriptors are written to rings in

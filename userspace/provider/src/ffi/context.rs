@@ -18,7 +18,7 @@ use super::driver::OPS;
 use super::errno::{check, code, null};
 use super::kick::Owner;
 use super::object::{Object, Plain};
-use super::sys;
+use super::{abi, sys};
 
 /// `RDMA_DRIVER_UNKNOWN`: what the device tells of its driver.
 const DRIVER_ID: u32 = 0;
@@ -133,7 +133,7 @@ pub(super) unsafe extern "C" fn alloc_context(
 unsafe fn ask(context: *mut sys::verbs_context) -> Result<ContextResponse, Errno> {
     exchange((), |request, request_size, response, response_size| {
         // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
-        unsafe { sys::ibv_cmd_get_context(context, request, request_size, response, response_size) }
+        unsafe { abi::get_context(context, request, request_size, response, response_size) }
     })
 }
 

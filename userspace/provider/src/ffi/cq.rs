@@ -18,8 +18,8 @@ use super::kick::Owner;
 use super::lock::{Guard, Lock};
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain, StartOf};
-use super::sys;
 use super::wc;
+use super::{abi, sys};
 use crate::queue::{log_of, CompletionQueue, SharedCompletions};
 
 pub(super) type CqObject = Object<sys::verbs_cq, SharedCompletions>;
@@ -144,7 +144,7 @@ unsafe fn command(
     exchange(tail, |request, request_size, response, response_size| {
         // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
         unsafe {
-            sys::ibv_cmd_create_cq_ex(
+            abi::create_cq_ex(
                 context,
                 attr,
                 pending.base(),

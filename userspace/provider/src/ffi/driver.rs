@@ -9,7 +9,7 @@ use nupa_proto::uabi::ABI_VERSION;
 
 use super::object::{Object, Pending};
 use super::{
-    address, context, cq, device_memory, domain, post, post_recv, qp, region, srq, sys, window,
+    abi, address, context, cq, device_memory, domain, post, post_recv, qp, region, srq, sys, window,
 };
 
 /// The functions of a context. What is not here answers `EOPNOTSUPP` (`verbs_dummy_ops`).
@@ -147,7 +147,7 @@ pub(super) unsafe fn is_own(device: *mut sys::ibv_device) -> bool {
 /// Registers the provider when the library is loaded, as the macro `PROVIDER_DRIVER` does.
 extern "C" fn register() {
     // SAFETY: the table is static.
-    unsafe { sys::verbs_register_driver_34(&raw const DEVICE_OPS.0) }
+    unsafe { abi::register_driver(&raw const DEVICE_OPS.0) }
 }
 
 #[used]

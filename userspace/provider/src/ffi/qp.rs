@@ -17,7 +17,7 @@ use super::kick::Owner;
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain, StartOf};
 use super::srq::entries;
-use super::{qp_ex, sys};
+use super::{abi, qp_ex, sys};
 use crate::queue::{QueuePair, Received, RecvQueue, RecvSize, SendQueue, SendSize};
 
 pub(super) type QpObject = Object<sys::verbs_qp, QueuePair>;
@@ -243,7 +243,7 @@ unsafe fn command(
     exchange(tail, |request, request_size, response, response_size| {
         // SAFETY: the caller's word; the structures live across the call, and the sizes are theirs.
         unsafe {
-            sys::ibv_cmd_create_qp_ex2(
+            abi::create_qp_ex2(
                 context,
                 pending.base(),
                 attr,
