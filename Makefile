@@ -39,7 +39,11 @@ setup-packages: setup
 deb: modules providers ## make Debian packages, into build/deb (Documentation/install.md)
 	@scripts/deb
 
-demo: modules userspace ## boot two nodes, show what works and how fast
+# Before the set-up and the build, which take minutes.
+.room-for-demo:
+	@vms/room 2
+
+demo: .room-for-demo modules userspace ## boot two nodes, show what works and how fast
 	@scripts/in-root scripts/demo
 
 test-host: setup ## tests that need no node
@@ -65,8 +69,11 @@ lint: setup ## formatting, clippy, rustdoc and shellcheck, warnings fatal
 fmt: setup ## format all Rust sources
 	@scripts/lint --fix-format
 
-vm-up: modules userspace ## start nodes 1 and 2, their network up, and leave them running
-	@vms/start --up 1 & vms/start --up 2 && wait $$!
+.room-for-nodes:
+	@vms/up --check
+
+vm-up: .room-for-nodes modules userspace ## start nodes, their network up, and leave them running (NODES=2)
+	@vms/up
 
 vm-down: ## stop all nodes, the switch and the pool
 	@vms/stop all
@@ -81,4 +88,4 @@ clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
 .PHONY: help setup setup-packages setup-debian modules providers userspace deb demo test-host test-nodes test test-long bench lint fmt vm-up vm-down \
-	vm-status prune clean
+	vm-status prune clean .room-for-demo .room-for-nodes
