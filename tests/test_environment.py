@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""The scripts that people develop with: starting many nodes, and saying beforehand that there is no room for them."""
+"""The scripts that people develop with: starting many nodes, saying beforehand that there is no room; gdb."""
 
 import os
+import re
 import subprocess
 
 import pytest
 
 import modes
 from nodes import TOP, VMS, Node, make_run_dir, stop_all
-from waiting import PATIENCE
+from waiting import DEBUG_KERNEL, PATIENCE
 
 pytestmark = modes.only("pcie", why="scripts are tried with the modes that they are about")
 
@@ -65,3 +66,26 @@ def test_vm_up(saw):
         saw(f"{len(list(run_dir.glob('node*.pid')))} nodes")
     finally:
         stop_all(run_dir)
+
+
+def test_gdb(pair, fabric, saw):
+    """gdb stops node 1 in the interrupt handler of nupa_fabric, knows where in our sources that is and which functions of the
+    kernel have called it, and the node goes on when gdb ends."""
+    one, two = pair
+    built = "kbuild-debug" if DEBUG_KERNEL else "kbuild"
+    symbols = subprocess.run(["nm", TOP / "build" / built / "nupa_fabric.ko"], capture_output=True, text=True, check=True).stdout
+    handler = re.search(r" [tT] (\S*irq8callback\S*VectorInterrupt\S*)", symbols)[1]
+    two.run(f"setsid ping -n -q -c 600 -i 0.1 {one.ip} >/dev/null 2>&1 </dev/null &")
+    try:
+        done = script(VMS / "gdb", "1", "-batch", "-ex", f"break {handler}", "-ex", "continue", "-ex", "backtrace 8",
+                      run_dir=fabric.run_dir, seconds=90)
+    finally:
+        two.run("pkill -x ping", check=False)
+    assert done.returncode == 0, done
+    assert "Breakpoint 1, " in done.stdout, done
+    # The compiler may have put what the handler calls into it.
+    stopped = re.search(r"^#\d+ +(nk::pci::irq::callback\S*) .* at \S*/(drivers/kernel/pci/irq\.rs:\d+)$", done.stdout, re.MULTILINE)
+    caller = re.search(r"^#\d+ .* in (\S*handle\S*irq\S*) \(\)", done.stdout, re.MULTILINE)
+    assert stopped and caller, done
+    one.await_ping(two.ip)
+    saw(f"{stopped[1]} at {stopped[2]}, called by {caller[1]}")

@@ -69,7 +69,7 @@ need_room() {
 		free=$(($(stat -f -c '%a * %S' "$where") / 1048576))
 		((free >= pool)) || die "the pool needs $pool MB in $where, and $free MB are free there: $(more_space "$where" "$pool" "$free")"
 	fi
-	# A stock node of 1 GiB was seen to take 330 MB in the middle of the tests, QEMU included; the rest is for what is done there.
+	# A stock node of 1 GiB was seen to take 330 to 390 MB in the middle of the tests, QEMU included; the rest is for what is done there.
 	need=$((count * (mem / 4 + 256) + pool))
 	free=$(free_memory)
 	who="$count nodes need"
