@@ -63,6 +63,9 @@ test-long: modules userspace setup-debian providers ## all tests, those that tak
 bench: modules userspace ## measure; results in build/bench
 	@scripts/in-root scripts/bench
 
+bundle: modules userspace ## pack two nodes with all that they need, for any x86-64 Linux
+	@scripts/bundle
+
 lint: setup ## formatting, clippy, rustdoc and shellcheck, warnings fatal
 	@scripts/lint
 
@@ -87,5 +90,5 @@ prune: ## remove from the cache what the pins of this checkout do not use; other
 clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
-.PHONY: help setup setup-packages setup-debian modules providers userspace deb demo test-host test-nodes test test-long bench lint fmt vm-up vm-down \
+.PHONY: help setup setup-packages setup-debian modules providers userspace deb demo test-host test-nodes test test-long bench bundle lint fmt vm-up vm-down \
 	vm-status prune clean .room-for-demo .room-for-nodes

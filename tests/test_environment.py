@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""The scripts that people develop with: starting many nodes, saying beforehand that there is no room; gdb."""
+"""The scripts that people develop with: starting many nodes, saying beforehand that there is no room, gdb, the bundle."""
 
 import os
+import pathlib
 import re
+import shutil
+import stat
 import subprocess
+import tempfile
 
 import pytest
 
@@ -89,3 +93,38 @@ def test_gdb(pair, fabric, saw):
     assert stopped and caller, done
     one.await_ping(two.ip)
     saw(f"{stopped[1]} at {stopped[2]}, called by {caller[1]}")
+
+
+@modes.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an empty root")
+def test_bundle(saw):
+    """Packs the bundle and runs ./demo as a user without rights, where there is no network, not even a loopback, no /proc, and no
+    program but a shell; then ./bench, and nodes that share memory."""
+    done = script("scripts/bundle", seconds=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    archive = TOP / "build" / "bundle" / "nupa-bundle.tar"
+    size = archive.stat().st_size
+    assert size <= 60_000_000, size
+    root = pathlib.Path(tempfile.mkdtemp(prefix="nupa-empty-", dir=TOP / "build"))
+    try:
+        root.chmod(0o755)
+        for name in ("bin", "dev"):
+            (root / name).mkdir()
+        shutil.copy("/usr/bin/busybox", root / "bin" / "sh")
+        os.mknod(root / "dev" / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (root / "dev" / "null").chmod(0o666)
+        subprocess.run(["tar", "-xf", archive, "-C", root], check=True)
+        for path in (root / "nupa-bundle", *(root / "nupa-bundle").iterdir()):
+            os.chown(path, 65534, 65534)
+        alone = ["unshare", "--net", "chroot", "--userspec=65534:65534", str(root), "/bin/sh", "-c"]
+        done = script(*alone, "cd nupa-bundle && exec ./demo", seconds=300)
+        assert done.returncode == 0 and "100 verified rounds" in done.stdout and "SHA-256 equal" in done.stdout, done.stdout + done.stderr
+        assert not list((root / "nupa-bundle").glob("nupa.*")), "a run directory is left"
+        done = script(*alone, "cd nupa-bundle && SECONDS_EACH=1 RUNS=1 exec ./bench", seconds=300)
+        assert done.returncode == 0 and "ib_write_bw 64 B" in done.stdout, done.stdout + done.stderr
+        for mode in ("cxl", "ivshmem"):
+            done = script(*alone, f"cd nupa-bundle && MODE={mode} exec ./demo", seconds=300)
+            assert done.returncode == 0 and "100 verified rounds" in done.stdout, done.stdout + done.stderr
+    finally:
+        shutil.rmtree(root)
+    saw(f"{size:,} bytes")
