@@ -23,11 +23,11 @@ use kernel::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc, Mutex, SpinLock,
     },
-    time::{BootTime, Instant},
+    time::{BootTime, Instant, Monotonic},
     types::ForLt,
     workqueue::{self, DelayedWork, Work, WorkItem},
 };
-use nk::{auxiliary::ChildSlot, bound::BoundDevice};
+use nk::{auxiliary::ChildSlot, bound::BoundDevice, trace};
 use nupa_proto::{
     admin::{AdminOpcode, ById, BODY_SIZE},
     status::AdminStatus,
@@ -226,6 +226,7 @@ impl Controller {
         let changed = self.link_up.xchg(up, Relaxed) != up;
         if changed {
             *self.link_changed.lock() = Instant::now();
+            trace::link(self.device(), up);
         }
         changed
     }
@@ -247,7 +248,9 @@ impl Controller {
     }
 
     pub(crate) fn set_state(&self, state: State) {
+        let old = self.state() as u32;
         self.state.store(state as u32, Release);
+        trace::controller_state(self.device(), old, state as u32);
     }
 
     /// Generation for a new object: `EIO` if the controller is out of order for now, `ENODEV` if for good.
@@ -335,9 +338,22 @@ impl Controller {
         opcode: AdminOpcode,
         body: &B,
     ) -> Result<[u8; BODY_SIZE], Failure> {
+        let begin = Instant::<Monotonic>::now();
         let result = self
             .admin
             .execute(&self.registers, generation, opcode, body);
+        let (status, error) = match result {
+            Ok(_) => (AdminStatus::Success, 0),
+            Err(failure @ Failure::Refused(status)) => (status, Error::from(failure).to_errno()),
+            Err(failure) => (AdminStatus::Success, Error::from(failure).to_errno()),
+        };
+        trace::admin_cmd(
+            self.device(),
+            opcode.to_wire(),
+            status.to_wire(),
+            error,
+            begin.elapsed().as_nanos(),
+        );
         match result {
             Err(Failure::Refused(status)) => {
                 dev_dbg!(

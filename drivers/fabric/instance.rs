@@ -91,7 +91,7 @@ impl<'bound, I> Instance<'bound, I> {
             function: found.function,
             registers: found.registers,
             doorbells: found.doorbells,
-            vectors: make_vectors(vectors, &objects)?,
+            vectors: make_vectors(device, vectors, &objects)?,
             objects,
         };
         let running = Running(Controller::new(device, parts, info)?);
@@ -128,10 +128,14 @@ fn refuse(device: &Device<Bound>, unfit: Unfit) -> Error {
     ENODEV
 }
 
-fn make_vectors(count: u32, objects: &Arc<ObjectHandlers>) -> Result<KVec<Arc<Vector>>> {
+fn make_vectors(
+    device: &Device,
+    count: u32,
+    objects: &Arc<ObjectHandlers>,
+) -> Result<KVec<Arc<Vector>>> {
     let mut vectors = KVec::with_capacity(usize::try_from(count)?, GFP_KERNEL)?;
     for index in 0..u16::try_from(count)? {
-        vectors.push(Vector::new(index, objects.clone())?, GFP_KERNEL)?;
+        vectors.push(Vector::new(device, index, objects.clone())?, GFP_KERNEL)?;
     }
     Ok(vectors)
 }

@@ -18,7 +18,10 @@ use kernel::{
     sync::{atomic::Full, Arc},
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
-use nk::bh;
+use nk::{
+    bh,
+    trace::{self, ResetReason},
+};
 use nupa_proto::{
     admin::{AdminOpcode, ById, DeviceLimits, ModifyQp, QpStateCode, QP_MASK_STATE},
     ident::{GSI_QPN, MAX_NODES},
@@ -151,10 +154,10 @@ impl Controller {
         if self.state() != State::Running {
             return;
         }
-        let mut broken = self.admin.is_broken();
+        let mut broken = self.admin.is_broken().then_some(ResetReason::AdminQueue);
         if reasons & attention::CHECK != 0 {
             match self.registers.status() {
-                Ok(status) => broken |= self.check(status),
+                Ok(status) => broken = broken.or(self.check(status)),
                 Err(_) => {
                     self.stop(false);
                     self.lose("controller is gone (registers read as all ones): check the fabric switch, then rebind the driver");
@@ -162,28 +165,28 @@ impl Controller {
                 }
             }
         }
-        if !broken {
+        if broken.is_none() {
             broken = self.handle_news();
         }
-        if broken {
-            self.recover(&mut life);
+        if let Some(reason) = broken {
+            self.recover(&mut life, reason);
         } else if reasons & attention::RENEW_RDMA != 0 {
             self.renew_rdma();
         }
     }
 
-    /// Looks at the state of the function; returns whether it is broken.
-    fn check(&self, status: Status) -> bool {
+    /// Looks at the state of the function; if it is broken, says why.
+    fn check(&self, status: Status) -> Option<ResetReason> {
         if status.fatal() {
             self.log_fault();
-            return true;
+            return Some(ResetReason::Fault);
         }
         if !status.ready() {
             dev_err!(self.device(), "controller was reset by somebody else\n");
-            return true;
+            return Some(ResetReason::ResetByOthers);
         }
         self.note_link(status.link_up());
-        false
+        None
     }
 
     fn note_link(&self, up: bool) {
@@ -201,8 +204,8 @@ impl Controller {
         }
     }
 
-    /// Handles what is in the backlogs; returns whether the function is broken.
-    fn handle_news(self: &Arc<Self>) -> bool {
+    /// Handles what is in the backlogs; if the function is broken, says why.
+    fn handle_news(self: &Arc<Self>) -> Option<ResetReason> {
         for vector in self.vectors() {
             // Handlers raise softirqs, which run when these are let go on.
             if vector.take_unfinished() && bh::disabled(|| vector.run()) {
@@ -213,11 +216,11 @@ impl Controller {
                     self.device(),
                     "controller wrote garbage into an event queue\n"
                 );
-                return true;
+                return Some(ResetReason::EventQueue);
             }
             while let Some(news) = vector.next_news() {
-                if self.handle(news) {
-                    return true;
+                if let Some(reason) = self.handle(news) {
+                    return Some(reason);
                 }
             }
             if vector.take_lost() {
@@ -229,42 +232,52 @@ impl Controller {
                     .status()
                     .map(|status| self.note_link(status.link_up()));
                 if read.and(link).is_err() {
-                    return true;
+                    return Some(ResetReason::Unreadable);
                 }
             }
         }
-        false
+        None
     }
 
-    fn handle(&self, news: News) -> bool {
+    fn handle(&self, news: News) -> Option<ResetReason> {
         match news {
             News::LinkUp => self.note_link(true),
             News::LinkDown => self.note_link(false),
             News::NodeUp(node, epoch) if self.is_peer(node) => {
                 self.peers().set(node, true);
                 self.peers().set_epoch(node, epoch);
+                trace::peer(self.device(), node, true, epoch);
                 self.listeners().tell(PortEvent::NodeUp(node));
             }
             News::NodeDown(node) if self.is_peer(node) => {
-                if self.peers().set(node, false) {
+                if self.note_peer(node, false) {
                     self.listeners().tell(PortEvent::NodeDown(node));
                 }
             }
             News::NodeUp(..) | News::NodeDown(_) => {}
             News::CqError(cqn) => {
                 dev_err!(self.device(), "completion queue {cqn} overflowed\n");
-                return true;
+                return Some(ResetReason::Cq);
             }
             News::QpFatal(qpn) => {
                 dev_err!(self.device(), "queue pair {qpn} failed\n");
-                return true;
+                return Some(ResetReason::Qp);
             }
             News::Fatal => {
                 self.log_fault();
-                return true;
+                return Some(ResetReason::Fault);
             }
         }
-        false
+        None
+    }
+
+    /// Notes that a node came or went; returns whether that is new.
+    fn note_peer(&self, node: u16, up: bool) -> bool {
+        let changed = self.peers().set(node, up);
+        if changed {
+            trace::peer(self.device(), node, up, 0);
+        }
+        changed
     }
 
     fn is_peer(&self, node: u16) -> bool {
@@ -280,7 +293,7 @@ impl Controller {
         for (byte, first) in bits.iter().zip((0u16..).step_by(8)) {
             for (bit, node) in (0..8).zip(first..) {
                 let up = byte & (1 << bit) != 0 && self.is_peer(node);
-                if self.peers().set(node, up) {
+                if self.note_peer(node, up) {
                     tell(if up {
                         PortEvent::NodeUp(node)
                     } else {
@@ -293,13 +306,15 @@ impl Controller {
     }
 
     /// Resets the function and starts it again.
-    fn recover(self: &Arc<Self>, life: &mut Lifecycle) {
+    fn recover(self: &Arc<Self>, life: &mut Lifecycle, reason: ResetReason) {
         if !life.reset_limit.try_again(life.born.elapsed().as_millis()) {
             self.stop(true);
             self.lose("controller does not stay up, giving up: check the log of the fabric switch, then rebind the driver");
             return;
         }
         dev_warn!(self.device(), "resetting the controller\n");
+        let fault = self.registers.fault().unwrap_or(regs::FAULT_NONE);
+        trace::reset(self.device(), reason as u8, fault);
         self.set_state(State::Down);
         self.stop(true);
         self.listeners().tell(PortEvent::Resetting);
@@ -373,7 +388,7 @@ impl Controller {
         self.set_state(State::Lost);
         self.set_link(false);
         for node in 0..MAX_NODES {
-            self.peers().set(node, false);
+            self.note_peer(node, false);
         }
         self.listeners().tell(PortEvent::Gone);
         self.rdma.remove();
@@ -392,7 +407,7 @@ impl Controller {
                 state: QpStateCode::Err.to_wire(),
                 ..ModifyQp::default()
             };
-            match self.order(generation, AdminOpcode::ModifyQp, &command) {
+            match self.modify_pair(generation, &command) {
                 Err(error) if [EIO, ENODEV, ETIMEDOUT].contains(&error) => return,
                 // Others: it was destroyed meanwhile.
                 _ => next = qpn.wrapping_add(1),

@@ -3,9 +3,13 @@
 
 use crate::{admin::Failure, controller::Controller, memory::QueueMemory, port::Peer};
 use kernel::{prelude::*, sync::Arc};
+use nk::trace;
 use nupa_engine::rings::QueueMemory as _;
 use nupa_proto::{
-    admin::{AdminOpcode, BufferRef, ById, NodeInfo, PortCounters, SetRss, SetRxFilter},
+    admin::{
+        AdminOpcode, BufferRef, ById, ModifyQp, NodeInfo, PortCounters, SetRss, SetRxFilter,
+        QP_MASK_STATE,
+    },
     status::AdminStatus,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -37,6 +41,15 @@ impl Controller {
         let epoch = self.query_peer(node)?.epoch;
         self.peers().add_epoch(node, epoch);
         Ok(epoch)
+    }
+
+    /// Changes state and attributes of a queue pair of `generation`. Sleeps.
+    pub(crate) fn modify_pair(self: &Arc<Self>, generation: u32, command: &ModifyQp) -> Result {
+        self.order(generation, AdminOpcode::ModifyQp, command)?;
+        if command.mask.get() & QP_MASK_STATE != 0 {
+            trace::qp_modify(self.device(), command.qpn.get(), command.state);
+        }
+        Ok(())
     }
 
     pub(crate) fn set_rx_filter(self: &Arc<Self>, addresses: &[[u8; 6]], flags: u32) -> Result {

@@ -9,8 +9,15 @@ use crate::{
     memory::QueueMemory,
     port::CqHandler,
 };
-use kernel::{prelude::*, sync::Arc};
-use nk::irqlock::{new_spinlock_irq, SpinLockIrq};
+use kernel::{
+    device::Device,
+    prelude::*,
+    sync::{aref::ARef, Arc},
+};
+use nk::{
+    irqlock::{new_spinlock_irq, SpinLockIrq},
+    trace,
+};
 use nupa_engine::rings::EventRing;
 use nupa_proto::{
     admin::{AdminOpcode, CreateEq, Created},
@@ -21,6 +28,7 @@ use nupa_proto::{
 #[pin_data]
 pub(crate) struct Vector {
     index: u16,
+    device: ARef<Device>,
     objects: Arc<ObjectHandlers>,
     #[pin]
     inner: SpinLockIrq<Inner>,
@@ -54,12 +62,17 @@ impl Source for EventQueue {
 }
 
 impl Vector {
-    /// The vector of this index, with no event queue yet. `objects` are told what happens to queue pairs and shared
+    /// The vector of this index of a device, with no event queue yet. `objects` are told what happens to queue pairs and shared
     /// receive queues.
-    pub(crate) fn new(index: u16, objects: Arc<ObjectHandlers>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        device: &Device,
+        index: u16,
+        objects: Arc<ObjectHandlers>,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 index,
+                device: device.into(),
                 objects,
                 inner <- new_spinlock_irq!(Inner {
                     queue: None,
@@ -148,7 +161,7 @@ impl Vector {
                 news = true;
             }
             Ok(event) => {
-                if let Some(event) = self.tell(handlers, event) {
+                if let Some(event) = self.tell(handlers, event, eqe) {
                     backlog.push(event);
                     news = true;
                 }
@@ -164,22 +177,31 @@ impl Vector {
 
     /// Tells whom an event is for; returns what is for process context. Objects that nobody answers for were destroyed
     /// meanwhile.
-    fn tell(&self, handlers: &HandlerTable<dyn CqHandler>, event: Event) -> Option<News> {
+    fn tell(
+        &self,
+        handlers: &HandlerTable<dyn CqHandler>,
+        event: Event,
+        eqe: &Eqe,
+    ) -> Option<News> {
+        let traced = || trace::async_event(&self.device, eqe.event_type, eqe.object.get());
         match event {
             Event::Completion(cqn) => {
                 handlers.get(cqn)?.completion();
                 None
             }
             Event::CqError(cqn) => {
+                traced();
                 let handler = handlers.get(cqn)?;
                 handler.error();
                 handler.is_vital().then_some(News::CqError(cqn))
             }
             Event::Qp(qpn, event) => {
+                traced();
                 let vital = self.objects.tell(Kind::Qp, qpn, event);
                 (vital && event == ObjectEvent::QpFatal).then_some(News::QpFatal(qpn))
             }
             Event::Srq(srqn, event) => {
+                traced();
                 self.objects.tell(Kind::Srq, srqn, event);
                 None
             }

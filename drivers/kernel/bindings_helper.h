@@ -23,3 +23,4 @@
 #include "device_helpers.h"
 #include "helpers.h"
 #include "memory_helpers.h"
+#include "trace.h"

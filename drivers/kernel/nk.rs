@@ -25,6 +25,7 @@ pub mod random;
 pub mod ring;
 pub mod sched;
 pub mod timer;
+pub mod trace;
 pub mod user;
 pub mod window;
 pub mod work;

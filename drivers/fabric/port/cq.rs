@@ -9,6 +9,7 @@ use crate::{
     vector::Vector,
 };
 use kernel::{prelude::*, sync::Arc};
+use nk::trace;
 use nupa_engine::rings::CompletionRing;
 use nupa_proto::{
     admin::{AdminOpcode, CreateCq, ModifyCq, ResizeCq},
@@ -165,8 +166,16 @@ impl CqControl {
             ..CreateCq::default()
         };
         let opcodes = [AdminOpcode::CreateCq, AdminOpcode::DestroyCq];
+        let object = Object::create(controller, generation, opcodes, &command)?;
+        let entries = 1 << ring.log_entries.min(31);
+        trace::cq_create(
+            controller.device(),
+            object.number,
+            entries,
+            command.eqn.get(),
+        );
         let object = CqObject {
-            object: Object::create(controller, generation, opcodes, &command)?,
+            object,
             vector: vector.clone(),
             _keep: keep,
         };

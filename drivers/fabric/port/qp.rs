@@ -20,14 +20,12 @@ use kernel::{
 use nupa_engine::rings::{Data, Operation, PostError, RecvRing, SendRequest, SendRing};
 use nupa_proto::{
     admin::{
-        AdminOpcode, CreateQp, ModifyQp, QpStateCode, QpType, QP_FLAG_PRIVILEGED, QP_MASK_RNR,
-        QP_MASK_STATE,
+        CreateQp, ModifyQp, QpStateCode, QpType, QP_FLAG_PRIVILEGED, QP_MASK_RNR, QP_MASK_STATE,
     },
     frame::FrameMeta,
     ident::DMA_LKEY,
     wqe::{blocks_for, Sge, BLOCK_SIZE, MIN_RECV_STRIDE, WQE_SIGNALED},
 };
-use zerocopy::IntoBytes;
 
 /// log2 of the bytes of a receive entry: one buffer each.
 const LOG_RECV_STRIDE: u8 = MIN_RECV_STRIDE.trailing_zeros() as u8;
@@ -178,11 +176,8 @@ impl QueuePair {
             rq_slot: rq_slot.number().into(),
             ..CreateQp::default()
         };
-        let memory = QueueMemory::copy_of(controller.bound(), parameters.as_bytes())?;
-        let buffer = memory.buffer(u32::try_from(size_of::<CreateQp>())?);
-        let opcodes = [AdminOpcode::CreateQp, AdminOpcode::DestroyQp];
         let object = QpObject {
-            object: Object::create(controller, generation, opcodes, &buffer)?,
+            object: Object::create_pair(controller, generation, &parameters)?,
             _pd: pd,
             _memory: [sq.clone(), rq.clone()],
             _slots: [sq_slot.hold(), rq_slot.hold()],
@@ -228,14 +223,12 @@ impl QpObject {
     }
 
     fn modify(&self, state: QpStateCode, mask: u32, rnr_timeout_us: u32) -> Result {
-        let command = ModifyQp {
-            qpn: self.object.number.into(),
+        self.object.modify_pair(&ModifyQp {
             mask: (QP_MASK_STATE | mask).into(),
             state: state.to_wire(),
             rnr_timeout_us: rnr_timeout_us.into(),
             ..ModifyQp::default()
-        };
-        self.object.order(AdminOpcode::ModifyQp, &command)
+        })
     }
 }
 

@@ -28,7 +28,7 @@ pub use self::{
 use super::{CqControl, CqHandler, EventHandler, Port};
 use crate::{doorbell::DoorbellSlot, slots::Wanted};
 use kernel::{prelude::*, sync::Arc};
-use nk::mmap::MmapRange;
+use nk::{mmap::MmapRange, trace};
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, CreateMr, KeyKind, PageList, SetGid, GID_VALID, GID_VLAN,
 };
@@ -118,7 +118,16 @@ impl Port {
             pd: pd.number().into(),
             ..*region
         };
-        Mr::create(pd, AdminOpcode::CreateMr, &region)
+        let mr = Mr::create(pd, AdminOpcode::CreateMr, &region)?;
+        trace::mr_reg(
+            self.controller.device(),
+            mr.key(),
+            pd.number(),
+            region.iova.get(),
+            region.len.get(),
+            region.access.get(),
+        );
+        Ok(mr)
     }
 
     /// Allocates a key that FAST_REG gives at most `max_pages` pages, or that BIND_MW binds (`max_pages` is 0 then).
@@ -129,7 +138,15 @@ impl Port {
             kind: kind.to_wire(),
             ..AllocKey::default()
         };
-        Mr::create(pd, AdminOpcode::AllocKey, &command)
+        let mr = Mr::create(pd, AdminOpcode::AllocKey, &command)?;
+        trace::mr_alloc(
+            self.controller.device(),
+            mr.key(),
+            pd.number(),
+            command.kind,
+            max_pages,
+        );
+        Ok(mr)
     }
 
     /// Creates a completion queue that its owner polls without the port, in zeroed memory. Events come in on `vector`.

@@ -15,13 +15,9 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 use nupa_proto::{
-    admin::{
-        AdminOpcode::{self, CreateQp, DestroyQp},
-        ById, CreateQp as Parameters, ModifyQp, QpState, QpType, QP_FLAG_SRQ,
-    },
+    admin::{AdminOpcode, ById, CreateQp as Parameters, ModifyQp, QpState, QpType, QP_FLAG_SRQ},
     doorbell::SLOT_NONE,
 };
-use zerocopy::IntoBytes;
 
 /// What a new queue pair is to be; where its queues are comes with it.
 #[derive(Clone, Copy)]
@@ -187,10 +183,7 @@ impl Qp {
         handler: Arc<dyn EventHandler>,
     ) -> Result<Self> {
         let command = parameters.encode(&queues)?;
-        let memory = QueueMemory::copy_of(controller.bound(), command.as_bytes())?;
-        let buffer = memory.buffer(u32::try_from(size_of::<Parameters>())?);
-        let generation = parameters.pd.generation();
-        let object = Object::create(controller, generation, [CreateQp, DestroyQp], &buffer)?;
+        let object = Object::create_pair(controller, parameters.pd.generation(), &command)?;
         let qp = Self {
             object,
             _cqs: [parameters.send_cq.clone(), parameters.recv_cq.clone()],
@@ -226,11 +219,7 @@ impl Qp {
 
     /// Changes state and attributes; the field `qpn` is filled in here. Nothing has changed if this fails.
     pub fn modify(&self, attributes: &ModifyQp) -> Result {
-        let command = ModifyQp {
-            qpn: self.number().into(),
-            ..*attributes
-        };
-        self.object.order(AdminOpcode::ModifyQp, &command)
+        self.object.modify_pair(attributes)
     }
 
     /// Reads state and indices.

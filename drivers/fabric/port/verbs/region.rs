@@ -10,6 +10,7 @@ use kernel::{
         Arc, Mutex,
     },
 };
+use nk::trace;
 use nupa_proto::admin::{AdminOpcode, CreateMr, Created, ModifyMr, MR_MASK_PD};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -32,6 +33,7 @@ impl Drop for Object {
     fn drop(&mut self) {
         if !self.destroyed {
             let pd = &self.pd;
+            trace::mr_dereg(pd.controller().device(), self.key);
             pd.controller()
                 .destroy(pd.generation(), AdminOpcode::DestroyMr, self.key);
         }
@@ -71,6 +73,7 @@ impl Mr {
         let controller = object.pd.controller();
         let generation = object.pd.generation();
         controller.try_destroy(generation, AdminOpcode::DestroyMr, object.key)?;
+        trace::mr_dereg(controller.device(), object.key);
         object.destroyed = true;
         Ok(())
     }
@@ -96,6 +99,7 @@ impl Mr {
         let controller = owner.controller();
         let created: Created =
             controller.command(owner.generation(), AdminOpcode::ModifyMr, &command)?;
+        trace::mr_rereg(controller.device(), object.key, created.id.get());
         object.key = created.id.get();
         self.key.store(object.key, Relaxed);
         if let Some(pd) = pd {

@@ -12,6 +12,7 @@ use crate::{
     port::{object::Object, EventHandler},
 };
 use kernel::{prelude::*, sync::Arc};
+use nk::trace;
 use nupa_proto::admin::{
     AdminOpcode::{self, CreateSrq, DestroySrq},
     ById, CreateSrq as Parameters, ModifySrq, SrqState, QP_FLAG_PRIVILEGED,
@@ -91,6 +92,8 @@ impl Srq {
         };
         let (controller, generation) = (pd.controller(), pd.generation());
         let object = Object::create(controller, generation, [CreateSrq, DestroySrq], &command)?;
+        let entries = 1 << ring.log_entries.min(31);
+        trace::srq_create(controller.device(), object.number, pd.number(), entries);
         let inner = Inner {
             object,
             pd: pd.clone(),
