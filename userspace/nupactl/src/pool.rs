@@ -163,6 +163,15 @@ impl Place {
         Some(link.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// An error if it is something else than memory that hosts share.
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.told || self.driver().as_deref() != Some("nupa_fabric"),
+            "it is a fabric controller, which nupa_fabric has without being told to"
+        );
+        Ok(())
+    }
+
     fn is_ours(&self) -> bool {
         self.driver()
             .is_some_and(|driver| self.ours.ends_with(driver))
@@ -178,6 +187,7 @@ fn tell(file: &Path, device: &str) -> anyhow::Result<()> {
 /// Hands a device to nupa_fabric; says what there is now.
 fn attach(device: &str) -> anyhow::Result<&'static str> {
     let place = Place::find(device)?;
+    place.check()?;
     ensure!(
         place.ours.exists(),
         "the module nupa_fabric is not loaded; first: modprobe nupa_fabric"
@@ -224,6 +234,7 @@ fn is_denied(error: &anyhow::Error) -> bool {
 /// Takes a device away from nupa_fabric; says what there is now.
 fn detach(device: &str) -> anyhow::Result<&'static str> {
     let place = Place::find(device)?;
+    place.check()?;
     if !place.is_ours() {
         return match place.driver() {
             None => Ok("it is not attached"),
