@@ -18,6 +18,13 @@ kvm_works() {
 	grep -qwE 'vmx|svm' /proc/cpuinfo 2>/dev/null && [ -r /dev/kvm ] && [ -w /dev/kvm ]
 }
 
+# tsc_parameter NUPA-TSC...: prints the kernel parameter that says how fast the time stamp counter is; the command measures that. A
+# guest that is not told measures it itself, badly if the host is busy. KVM tells its guests.
+tsc_parameter() {
+	if kvm_works; then return; fi
+	if khz=$("$@"); then echo "tsc_early_khz=$khz"; fi
+}
+
 # accelerator_args FABRIC: prints QEMU's arguments, one per line.
 accelerator_args() {
 	cpu_flags=''
