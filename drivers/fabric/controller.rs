@@ -30,6 +30,7 @@ use kernel::{
 use nk::{auxiliary::ChildSlot, bound::BoundDevice, trace};
 use nupa_proto::{
     admin::{AdminOpcode, ById, BODY_SIZE},
+    regs::FAULT_NONE,
     status::AdminStatus,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -78,6 +79,8 @@ pub(crate) struct Controller {
     #[pin]
     pub(crate) admin: AdminQueue,
     state: Atomic<u32>,
+    /// Why it stopped the last time, `FAULT_*`.
+    fault: Atomic<u32>,
     link_up: Atomic<bool>,
     #[pin]
     link_changed: SpinLock<Instant<BootTime>>,
@@ -156,6 +159,7 @@ impl Controller {
                 vectors: parts.vectors,
                 admin <- AdminQueue::new(),
                 state: Atomic::new(State::Down as u32),
+                fault: Atomic::new(FAULT_NONE),
                 link_up: Atomic::new(false),
                 link_changed <- new_spinlock!(Instant::now()),
                 peers,
@@ -251,6 +255,15 @@ impl Controller {
         let old = self.state() as u32;
         self.state.store(state as u32, Release);
         trace::controller_state(self.device(), old, state as u32);
+    }
+
+    /// Why the controller stopped, `FAULT_*`; `FAULT_NONE` while it works.
+    pub(crate) fn fault(&self) -> u32 {
+        self.fault.load(Relaxed)
+    }
+
+    pub(crate) fn set_fault(&self, fault: u32) {
+        self.fault.store(fault, Relaxed);
     }
 
     /// Generation for a new object: `EIO` if the controller is out of order for now, `ENODEV` if for good.

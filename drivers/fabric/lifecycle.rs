@@ -57,9 +57,11 @@ impl Controller {
         ENODEV
     }
 
-    /// Logs why the function stopped.
+    /// Notes and logs why the function stopped.
     fn log_fault(&self) {
-        let why = match self.registers.fault() {
+        let fault = self.registers.fault();
+        self.set_fault(fault.unwrap_or(regs::FAULT_NONE));
+        let why = match fault {
             Ok(regs::FAULT_NONE) => "no reason given",
             Ok(regs::FAULT_ADMIN_RING) => {
                 "admin ring unusable: DMA may be blocked, check the IOMMU"
@@ -280,6 +282,15 @@ impl Controller {
         changed
     }
 
+    /// No node can be reached for now: tells of each that could.
+    fn forget_peers(&self) {
+        for node in 0..MAX_NODES {
+            if self.note_peer(node, false) {
+                self.listeners().tell(PortEvent::NodeDown(node));
+            }
+        }
+    }
+
     fn is_peer(&self, node: u16) -> bool {
         let info = self.info();
         node < info.max_nodes && node != info.node
@@ -313,11 +324,14 @@ impl Controller {
             return;
         }
         dev_warn!(self.device(), "resetting the controller\n");
-        let fault = self.registers.fault().unwrap_or(regs::FAULT_NONE);
-        trace::reset(self.device(), reason as u8, fault);
+        if let Ok(fault) = self.registers.fault() {
+            self.set_fault(fault);
+        }
+        trace::reset(self.device(), reason as u8, self.fault());
         self.set_state(State::Down);
         self.stop(true);
         self.listeners().tell(PortEvent::Resetting);
+        self.forget_peers();
         for attempt in 1..=ATTEMPTS {
             match self.start() {
                 Ok(()) => {
@@ -366,6 +380,7 @@ impl Controller {
 
     /// The function was started again.
     fn go_on(self: &Arc<Self>) {
+        self.set_fault(regs::FAULT_NONE);
         self.set_state(State::Running);
         dev_info!(
             self.device(),
@@ -373,6 +388,9 @@ impl Controller {
             self.registers.epoch().unwrap_or(0)
         );
         self.listeners().tell(PortEvent::Ready);
+        for node in self.peers().iter() {
+            self.listeners().tell(PortEvent::NodeUp(node));
+        }
     }
 
     /// Replaces the device for verbs once the function was started again. The network goes on before: users of the old device may
@@ -387,9 +405,7 @@ impl Controller {
         dev_err!(self.device(), "{why}\n");
         self.set_state(State::Lost);
         self.set_link(false);
-        for node in 0..MAX_NODES {
-            self.note_peer(node, false);
-        }
+        self.forget_peers();
         self.listeners().tell(PortEvent::Gone);
         self.rdma.remove();
     }
@@ -427,6 +443,7 @@ impl Controller {
         if !known_dead {
             self.listeners().tell(PortEvent::Resetting);
         }
+        self.forget_peers();
     }
 
     /// Whether the function can be reached again after it was paused.

@@ -44,14 +44,13 @@ impl Shown {
             listed: Listed(controller.clone()),
             index: published.index(),
         };
-        // Those that listen learn of the controller first.
-        monitor.tell(command::CONTROLLER_NTF, |message| {
-            monitor.listed.write_controller(monitor.index, message)
-        });
         let port = Port {
             controller: controller.clone(),
         };
-        let listener = port.listen(Arc::new(monitor, GFP_KERNEL)?)?;
+        let monitor = Arc::new(monitor, GFP_KERNEL)?;
+        // What happens from here on is told, and then how it is: a change between the two is told twice rather than never.
+        let listener = port.listen(monitor.clone())?;
+        monitor.tell_controller();
         Ok(Self {
             listener: Some(listener),
             published: Some(published),
@@ -81,14 +80,21 @@ struct Monitor {
 }
 
 impl Monitor {
-    fn tell(&self, command: u8, write: impl FnOnce(&mut Message) -> Result) {
+    fn tell(&self, command: u8, write: impl FnOnce(&mut Message<'_>) -> Result) {
         log_untold(&self.listed.0, genl::notify(command, write));
+    }
+
+    fn tell_controller(&self) {
+        self.tell(command::CONTROLLER_NTF, |message| {
+            self.listed.write_controller(self.index, message)
+        });
     }
 }
 
 impl Listener for Monitor {
     fn event(&self, event: PortEvent) {
         let index = self.index;
+        genl::note_change();
         match event {
             PortEvent::NodeUp(node) => self.tell(command::PEER_UP_NTF, |message| {
                 message.put_u32(peer::CONTROLLER, index)?;
@@ -106,9 +112,7 @@ impl Listener for Monitor {
             | PortEvent::LinkDown
             | PortEvent::Resetting
             | PortEvent::Ready
-            | PortEvent::Gone => self.tell(command::CONTROLLER_NTF, |message| {
-                self.listed.write_controller(index, message)
-            }),
+            | PortEvent::Gone => self.tell_controller(),
         }
     }
 }
@@ -124,7 +128,7 @@ fn log_untold(controller: &Controller, told: Result) {
 }
 
 /// Writes which controller it is.
-fn write_name(of: &Controller, index: u32, message: &mut Message) -> Result {
+fn write_name(of: &Controller, index: u32, message: &mut Message<'_>) -> Result {
     let device = CString::try_from_fmt(fmt!("{}", of.device().name()))?;
     message.put_u32(controller::INDEX, index)?;
     message.put_str(controller::DEVICE, &device)
@@ -139,7 +143,7 @@ impl Source for Listed {
         command: u8,
         index: u32,
         position: u32,
-        message: &mut Message,
+        message: &mut Message<'_>,
     ) -> Result<Option<u32>> {
         match command {
             command::CONTROLLER_GET if position == 0 => {
@@ -154,7 +158,7 @@ impl Source for Listed {
 }
 
 impl Listed {
-    fn write_controller(&self, index: u32, message: &mut Message) -> Result {
+    fn write_controller(&self, index: u32, message: &mut Message<'_>) -> Result {
         let (info, state) = (self.0.info(), self.0.state());
         let [major, minor, patch] = info.firmware;
         let firmware = CString::try_from_fmt(fmt!("{major}.{minor}.{patch}"))?;
@@ -170,19 +174,21 @@ impl Listed {
         message.put_u64(controller::CAPABILITIES, info.caps)?;
         message.put_u32(controller::VECTORS, info.vectors)?;
         message.put_u64(controller::LINK_AGE, self.0.link_age_ms())?;
-        let epoch = self.0.registers.epoch().ok();
-        if let Some(epoch) = epoch.filter(|_| state == State::Running) {
-            message.put_u32(controller::EPOCH, epoch)?;
+        if state == State::Running {
+            if let Ok(epoch) = self.0.registers.epoch() {
+                message.put_u32(controller::EPOCH, epoch)?;
+            }
         }
-        let fault = self.0.registers.fault().ok();
-        match fault.filter(|fault| *fault != FAULT_NONE && state != State::Running) {
-            Some(fault) => message.put_u32(controller::FAULT, fault),
-            None => Ok(()),
+        match self.0.fault() {
+            fault if fault != FAULT_NONE && state != State::Running => {
+                message.put_u32(controller::FAULT, fault)
+            }
+            _ => Ok(()),
         }
     }
 
     /// Writes the counters of a controller that runs and answers.
-    fn write_counters(&self, index: u32, message: &mut Message) -> Result<Option<u32>> {
+    fn write_counters(&self, index: u32, message: &mut Message<'_>) -> Result<Option<u32>> {
         const COUNT: usize = size_of::<PortCounters>() / size_of::<U64>();
         // One that is reset meanwhile has none.
         let Ok(read) = self.0.counters() else {
@@ -197,15 +203,18 @@ impl Listed {
     }
 
     /// Writes the first node of those from `position` on that are up and answer.
-    fn write_peer(&self, index: u32, position: u32, message: &mut Message) -> Result<Option<u32>> {
+    fn write_peer(&self, index: u32, position: u32, message: &mut Message<'_>) -> Result<Option<u32>> {
         if self.0.state() != State::Running {
             return Ok(None);
         }
         let nodes = self.0.peers().iter();
         for node in nodes.filter(|node| u32::from(*node) >= position) {
-            // One that went meanwhile is left out.
-            let Ok(there) = self.0.query_peer(node) else {
-                continue;
+            let there = match self.0.query_peer(node) {
+                Ok(there) => there,
+                // The controller does not answer, about the others neither.
+                Err(error) if [EIO, ENODEV, ETIMEDOUT].contains(&error) => return Ok(None),
+                // One that went meanwhile is left out.
+                Err(_) => continue,
             };
             message.put_u32(peer::CONTROLLER, index)?;
             message.put_u16(peer::NODE, node)?;

@@ -63,12 +63,13 @@ struct Module {
 
 impl InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        nk::genl::prepare();
         try_pin_init!(Self {
-            _netlink: nk::genl::Registration::new(&netlink::NUPA, module)?,
             _pci <- Registration::new(c"nupa_fabric", module),
             // One name, one driver of a bus.
             _ivshmem <- Registration::new(c"nupa_ivshmem", module),
             _dax <- Registration::new(c"nupa_fabric", module),
+            _netlink: nk::genl::Registration::new(&netlink::NUPA, module)?,
         })
     }
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Generic netlink: a family whose dumps list the objects of a module, and whose notifications tell what happens to them.
 //!
-//! C header: `include/net/genetlink.h`. A [`Family`] is registered for as long as a [`Registration`] lives. What its dumps list comes
-//! from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump, and may sleep.
-//! [`notify`] sends to whoever has joined the family's multicast group.
+//! C header: `include/net/genetlink.h`. A module calls [`prepare`] first. A [`Family`] is registered for as long as a [`Registration`]
+//! lives, the last thing that the module's `init` makes: nothing waits for dumps of a module that could not be loaded. What dumps
+//! list comes from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump, and may
+//! sleep. [`notify`] sends to whoever has joined the family's multicast group.
 
 use crate::bindings;
+use core::marker::PhantomData;
 use kernel::{
     error::to_result,
     ffi::{self, c_int},
-    global_lock,
+    global_lock, new_mutex,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Full, Release},
-        Arc,
+        Arc, Mutex,
     },
     types::Opaque,
     ThisModule,
@@ -30,11 +32,32 @@ const NOT_READY: u32 = 0;
 const BEGUN: u32 = 1;
 const READY: u32 = 2;
 
+/// Makes this module fit for sources and a family. Once, before all else.
+pub fn prepare() {
+    if STAGE.cmpxchg(NOT_READY, BEGUN, Full).is_err() {
+        return;
+    }
+    // SAFETY: Once, because `STAGE` is never `NOT_READY` again.
+    unsafe { SOURCES.init() };
+    STAGE.store(READY, Release);
+}
+
 /// What is listed.
 struct Sources {
     next: u32,
-    entries: KVec<(u32, Arc<dyn Source>)>,
+    entries: KVec<Arc<Entry>>,
     family: Option<FamilyPointer>,
+    /// Goes up whenever what is listed changes; never 0, which netlink takes for none.
+    changes: u32,
+}
+
+/// A source that is listed.
+#[pin_data]
+struct Entry {
+    number: u32,
+    /// `None` once it is listed no more. Dumps ask it under this lock.
+    #[pin]
+    source: Mutex<Option<Arc<dyn Source>>>,
 }
 
 /// The family, while it is registered.
@@ -50,13 +73,18 @@ impl Sources {
             next: 0,
             entries: KVec::new(),
             family: None,
+            changes: 1,
         }
     }
 
     /// The first source whose number is this or above.
-    fn at(&self, number: u32) -> Option<(u32, Arc<dyn Source>)> {
-        let entry = self.entries.iter().find(|(there, _)| *there >= number)?;
-        Some(entry.clone())
+    fn at(&self, number: u32) -> Option<Arc<Entry>> {
+        let mut entries = self.entries.iter();
+        entries.find(|entry| entry.number >= number).cloned()
+    }
+
+    fn change(&mut self) {
+        self.changes = self.changes.wrapping_add(1).max(1);
     }
 }
 
@@ -69,47 +97,66 @@ pub trait Source: Send + Sync {
         command: u8,
         index: u32,
         position: u32,
-        message: &mut Message,
+        message: &mut Message<'_>,
     ) -> Result<Option<u32>>;
 }
 
-/// A source that is listed until this is dropped, which sleeps. A dump may be asking it for an object still.
-pub struct Published(u32);
+/// A source that is listed until this is dropped, which waits for dumps that are asking it for an object, and sleeps.
+pub struct Published(Arc<Entry>);
 
-/// Lists the objects of a source, whose number is above those of all before it. `EINVAL` without a [`Registration`]. Sleeps.
+/// Lists the objects of a source, whose number is above those of all before it. `EINVAL` before [`prepare`]. Sleeps.
 pub fn publish(source: Arc<dyn Source>) -> Result<Published> {
     if STAGE.load(Acquire) != READY {
         return Err(EINVAL);
     }
     let mut sources = SOURCES.lock();
     let number = sources.next;
+    let entry = Arc::pin_init(
+        pin_init!(Entry { number, source <- new_mutex!(Some(source)) }),
+        GFP_KERNEL,
+    )?;
+    sources.entries.push(entry.clone(), GFP_KERNEL)?;
     sources.next = number.checked_add(1).ok_or(ENOSPC)?;
-    sources.entries.push((number, source), GFP_KERNEL)?;
-    Ok(Published(number))
+    sources.change();
+    Ok(Published(entry))
+}
+
+/// Notes that the objects of a source have changed: a dump that goes on meanwhile is marked as interrupted, and its reader asks again.
+/// Sleeps.
+pub fn note_change() {
+    if STAGE.load(Acquire) == READY {
+        SOURCES.lock().change();
+    }
 }
 
 impl Drop for Published {
     fn drop(&mut self) {
         let mut sources = SOURCES.lock();
-        sources.entries.retain(|(number, _)| *number != self.0);
+        sources
+            .entries
+            .retain(|entry| entry.number != self.0.number);
         if sources.entries.is_empty() {
             // Nobody drops what is static, when the module goes.
             sources.entries = KVec::new();
         }
+        sources.change();
+        drop(sources);
+        let source = self.0.source.lock().take();
+        drop(source);
     }
 }
 
 impl Published {
     /// The source's number.
     pub fn index(&self) -> u32 {
-        self.0
+        self.0.number
     }
 }
 
 /// Sends a notification, which `write` adds attributes to, to whoever has joined the group. It is lost for those whose sockets
 /// are full, who are told so by netlink (`ENOBUFS`). Does nothing without a [`Registration`]. Sleeps; `write` must not
-/// publish, or drop what is published.
-pub fn notify(command: u8, write: impl FnOnce(&mut Message) -> Result) -> Result {
+/// publish, note a change, or drop what is published.
+pub fn notify(command: u8, write: impl FnOnce(&mut Message<'_>) -> Result) -> Result {
     if STAGE.load(Acquire) != READY {
         return Ok(());
     }
@@ -123,8 +170,9 @@ pub fn notify(command: u8, write: impl FnOnce(&mut Message) -> Result) -> Result
     if skb.is_null() {
         return Err(ENOMEM);
     }
-    // INVARIANT: The header was begun.
-    if let Err(error) = write(&mut Message { skb }) {
+    // SAFETY: The header was begun, and `skb` is sent or freed below.
+    let mut message = unsafe { Message::new(skb) };
+    if let Err(error) = write(&mut message) {
         // SAFETY: It is ours, and was not sent.
         unsafe { bindings::nk_genl_free(skb) };
         return Err(error);
@@ -159,15 +207,11 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers a family. `EBUSY` if there is one. Sleeps.
+    /// Registers a family. `EBUSY` if there is one, `EINVAL` before [`prepare`]. Sleeps.
     pub fn new(family: &Family, module: &'static ThisModule) -> Result<Self> {
-        if STAGE.cmpxchg(NOT_READY, BEGUN, Full).is_err() {
-            return Err(EBUSY);
+        if STAGE.load(Acquire) != READY {
+            return Err(EINVAL);
         }
-        // SAFETY: Once, because `STAGE` is never `NOT_READY` again.
-        unsafe { SOURCES.init() };
-        STAGE.store(READY, Release);
-
         let mut operations = KVec::with_capacity(family.dumps.len(), GFP_KERNEL)?;
         for command in family.dumps {
             let operation = bindings::genl_small_ops {
@@ -192,6 +236,9 @@ impl Registration {
         inner.set_parallel_ops(1);
         write_name(&mut inner.name, family.name)?;
         let family = KBox::pin(Opaque::new(inner), GFP_KERNEL)?;
+        if SOURCES.lock().family.is_some() {
+            return Err(EBUSY);
+        }
         // SAFETY: The family, and what it refers to, stay where they are until `drop` unregisters it.
         to_result(unsafe { bindings::genl_register_family(family.get()) })?;
         SOURCES.lock().family = Some(FamilyPointer(family.get()));
@@ -226,12 +273,25 @@ impl Drop for Registration {
 ///
 /// # Invariants
 ///
-/// `skb` is the dump's or the notification's, with a header that was begun.
-pub struct Message {
+/// `skb` is the dump's or the notification's, with a header that was begun, for `'part`.
+pub struct Message<'part> {
     skb: *mut bindings::sk_buff,
+    // Invariant, so that a source cannot put one in the place of another.
+    part: PhantomData<fn(&'part ()) -> &'part ()>,
 }
 
-impl Message {
+impl Message<'_> {
+    /// # Safety
+    ///
+    /// A header was begun in `skb`, which stays for as long as the message.
+    unsafe fn new(skb: *mut bindings::sk_buff) -> Self {
+        // INVARIANT: By the safety requirement.
+        Self {
+            skb,
+            part: PhantomData,
+        }
+    }
+
     /// Adds an attribute. `EMSGSIZE` if there is no room: then nothing of the object is sent, but first in the next part of the dump.
     fn put(&mut self, attribute: u16, bytes: &[u8]) -> Result {
         let len = c_int::try_from(bytes.len())?;
@@ -293,12 +353,16 @@ unsafe extern "C" fn dump(
         if header.is_null() {
             return more(skb);
         }
-        // INVARIANT: The header was begun.
-        let written = dump_next(command, place, &mut Message { skb });
+        // SAFETY: The header was begun, and is ended below.
+        let mut message = unsafe { Message::new(skb) };
+        let written = dump_next(command, place, &mut message);
+        let changes = SOURCES.lock().changes;
+        // SAFETY: The callback is the dump's.
+        unsafe { bindings::nk_genl_set_changes(callback, changes) };
         match written {
             Ok(true) => {
-                // SAFETY: The header was begun in this skb.
-                unsafe { bindings::nk_genl_end(skb, header) };
+                // SAFETY: The header was begun in this skb, and the callback is the dump's.
+                unsafe { bindings::nk_genl_end(skb, callback, header) };
                 continue;
             }
             // SAFETY: As above.
@@ -322,15 +386,20 @@ fn more(skb: *mut bindings::sk_buff) -> c_int {
 }
 
 /// Writes the next object of a dump, if there is one.
-fn dump_next(command: u8, place: &mut Place, message: &mut Message) -> Result<bool> {
+fn dump_next(command: u8, place: &mut Place, message: &mut Message<'_>) -> Result<bool> {
     loop {
         let [source, position] = *place;
         // It may take long, and others may come and go meanwhile.
-        let Some((number, entry)) = SOURCES.lock().at(source) else {
+        let Some(entry) = SOURCES.lock().at(source) else {
             return Ok(false);
         };
+        let number = entry.number;
         let position = if number == source { position } else { 0 };
-        match entry.dump(command, number, position, message)? {
+        let next = match &*entry.source.lock() {
+            Some(source) => source.dump(command, number, position, message)?,
+            None => None,
+        };
+        match next {
             Some(next) => {
                 *place = [number, next];
                 return Ok(true);

@@ -94,8 +94,15 @@ void *nk_genl_begin(struct sk_buff *skb, struct netlink_callback *cb)
 			   nk_genl_command(cb));
 }
 
-void nk_genl_end(struct sk_buff *skb, void *header)
+/* What is listed has changed that often: a message of a dump is marked if it was not so at the message before it. */
+void nk_genl_set_changes(struct netlink_callback *cb, u32 changes)
 {
+	cb->seq = changes;
+}
+
+void nk_genl_end(struct sk_buff *skb, struct netlink_callback *cb, void *header)
+{
+	genl_dump_check_consistent(cb, header);
 	genlmsg_end(skb, header);
 }
 

@@ -15,9 +15,10 @@ pub enum PortEvent {
     NodeUp(u16),
     /// The node left the fabric.
     NodeDown(u16),
-    /// The controller was reset: all queue objects are dead. Drop them before returning.
+    /// The controller was reset: all queue objects are dead. Drop them before returning. [`PortEvent::NodeDown`] of each node follows.
     Resetting,
-    /// The controller works again, with fresh state; [`super::Port::info`] may have changed.
+    /// The controller works again, with fresh state; [`super::Port::info`] may have changed. [`PortEvent::NodeUp`] of each node that is up
+    /// follows.
     Ready,
     /// The controller is gone or does not recover by itself. Drop all queue objects before returning. Only a reset of
     /// the PCI function by somebody else can bring [`PortEvent::Ready`] after this.

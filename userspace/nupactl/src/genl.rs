@@ -36,6 +36,16 @@ pub(crate) struct Family {
     pub(crate) group: Option<u32>,
 }
 
+/// How often a dump is asked for until nothing changes meanwhile.
+const DUMPS: u32 = 10;
+
+/// What the kernel answers.
+struct Answers {
+    messages: Vec<Message>,
+    /// Nothing changed meanwhile.
+    consistent: bool,
+}
+
 /// A socket to generic netlink.
 pub(crate) struct Socket(NlSocketHandle);
 
@@ -75,6 +85,7 @@ impl Socket {
             attributes,
         )?;
         let answer = answers
+            .messages
             .first()
             .context("the kernel did not say which number the family has")?;
         let attributes = answer.attrs().get_attr_handle();
@@ -93,9 +104,17 @@ impl Socket {
         Ok(Family { id, group })
     }
 
-    /// All objects that a command of a family lists.
+    /// All objects that a command of a family lists. If they change all the time, some may be of before and some of after a change.
     pub(crate) fn dump(&self, family: u16, command: u8) -> anyhow::Result<Vec<Message>> {
-        self.ask(family, command, NlmF::DUMP, Attributes::new())
+        let ask = || self.ask(family, command, NlmF::DUMP, Attributes::new());
+        let mut answers = ask()?;
+        for _ in 1..DUMPS {
+            if answers.consistent {
+                break;
+            }
+            answers = ask()?;
+        }
+        Ok(answers.messages)
     }
 
     /// Sends a question, and reads the answers. The last one is followed by an acknowledgement, or the mark at the end of a dump.
@@ -105,7 +124,7 @@ impl Socket {
         command: u8,
         flags: NlmF,
         attributes: Attributes,
-    ) -> anyhow::Result<Vec<Message>> {
+    ) -> anyhow::Result<Answers> {
         let question = GenlmsghdrBuilder::default()
             .cmd(command)
             .version(1)
@@ -120,7 +139,10 @@ impl Socket {
             .send(&question)
             .map_err(|error| anyhow!("{error}"))
             .context("the kernel did not take a question")?;
-        let mut found = Vec::new();
+        let mut answers = Answers {
+            messages: Vec::new(),
+            consistent: true,
+        };
         loop {
             let (messages, _) = self
                 .0
@@ -131,10 +153,11 @@ impl Socket {
                 let message = message
                     .map_err(|error| anyhow!("{error}"))
                     .context(NOT_UNDERSTOOD)?;
+                answers.consistent &= !message.nl_flags().contains(NlmF::DUMP_INTR);
                 match message.nl_payload() {
-                    NlPayload::Payload(payload) => found.push(payload.clone()),
-                    NlPayload::Ack(_) | NlPayload::Empty => return Ok(found),
-                    NlPayload::DumpExtAck(end) if *end.error() == 0 => return Ok(found),
+                    NlPayload::Payload(payload) => answers.messages.push(payload.clone()),
+                    NlPayload::Ack(_) | NlPayload::Empty => return Ok(answers),
+                    NlPayload::DumpExtAck(end) if *end.error() == 0 => return Ok(answers),
                     NlPayload::DumpExtAck(end) => bail!(refused(*end.error())),
                     NlPayload::Err(error) => bail!(refused(*error.error())),
                 }
