@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """nupactl: what it says of controllers, links and nodes, to people, to programs, and to users without rights."""
 
+import contextlib
 import json
 import re
 
@@ -25,6 +26,26 @@ unshare -m sh -c '
 def told(node, verb):
     """What `nupactl --json` says."""
     return json.loads(node.run(f"{NUPACTL} --json {verb}").out)
+
+
+@contextlib.contextmanager
+def printed(node, arguments):
+    """Runs nupactl with such arguments meanwhile; gives a function that says which lines it has printed. The first two are there."""
+    output = "/run/nupactl.out"
+    # What one before it printed is not taken for its own.
+    node.run(f"rm -f {output}")
+    running = node.spawn(f"timeout 120 {NUPACTL} {arguments} >{output}")
+
+    def lines():
+        return node.run(f"cat {output}", check=False).out.splitlines()
+
+    wait_until(f"nupactl {arguments} to begin", lambda: len(lines()) >= 2)
+    try:
+        yield lines
+    finally:
+        # It may have ended by itself.
+        node.run("pkill -x nupactl", check=False)
+        running.wait(10)
 
 
 def debugfs_peers(node):
@@ -78,16 +99,13 @@ def test_stats(settled, saw):
     (before,) = told(one, "stats")
     ethtool = one.run(f"ethtool -S {INTERFACE}").out
     assert set(before["counters"]) == set(re.findall(r"port_(\w+):", ethtool))
-    watching = one.spawn(f"timeout 120 {NUPACTL} --json stats --watch --delta >/run/stats.json")
+    with printed(one, "--json stats --watch --delta") as lines:
 
-    def changes():
-        return [json.loads(line)[0]["counters"]["tx_bytes"] for line in one.run("cat /run/stats.json").out.splitlines()]
+        def changes():
+            return [json.loads(line)[0]["counters"]["tx_bytes"] for line in lines()]
 
-    wait_until("the counters to be watched", changes)
-    traffic.tcp(one, two.ip, size=4 << 20)
-    wait_until("the bytes to be told of", lambda: sum(changes()) >= 4 << 20)
-    one.run("pkill -x nupactl")
-    watching.wait(10)
+        traffic.tcp(one, two.ip, size=4 << 20)
+        wait_until("the bytes to be told of", lambda: sum(changes()) >= 4 << 20)
     (after,) = told(one, "stats")
     sent = after["counters"]["tx_bytes"] - before["counters"]["tx_bytes"]
     assert sum(changes()) <= sent
@@ -104,20 +122,17 @@ def test_events_tell_of_nodes(pair, saw):
     one, two = pair
     (controller,) = told(two, "status")
     number = controller["node"]
-    following = one.spawn(f"timeout 120 {NUPACTL} --json events --follow >/run/events.json")
-    wait_until("the events to begin", lambda: one.run("cat /run/events.json").out.count("\n") >= 2)
-    two.run("nupa-down", timeout=60)
-    two.run("nupa-up", timeout=120)
+    with printed(one, "--json events --follow") as lines:
+        two.run("nupa-down", timeout=60)
+        two.run("nupa-up", timeout=120)
 
-    def events():
-        return [json.loads(line) for line in one.run("cat /run/events.json").out.splitlines()]
+        def events():
+            return [json.loads(line) for line in lines()]
 
-    def of_node():
-        return [event["event"] for event in events() if event.get("node") == number and event["event"].startswith("peer")]
+        def of_node():
+            return [event["event"] for event in events() if event.get("node") == number and event["event"].startswith("peer")]
 
-    wait_until("the node to be told of", lambda: len(of_node()) >= 3)
-    one.run("pkill -x nupactl")
-    following.wait(10)
+        wait_until("the node to be told of", lambda: len(of_node()) >= 3)
     assert of_node() == ["peer-up", "peer-down", "peer-up"], events()
     assert events()[0]["event"] == "controller" and events()[0]["state"] == "running"
     first, last = (event["epoch"] for event in events() if event["event"] == "peer-up" and event["node"] == number)
@@ -127,39 +142,82 @@ def test_events_tell_of_nodes(pair, saw):
 
 def test_events_tell_of_controllers(pair, saw):
     one, _ = pair
-    following = one.spawn(f"timeout 120 {NUPACTL} events --follow >/run/events.txt")
-    wait_until("the events to begin", lambda: one.run("cat /run/events.txt").out.count("\n") >= 2)
-    one.run("nupa-down; nupa-up", timeout=180)
-    # The module was gone meanwhile, and so was the group that it listened to.
-    one.run("pkill -x nupactl", check=False)
-    following.wait(10)
-    text = one.run("cat /run/events.txt").out
-    assert f"{one.device()} is gone: its driver was unbound" in text, text
-    saw(text.splitlines()[-1])
+    with printed(one, "events --follow") as lines:
+        one.run("nupa-down; nupa-up", timeout=180)
+        gone = f"{one.device()} is gone: its driver was unbound"
+        # The module was gone meanwhile, and so was the group that it listened to.
+        wait_until("the controller's end to be told of", lambda: any(gone in line for line in lines()))
+    saw(lines()[-1])
 
 
 @emulator_only
 def test_link_that_is_down(fabric, pair, saw):
     one, _ = pair
-    following = one.spawn(f"timeout 120 {NUPACTL} events --follow >/run/events.txt")
-    wait_until("the events to begin", lambda: one.run("cat /run/events.txt").out.count("\n") >= 2)
-    fabric.switch.link(one.number, up=False)
-    try:
-        wait_until("the link to be down", lambda: not told_of(one)["link_up"])
-        controller = told_of(one)
-        done = one.run(f"{NUPACTL} status", check=False)
-        link = one.run(f"{NUPACTL} link", check=False)
-    finally:
-        fabric.switch.link(one.number, up=True)
+    with printed(one, "events --follow") as lines:
+
+        def links():
+            return [line.split()[-1] for line in re.findall(r"its link \w+", "\n".join(lines()))]
+
+        fabric.switch.link(one.number, up=False)
+        try:
+            wait_until("the link to be down", lambda: not told_of(one)["link_up"])
+            controller = told_of(one)
+            done = one.run(f"{NUPACTL} status", check=False)
+            link = one.run(f"{NUPACTL} link", check=False)
+        finally:
+            fabric.switch.link(one.number, up=True)
+        wait_until("the link to be up", lambda: told_of(one)["link_up"])
+        wait_until("that to be told", lambda: len(links()) >= 3)
     assert done.code == TROUBLE and "the link is down" in done.out, done
     assert link.code == TROUBLE and re.search(rf"^{re.escape(one.device())} +down", link.out, re.MULTILINE), link
     assert controller["link_age"] < 60_000 and "the link is down" in controller["trouble"]
-    wait_until("the link to be up", lambda: told_of(one)["link_up"])
-    one.run("pkill -x nupactl")
-    following.wait(10)
-    text = one.run("cat /run/events.txt").out
-    assert [line.split()[-1] for line in re.findall(r"its link \w+", text)] == ["up", "down", "up"], text
+    assert links() == ["up", "down", "up"], lines()
     saw(link.out.splitlines()[-1].strip())
+
+
+@emulator_only
+def test_events_over_a_reset(pair, saw):
+    """A controller that is reset reaches nobody meanwhile."""
+    one, two = pair
+    other = told(two, "status")[0]["node"]
+    with printed(one, "--json events --follow") as lines:
+        one.run(f"echo 1 >{one.device_directory()}/reset", timeout=60)
+
+        def events():
+            """Events of the other node, and states of the controller."""
+            found = [json.loads(line) for line in lines()]
+            return [event.get("state") or event["event"] for event in found if event.get("node") == other or "state" in event]
+
+        wait_until("the node to be told of", lambda: events().count("peer-up") >= 2)
+    assert events() == ["running", "peer-up", "paused", "peer-down", "running", "peer-up"], lines()
+    saw(", ".join(events()))
+
+
+# Asks for what the controller is asked for in turn, until it is told to stop; says with which exit codes.
+ASKER = """
+while ! [ -e /run/asked ]; do
+    for verb in peers stats status; do
+        nice timeout 60 %s $verb >/dev/null 2>&1
+        echo $?
+    done
+done | sort -u
+""" % NUPACTL
+
+
+def test_unbind_while_others_ask(pair, saw):
+    """Those who ask of a controller meanwhile get an answer, and unbinding waits for no more than that."""
+    one, _ = pair
+    device, driver = one.device(), one.driver_directory()
+    one.run("rm -f /run/asked")
+    asking = [one.spawn(ASKER) for _ in range(2)]
+    for _ in range(10):
+        one.run(f"echo {device} >{driver}/unbind && echo {device} >{driver}/bind", timeout=60)
+    one.run("touch /run/asked")
+    codes = {int(code) for running in asking for code in running.wait(120).out.split()}
+    assert FINE in codes and codes <= {FINE, TROUBLE, NOTHING}, codes
+    one.up()
+    assert told(one, "status")[0]["state"] == "running"
+    saw(f"exit codes {sorted(codes)}")
 
 
 def told_of(node):
