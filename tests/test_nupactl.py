@@ -7,7 +7,7 @@ import re
 
 import traffic
 from modes import POOLS, emulator_only, only
-from nodes import INTERFACE
+from nodes import DEVICES, INTERFACE
 from test_pool_memory import FOREIGN, Memory, digest
 from verbs import DEVICE
 from waiting import wait_until
@@ -310,6 +310,28 @@ def test_manual(settled, saw):
     saw(f"{len(verbs)} verbs")
 
 
+# Drivers that may have the memory of a pool before it is attached, the one that has it afterwards first.
+NOT_OURS = {"cxl": ("device_dax", "none"), "ivshmem": ("none",)}
+
+
+def give(node, driver):
+    """Hands the memory to a driver that is not ours, as an administrator does."""
+    if node.fabric == "cxl":
+        node.run(f"nupa-pool {driver}", timeout=60)
+
+
+def driver_of(node, device):
+    link = node.run(f"readlink /sys/bus/{DEVICES[node.fabric][0]}/devices/{device}/driver", check=False).out.strip()
+    return link.rpartition("/")[2] or "none"
+
+
+def other_version(backing, minor):
+    """Makes the memory one that holds a pool of another version, or of the right one."""
+    with backing.open("r+b") as file:
+        file.seek(8)
+        file.write((0x0002_0000 + minor).to_bytes(4, "little"))
+
+
 @only(*POOLS, why="about the memory of pools")
 def test_pool(fabric, saw):
     one, _ = fabric.bare(1, 2)
@@ -328,15 +350,31 @@ def test_pool(fabric, saw):
     assert "it is not blank" in pool(f"format {device} --if-blank", FAILED)
     assert "modprobe nupa_fabric" in pool(f"attach {device}", FAILED)
     one.run("insmod /nupa/build/modules/nupa_fabric.ko")
-    assert "dmesg" in pool(f"attach {device}", FAILED)
+    for driver in NOT_OURS[one.fabric]:
+        give(one, driver)
+        told = pool(f"attach {device}", FAILED)
+        assert "holds no pool, but something else" in told and f"nupactl pool show {device}" in told, told
+        assert driver_of(one, device) == driver
     assert digest(backing) == before, "memory changed that nobody gave up"
     one.run("rmmod nupa_fabric")
     memory = Memory(one)
     assert "formatted as pool" in pool(f"format {device} --yes --nodes 4", FINE)
     shown = json.loads(one.run(f"{NUPACTL} --json pool show {device}").out)
     assert (shown["holds"], shown["slots"], shown["live"], shown["dead"]) == ("pool", 4, [], [])
+    other_version(backing, 1)
+    # An ivshmem device that holds a pool would be taken at once.
     one.run("insmod /nupa/build/modules/nupa_fabric.ko")
-    # An ivshmem device that holds a pool is taken at once.
+    told = pool(f"attach {device}", FAILED)
+    assert "version 2.1" in told and "nothing is formatted that others may use" in told, told
+    assert driver_of(one, device) == NOT_OURS[one.fabric][0]
+    other_version(backing, 0)
+    for driver in NOT_OURS[one.fabric]:
+        give(one, driver)
+        assert "attached" in pool(f"attach {device}", FINE)
+        assert driver_of(one, device) == DEVICES[one.fabric][1]
+        assert "detached" in pool(f"detach {device}", FINE)
+        assert driver_of(one, device) == NOT_OURS[one.fabric][0]
+        assert json.loads(pool(f"show {device} --json", FINE))["fabric"] == shown["fabric"]
     assert "attached" in pool(f"attach {device}", FINE)
     assert "it is attached already" in pool(f"attach {device}", FINE)
     assert told_of(one)["fabric"] == shown["fabric"]

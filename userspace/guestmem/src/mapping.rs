@@ -63,13 +63,16 @@ impl Mapping {
         Self::map(fd, offset, len, writable).map_err(Refused::Error)
     }
 
-    /// Maps the first `len` bytes of a device's memory for reading and writing. Its driver checks the
-    /// length.
-    pub(crate) fn of_device(fd: BorrowedFd<'_>, len: usize) -> Result<Self, MapError> {
+    /// Maps the first `len` bytes of a device's memory. Its driver checks the length.
+    pub(crate) fn of_device(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        writable: bool,
+    ) -> Result<Self, MapError> {
         if !is_device(fd)? {
             return Err(MapError::NotADevice);
         }
-        Self::map(fd, 0, len, true)
+        Self::map(fd, 0, len, writable)
     }
 
     /// Maps a file that [`new`](Self::new) or [`of_device`](Self::of_device) found good.

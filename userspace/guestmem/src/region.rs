@@ -43,7 +43,14 @@ impl MmapRegion {
     /// Like any user of the device, the caller has to end before the device or its driver goes: access to
     /// its memory is a `SIGBUS` afterwards.
     pub fn of_device(file: OwnedFd, len: usize) -> Result<Self, MapError> {
-        let mapping = Mapping::of_device(file.as_fd(), len)?;
+        let mapping = Mapping::of_device(file.as_fd(), len, true)?;
+        Ok(Self { mapping, file })
+    }
+
+    /// As [`MmapRegion::of_device`], of a file that need not be open for writing: nothing can be written, and what would is an
+    /// error.
+    pub fn of_device_to_read(file: OwnedFd, len: usize) -> Result<Self, MapError> {
+        let mapping = Mapping::of_device(file.as_fd(), len, false)?;
         Ok(Self { mapping, file })
     }
 

@@ -305,6 +305,11 @@ fn only_devices_are_mapped_as_devices() {
         region.load_u64(PAGE as usize),
         Err(AccessError::Unmapped(PAGE))
     );
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let region = MmapRegion::of_device_to_read(zero.into(), PAGE as usize).unwrap();
+    assert_eq!(region.load_u64(8), Ok(0));
+    assert!(region.store_u64(8, 7).is_err() && region.write(0, b"7").is_err());
+    assert!(region.compare_exchange_u64(8, 0, 7).is_err());
     let refused = MmapRegion::of_device(memfd(1), PAGE as usize);
     assert_eq!(refused.err(), Some(MapError::NotADevice));
 }

@@ -3,6 +3,7 @@
 //! The device that is named, and its memory.
 
 use std::fs::{self, File};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context};
@@ -84,18 +85,62 @@ impl Device {
         })
     }
 
-    /// Maps its memory.
-    pub(crate) fn map(&self) -> anyhow::Result<MmapRegion> {
-        if let Some(enable) = self
-            .enable
-            .as_ref()
-            .filter(|file| read(file).is_ok_and(|on| on == "0"))
-        {
-            fs::write(enable, "1").context("cannot enable the device")?;
-        }
-        let file = File::options().read(true).write(true).open(&self.file);
+    /// Maps its memory to read it: nothing can be written there.
+    pub(crate) fn map(&self) -> anyhow::Result<Mapped> {
+        self.map_with(false)
+    }
+
+    /// Maps its memory to write to it.
+    pub(crate) fn map_to_write(&self) -> anyhow::Result<Mapped> {
+        self.map_with(true)
+    }
+
+    fn map_with(&self, write: bool) -> anyhow::Result<Mapped> {
+        let off = |file: &&PathBuf| read(file).is_ok_and(|on| on == "0");
+        let enabled = self.enable.as_ref().filter(off).map(Enabled::new);
+        let enabled = enabled.transpose()?;
+        let file = File::options().read(true).write(write).open(&self.file);
         let file = file.with_context(|| format!("cannot open {}", self.file.display()))?;
-        MmapRegion::of_device(file.into(), self.len)
-            .with_context(|| format!("cannot map {} bytes of {}", self.len, self.file.display()))
+        let region = match write {
+            true => MmapRegion::of_device(file.into(), self.len),
+            false => MmapRegion::of_device_to_read(file.into(), self.len),
+        };
+        let region = region
+            .with_context(|| format!("cannot map {} bytes of {}", self.len, self.file.display()))?;
+        Ok(Mapped {
+            region,
+            _enabled: enabled,
+        })
+    }
+}
+
+/// A device's memory, for as long as the device answers.
+pub(crate) struct Mapped {
+    region: MmapRegion,
+    _enabled: Option<Enabled>,
+}
+
+impl Deref for Mapped {
+    type Target = MmapRegion;
+
+    fn deref(&self) -> &MmapRegion {
+        &self.region
+    }
+}
+
+/// A PCI device that is enabled for as long as this lives.
+struct Enabled(PathBuf);
+
+impl Enabled {
+    fn new(file: &PathBuf) -> anyhow::Result<Self> {
+        fs::write(file, "1").context("cannot enable the device")?;
+        Ok(Self(file.clone()))
+    }
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        // If a driver has it by now, that is for the driver to say.
+        let _ = fs::write(&self.0, "0");
     }
 }

@@ -43,12 +43,13 @@ pub struct Format {
 
 /// Looks at what a device's memory holds, and writes nothing. Takes as long as a node may be silent where there is a pool with nodes.
 pub fn look(device: &str) -> anyhow::Result<Contents> {
-    Ok(Contents::look(&Device::find(device)?.map()?))
+    let region = Device::find(device)?.map()?;
+    Ok(Contents::look(&region))
 }
 
 /// Shows what a device's memory holds, asks, and formats it. Nothing is written where somebody uses it, or may.
 pub fn format(args: &Format) -> anyhow::Result<()> {
-    let region = Device::find(&args.device)?.map()?;
+    let region = Device::find(&args.device)?.map_to_write()?;
     let options = FormatOptions {
         max_nodes: args.nodes,
         token: memory::random()?,

@@ -2,9 +2,9 @@
 
 //! Memory that hosts share: what it holds, and which driver has it.
 
-use std::fs;
+mod place;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context};
 use clap::Subcommand;
@@ -12,6 +12,7 @@ use nupa_pool::{NodeSet, Refusal};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::place::{Place, DEVICE_DAX};
 use crate::view;
 
 /// What to do with memory that hosts share.
@@ -24,12 +25,12 @@ pub(crate) enum Pool {
     },
     /// Show what the memory of a device holds, ask, and make a pool of it. Needs root
     Format(nupa_mkpool::Format),
-    /// Hand a device with a pool to nupa_fabric, which has to be loaded. Needs root
+    /// Hand a device that holds a pool to nupa_fabric, which has to be loaded. Needs root
     Attach {
         /// An ivshmem device's address on the PCI bus, or a DAX device
         device: String,
     },
-    /// Take a device away from nupa_fabric: this host leaves the pool, and its interfaces go. Needs root
+    /// Take a device away from nupa_fabric: this host leaves the pool, and its interfaces go. A DAX device goes to device_dax. Needs root
     Detach {
         /// An ivshmem device's address on the PCI bus, or a DAX device
         device: String,
@@ -122,113 +123,72 @@ fn contents(device: &str, found: &nupa_mkpool::Contents) -> Contents {
     }
 }
 
-/// A device, and nupa_fabric's driver for it.
-struct Place {
-    /// Its directory in sysfs.
-    directory: PathBuf,
-    /// Directory of the driver.
-    ours: PathBuf,
-    /// Whether the driver has to be told of it, because it is of the type that another one takes.
-    told: bool,
-}
-
-impl Place {
-    fn find(device: &str) -> anyhow::Result<Self> {
-        ensure!(
-            !device.contains('/') && !device.is_empty(),
-            "not the name of a device"
-        );
-        let told = device.starts_with("dax");
-        let (bus, driver) = if told {
-            ("dax", "nupa_fabric")
-        } else {
-            ("pci", "nupa_ivshmem")
-        };
-        let bus = Path::new("/sys/bus").join(bus);
-        let directory = bus.join("devices").join(device);
-        ensure!(
-            directory.exists(),
-            "there is no such device: `lspci -Dnd 1af4:1110` lists ivshmem devices, `daxctl list` DAX devices"
-        );
-        Ok(Self {
-            directory,
-            ours: bus.join("drivers").join(driver),
-            told,
-        })
-    }
-
-    /// Name of the driver that has the device.
-    fn driver(&self) -> Option<String> {
-        let link = fs::read_link(self.directory.join("driver")).ok()?;
-        Some(link.file_name()?.to_string_lossy().into_owned())
-    }
-
-    /// An error if it is something else than memory that hosts share.
-    fn check(&self) -> anyhow::Result<()> {
-        ensure!(
-            self.told || self.driver().as_deref() != Some("nupa_fabric"),
-            "it is a fabric controller, which nupa_fabric has without being told to"
-        );
-        Ok(())
-    }
-
-    fn is_ours(&self) -> bool {
-        self.driver()
-            .is_some_and(|driver| self.ours.ends_with(driver))
-    }
-}
-
-/// Writes a device's name to a file of a driver.
-fn tell(file: &Path, device: &str) -> anyhow::Result<()> {
-    fs::write(file, device)
-        .with_context(|| format!("cannot write to {}, which takes root", file.display()))
-}
-
-/// Hands a device to nupa_fabric; says what there is now.
+/// Hands a device with a pool to nupa_fabric; says what there is now. What it refuses is left as it was.
 fn attach(device: &str) -> anyhow::Result<&'static str> {
     let place = Place::find(device)?;
     place.check()?;
     ensure!(
-        place.ours.exists(),
+        place.is_loaded(),
         "the module nupa_fabric is not loaded; first: modprobe nupa_fabric"
     );
-    match place.driver().as_deref() {
+    let before = place.driver();
+    match before.as_deref() {
         _ if place.is_ours() => return Ok("it is attached already"),
+        None | Some(DEVICE_DAX) => {}
         Some("kmem") => bail!(
             "it is system memory, perhaps of other hosts, too; if of none: daxctl reconfigure-device -m devdax -f {device}"
         ),
-        Some("device_dax") => {
-            // Also forgotten, or the driver would take it back at the next occasion.
-            let driver = place.ours.with_file_name("device_dax");
-            tell(&driver.join("remove_id"), device)?;
-            tell(&driver.join("unbind"), device)?;
-        }
-        Some(other) => {
-            let unbind = place.ours.with_file_name(other).join("unbind");
-            bail!("driver {other} has it; first: echo {device} >{}", unbind.display())
-        }
-        None => {}
-    }
-    // A device that the driver does not take is an error of `bind`, and none of `new_id`.
-    let told = tell(
-        &place.ours.join(if place.told { "new_id" } else { "bind" }),
-        device,
-    );
-    if place.is_ours() {
-        return Ok("attached");
-    }
-    match told {
-        Err(error) if is_denied(&error) => Err(error),
-        _ => bail!(
-            "nupa_fabric does not take it, and `dmesg | grep nupa` says why; \
-             if the memory holds no pool: nupactl pool format {device}"
+        Some(other) => bail!(
+            "driver {other} has it; first: echo {device} >{}",
+            place.unbind(other).display()
         ),
     }
+    let programs = before.is_some();
+    inspect(&place, device, programs)?;
+    place.take()?;
+    if place.give_to_us()? {
+        return Ok("attached");
+    }
+    if programs {
+        place.give_to_programs()?;
+    }
+    bail!("nupa_fabric does not take it, and `dmesg | grep nupa` says why")
 }
 
-fn is_denied(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<std::io::Error>();
-    error.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+/// An error if the memory of a device holds no pool that this host can use. Nothing is changed. `programs`: they can map it.
+fn inspect(place: &Place, device: &str, programs: bool) -> anyhow::Result<()> {
+    if programs || !place.is_dax() {
+        return holds_pool(device, &nupa_mkpool::look(device)?);
+    }
+    // A DAX device without a driver can be read only while device_dax has it. Where that cannot be, nupa_fabric looks by itself.
+    if !place.give_to_programs()? {
+        return Ok(());
+    }
+    let found = nupa_mkpool::look(device);
+    place.take()?;
+    found.map_or(Ok(()), |found| holds_pool(device, &found))
+}
+
+/// An error, which says what is there and what to do, if memory holds no pool that this host can use.
+fn holds_pool(device: &str, found: &nupa_mkpool::Contents) -> anyhow::Result<()> {
+    let formats = format!("`nupactl pool format {device}` makes a pool of it");
+    let (what, remedy) = match found.pool() {
+        Ok(_) => return Ok(()),
+        Err(Refusal::Unformatted) if found.is_blank() => (
+            "the memory holds no pool, it reads as zeroes".to_owned(),
+            formats,
+        ),
+        Err(Refusal::Unformatted) => (
+            "the memory holds no pool, but something else".to_owned(),
+            formats,
+        ),
+        Err(refusal @ Refusal::Corrupt) => (refusal.to_string(), formats),
+        Err(refusal) => (
+            refusal.to_string(),
+            "nothing is formatted that others may use".to_owned(),
+        ),
+    };
+    bail!("{what}. `nupactl pool show {device}` says what is there; {remedy}")
 }
 
 /// Takes a device away from nupa_fabric; says what there is now.
@@ -236,14 +196,18 @@ fn detach(device: &str) -> anyhow::Result<&'static str> {
     let place = Place::find(device)?;
     place.check()?;
     if !place.is_ours() {
-        return match place.driver() {
-            None => Ok("it is not attached"),
+        return match place.driver().as_deref() {
+            None | Some(DEVICE_DAX) => Ok("it is not attached"),
             Some(other) => bail!("driver {other} has it, not nupa_fabric"),
         };
     }
-    if place.told {
-        tell(&place.ours.join("remove_id"), device)?;
+    place.take()?;
+    if !place.is_dax() {
+        return Ok("detached");
     }
-    tell(&place.ours.join("unbind"), device)?;
-    Ok("detached")
+    // So that its memory can be looked at, and formatted.
+    Ok(match place.give_to_programs()? {
+        true => "detached; device_dax has it now",
+        false => "detached; no driver has it now",
+    })
 }
