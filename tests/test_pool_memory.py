@@ -6,6 +6,7 @@ import pathlib
 import random
 import select
 import socket
+import stat
 
 import pytest
 
@@ -39,11 +40,15 @@ class Memory:
         """Formats the memory as a pool; nothing but `nupa-mkpool` does."""
         return self.node.run(f"nupa-pool format {self.device} {' '.join(options)}", timeout=60, check=check)
 
+    def backing(self):
+        """The file of the host that is the memory."""
+        lines = pathlib.Path(f"/proc/{self.node.pid}/maps").read_text().splitlines()
+        return next(path for path in map(pathlib.Path, (line.split()[-1] for line in lines))
+                    if path.name == "pool" or path.name.startswith("nupa-pool-"))
+
     def fill(self, head):
         """Makes the memory one that begins like this, and is zero behind. No driver has it now."""
-        lines = pathlib.Path(f"/proc/{self.node.pid}/maps").read_text().splitlines()
-        backing = next(path for path in map(pathlib.Path, (line.split()[-1] for line in lines))
-                       if path.name == "pool" or path.name.startswith("nupa-pool-"))
+        backing = self.backing()
         size = backing.stat().st_size
         with backing.open("r+b") as file:
             file.truncate(0)
@@ -84,6 +89,11 @@ def test_both_nodes_see_the_same_bytes(pool, saw):
         one.check(offset, seed + 100)
     one.format("--yes")
     saw(f"{len(places)} MiB each way in {one.file}")
+
+
+def test_the_memory_is_nobody_elses(pool):
+    status = pool[0].backing().stat()
+    assert stat.S_IMODE(status.st_mode) == 0o600, oct(status.st_mode)
 
 
 @only("cxl", why="only CXL memory is a DAX device")
