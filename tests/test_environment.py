@@ -95,6 +95,117 @@ def test_gdb(pair, fabric, saw):
     saw(f"{stopped[1]} at {stopped[2]}, called by {caller[1]}")
 
 
+class FakeBundle:
+    """A bundle whose programs are a script: each says what it was made with, and that all is well."""
+
+    USER, OTHER = 65534, 65533
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.chmod(0o755)
+        shutil.copy("/usr/bin/busybox", directory / "busybox")
+        shutil.copy(VMS / "machine.sh", directory)
+        shutil.copy(VMS / "bundle" / "start", directory / "demo")
+        self.fill("first")
+        self.give(directory, self.USER)
+
+    @staticmethod
+    def give(directory, user):
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, user, user)
+
+    @staticmethod
+    def programs(directory, word):
+        """What is unpacked."""
+        (directory / "lib").mkdir(parents=True)
+        linker = directory / "lib" / "ld-linux-x86-64.so.2"
+        linker.write_text(f"#!/bin/sh\necho {word}\necho @ok\n")
+        linker.chmod(0o755)
+
+    def fill(self, word):
+        with tempfile.TemporaryDirectory() as files:
+            self.programs(pathlib.Path(files), word)
+            subprocess.run(["tar", "-C", files, "-cJf", self.directory / "files.tar.xz", "."], check=True)
+
+    def unpacked(self):
+        return sorted(self.directory.glob("files*[!z]"))
+
+    def start(self, user=USER, **variables):
+        return subprocess.Popen(["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", str(self.directory / "demo")],
+                                env={"PATH": os.environ["PATH"], "MODE": "cxl"} | variables, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, **options):
+        process = self.start(**options)
+        text, _ = process.communicate(timeout=30 * PATIENCE)
+        return process.returncode, text
+
+    def refuses(self, hint, **options):
+        code, text = self.run(**options)
+        assert code == 1 and hint in text and "foreign" not in text, text
+
+
+@pytest.fixture
+def fake_bundle():
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="nupa-bundle-"))
+    try:
+        yield FakeBundle(directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+@by_root
+def test_what_a_bundle_unpacked_is_named_by_its_content(fake_bundle, saw):
+    """It is unpacked once, also by two at once, and anew where it is another one."""
+    starts = [fake_bundle.start() for _ in range(2)]
+    for process in starts:
+        text, _ = process.communicate(timeout=30 * PATIENCE)
+        assert process.returncode == 0 and "\nfirst\n" in text, text
+    files, = fake_bundle.unpacked()
+    assert stat.S_IMODE(files.stat().st_mode) == 0o755 and not list(fake_bundle.directory.glob("partial*"))
+    code, text = fake_bundle.run()
+    assert code == 0 and "unpacking" not in text, text
+    # Anybody may run what the bundle's owner has unpacked.
+    code, text = fake_bundle.run(user=FakeBundle.OTHER)
+    assert code == 0 and "unpacking" not in text, text
+    fake_bundle.fill("second")
+    code, text = fake_bundle.run()
+    assert code == 0 and "\nsecond\n" in text, text
+    assert len(fake_bundle.unpacked()) == 2
+    saw(files.name)
+
+
+@by_root
+def test_a_bundle_runs_nothing_that_another_user_prepared(fake_bundle, saw):
+    assert fake_bundle.run()[0] == 0
+    files, = fake_bundle.unpacked()
+    shutil.rmtree(files)
+    fake_bundle.programs(files, "foreign")
+    fake_bundle.give(files, FakeBundle.OTHER)
+    fake_bundle.refuses("is another user's, or others can write to it")
+    for mode in (0o775, 0o757):
+        fake_bundle.give(files, FakeBundle.USER)
+        files.chmod(mode)
+        fake_bundle.refuses("is another user's, or others can write to it")
+    files.chmod(0o755)
+    assert "\nforeign\n" in fake_bundle.run()[1], "the test itself does not work"
+    elsewhere = files.rename(fake_bundle.directory / "elsewhere")
+    files.symlink_to(elsewhere)
+    fake_bundle.refuses("is another user's, or others can write to it")
+    files.unlink()
+    shared = fake_bundle.directory / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    fake_bundle.refuses("others can replace what lies in", NUPA_DIR=str(shared))
+    shared.chmod(0o1777)
+    code, text = fake_bundle.run(NUPA_DIR=str(shared))
+    assert code == 0 and "\nfirst\n" in text, text
+    saw(text.splitlines()[0])
+
+
 @modes.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an empty root")
 def test_bundle(saw):
