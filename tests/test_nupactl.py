@@ -291,7 +291,7 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Controller") == set(told(one, "status")[0])
     assert fields("Peer") == set(told(one, "peers")[0])
     assert fields("Counters") == set(told(one, "stats")[0])
-    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "pool_show"}
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "pool_show", "pool_fsck"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -300,7 +300,7 @@ def test_manual(settled, saw):
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
     verbs = ["status", "link", "peers", "topo", "stats", "events", "schema", "export", "pool", "pool-show", "pool-format",
-             "pool-attach", "pool-detach"]
+             "pool-fsck", "pool-attach", "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:
@@ -387,9 +387,47 @@ def test_pool(fabric, saw):
     saw(f"pool {shown['fabric']} made, attached and detached")
 
 
+def damaged(backing, values):
+    """Changes bytes of the memory: by offset, the value."""
+    with backing.open("r+b") as file:
+        for offset, value in values.items():
+            file.seek(offset)
+            file.write(bytes([value]))
+
+
+@only(*POOLS, why="about the memory of pools")
+def test_pool_that_is_damaged(pair, fabric, saw):
+    """Each place is told of, with the nodes that use the pool undisturbed, and nothing is written."""
+    one, two = pair
+    device = one.run("nupa-pool device").out.strip()
+    one.run("nupa-down", timeout=60)
+    memory = Memory(one)
+    backing = memory.backing()
+
+    def fsck(code):
+        done = one.run(f"{NUPACTL} --json pool fsck {device}", check=False, timeout=60)
+        assert done.code == code, done
+        return [(problem["offset"], problem["area"]) for problem in json.loads(done.out)["problems"]]
+
+    assert fsck(FINE) == []
+    (own, _), *_ = debugfs_peers(two)
+    free = next(number for number in range(8) if number != own)
+    slot = 0x1000 + 256 * free + 0x10
+    # The last reserved byte, and what it does to the check; a reserved field of a slot.
+    damaged(backing, {0x7f: 1, slot: 1})
+    assert fsck(TROUBLE) == [(0xc, "superblock"), (0x50, "superblock"), (slot, f"slot of node {free}")]
+    text = one.run(f"{NUPACTL} pool fsck {device}", check=False, timeout=60)
+    assert text.code == TROUBLE and "has to be 0x0" in text.out, text
+    damaged(backing, {0x7f: 0, slot: 0})
+    assert fsck(FINE) == []
+    fabric.ensure(1, 2)
+    assert one.pings(two.ip, 3) == 3
+    saw(text.out.splitlines()[0])
+
+
 def test_pool_with_wrong_names(settled, saw):
     one, _ = settled
-    for verb in "show", "format --yes", "attach", "detach":
+    for verb in "show", "format --yes", "fsck", "attach", "detach":
         for name in "dax9.9", "../0000:00:00.0", "''":
             done = one.run(f"{NUPACTL} pool {verb} {name}", check=False)
             assert done.code == FAILED and done.err.startswith("nupactl: ") and not done.out, done

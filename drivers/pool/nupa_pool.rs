@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A shared memory pool through which hosts without a controller make up a fabric (`Documentation/pool.md`).
 //!
-//! A host maps the pool as a [`Window`]. [`Pool::attach`] checks what is there, and writes nothing; [`Survey`] formats it.
+//! A host maps the pool as a [`Window`]. [`Pool::attach`] checks what is there, and writes nothing; [`Survey`] formats it, and
+//! `check` tells all that is wrong with it.
 //! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
 //! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
 //! messages. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
@@ -21,6 +22,8 @@
 mod area;
 mod attach;
 #[cfg(not(MODULE))]
+mod check;
+#[cfg(not(MODULE))]
 mod format;
 mod geometry;
 mod grants;
@@ -36,8 +39,6 @@ mod sender;
 mod sharing;
 mod window;
 
-#[cfg(not(MODULE))]
-pub use self::format::FormatOptions;
 pub use self::{
     area::Area,
     attach::{Pool, Survey},
@@ -54,6 +55,11 @@ pub use self::{
     sender::{Blocked, Reservation, Sender, Stale},
     sharing::{Import, Sharing, Unshared},
     window::{Poisoned, Time, Window},
+};
+#[cfg(not(MODULE))]
+pub use self::{
+    check::{check, Fault, Must, Problem},
+    format::FormatOptions,
 };
 
 /// How long a claim is left alone before it counts. More than anybody takes from reading such a word to seeing their own claim in

@@ -49,6 +49,25 @@ impl Receiver {
         }
     }
 
+    /// One that looks at what another left in the ring: behind the index in `word`, and the position `bulk` of the payload area. It is
+    /// for [`Receiver::next`] and [`Receiver::skip`], which write nothing.
+    #[cfg(not(MODULE))]
+    pub(crate) fn resume(place: Place, class: Class, word: LinkWord, bulk: u32) -> Self {
+        Self {
+            index: word.index,
+            end: word.index,
+            bulk,
+            bulk_published: bulk,
+            ..Self::new(place, class, word)
+        }
+    }
+
+    /// Position behind the payloads that were released or skipped.
+    #[cfg(not(MODULE))]
+    pub(crate) fn position(&self) -> u32 {
+        self.bulk
+    }
+
     /// Whether [`Receiver::next`] finds an entry, or a violation.
     #[inline]
     pub fn has_next(&mut self, window: &impl Window) -> bool {
@@ -92,16 +111,25 @@ impl Receiver {
     /// free, or by [`Receiver::publish`].
     #[inline]
     pub fn release(&mut self, window: &impl Window) {
-        let Some(bulk_end) = self.bulk_end.take() else {
+        if !self.skip() {
             return;
-        };
-        self.index = self.index.wrapping_add(1);
-        self.bulk = bulk_end;
+        }
         let entries = self.index.wrapping_sub(self.published.index);
         let bulk = self.bulk.wrapping_sub(self.bulk_published);
         if entries >= self.place.entries() >> 2 || bulk >= self.place.bulk_len() >> 2 {
             self.publish(window);
         }
+    }
+
+    /// Goes on behind the entry that [`Receiver::next`] gave last, and tells nobody. False if it gave none.
+    #[inline]
+    pub(crate) fn skip(&mut self) -> bool {
+        let Some(bulk_end) = self.bulk_end.take() else {
+            return false;
+        };
+        self.index = self.index.wrapping_add(1);
+        self.bulk = bulk_end;
+        true
     }
 
     /// Tells the peer what is free; to be called before whoever consumes turns to something else. False if it knows.

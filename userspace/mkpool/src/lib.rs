@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What `nupa-mkpool` and `nupactl pool` do with memory that hosts share: show what it holds, and format it as a pool
+//! What `nupa-mkpool` and `nupactl pool` do with memory that hosts share: show what it holds, check it, and format it as a pool
 //! (`Documentation/pool.md`) after having asked. Drivers never do.
 
 mod contents;
 mod device;
 mod memory;
+mod problems;
 
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{bail, ensure, Context};
 use clap::Args;
 use guestmem::MmapRegion;
-use nupa_pool::{FormatOptions, Pool, Refusal, Survey};
+use nupa_pool::{FormatOptions, Pool, Problem, Refusal, Survey};
 
 pub use crate::contents::Contents;
 use crate::device::Device;
@@ -45,6 +46,12 @@ pub struct Format {
 pub fn look(device: &str) -> anyhow::Result<Contents> {
     let region = Device::find(device)?.map()?;
     Ok(Contents::look(&region))
+}
+
+/// Checks the pool that a device's memory holds, and writes nothing: what is wrong, and where. Nodes may be using it meanwhile.
+pub fn check(device: &str) -> anyhow::Result<Vec<Problem>> {
+    let region = Device::find(device)?.map()?;
+    Ok(problems::find(&region))
 }
 
 /// Shows what a device's memory holds, asks, and formats it. Nothing is written where somebody uses it, or may.

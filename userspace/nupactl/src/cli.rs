@@ -17,8 +17,8 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory holds no pool that can be used; 2 wrong
-/// arguments; 3 no driver or no controller; 4 it could not be done or found out.
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory holds no pool that can be used, or one in which
+/// something is wrong; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -45,7 +45,7 @@ pub(crate) enum Verb {
     Stats(Stats),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
-    /// Show, make, attach and detach memory that hosts share
+    /// Show, make, check, attach and detach memory that hosts share
     #[command(subcommand)]
     Pool(Pool),
     /// Print metrics as OpenMetrics text, for Prometheus

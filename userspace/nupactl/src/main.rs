@@ -42,6 +42,7 @@ struct Printed {
     stats: Vec<Counters>,
     events: events::Event,
     pool_show: pool::Contents,
+    pool_fsck: pool::Check,
 }
 
 /// The fabric as seen from here.

@@ -25,6 +25,12 @@ pub(crate) enum Pool {
     },
     /// Show what the memory of a device holds, ask, and make a pool of it. Needs root
     Format(nupa_mkpool::Format),
+    /// Check the pool that the memory of a device holds, and write nothing: superblock, node slots, rings, directories. Other hosts may use
+    /// it meanwhile; nupa_fabric must not have it here. Needs root
+    Fsck {
+        /// An ivshmem device's address on the PCI bus, or a DAX device, which has to be in devdax mode
+        device: String,
+    },
     /// Hand a device that holds a pool to nupa_fabric, which has to be loaded. Needs root
     Attach {
         /// An ivshmem device's address on the PCI bus, or a DAX device
@@ -71,10 +77,31 @@ enum Holds {
     UnusablePool,
 }
 
-/// Does it. False if what is shown is no pool that can be used.
+/// What is wrong in the pool that the memory of a device holds.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Check {
+    /// Name of the device on its bus.
+    device: String,
+    /// Empty if nothing is.
+    problems: Vec<Problem>,
+}
+
+/// Something that is wrong in a pool.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Problem {
+    /// Where, from the pool's start.
+    offset: u64,
+    /// What lies there: superblock, slot, ring or directory, and whose.
+    area: String,
+    /// What is wrong with it.
+    fault: String,
+}
+
+/// Does it. False if what is shown is no pool that can be used, or something is wrong in it.
 pub(crate) fn run(pool: &Pool, json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
     match pool {
         Pool::Show { device } => return show(device, json, out),
+        Pool::Fsck { device } => return fsck(device, json, out),
         Pool::Format(format) => {
             nupa_mkpool::format(format).with_context(|| format.device.clone())?
         }
@@ -98,6 +125,32 @@ fn show(device: &str, json: bool, out: &mut impl Write) -> anyhow::Result<bool> 
         writeln!(out, "{device}: {}", found.to_string().trim_end())?;
     }
     Ok(found.pool().is_ok())
+}
+
+fn fsck(device: &str, json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
+    let found = nupa_mkpool::check(device).with_context(|| device.to_owned())?;
+    let (device, sound) = (device.to_owned(), found.is_empty());
+    if json {
+        let problem = |problem: &nupa_pool::Problem| Problem {
+            offset: problem.offset,
+            area: problem.area().to_string(),
+            fault: problem.fault.to_string(),
+        };
+        let problems = found.iter().map(problem).collect();
+        writeln!(out, "{}", view::json(&Check { device, problems })?)?;
+        return Ok(sound);
+    }
+    for problem in &found {
+        writeln!(out, "{device}: {problem}")?;
+    }
+    match found.len() {
+        0 => writeln!(out, "{device}: nothing is wrong with the pool")?,
+        count => writeln!(
+            out,
+            "{device}: {count} found; a pool that is not in use can be formatted anew (`nupactl pool format {device}`)"
+        )?,
+    }
+    Ok(sound)
 }
 
 fn contents(device: &str, found: &nupa_mkpool::Contents) -> Contents {
