@@ -300,7 +300,7 @@ def test_manual(settled, saw):
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
     verbs = ["status", "link", "peers", "topo", "stats", "events", "schema", "export", "pool", "pool-show", "pool-format",
-             "pool-fsck", "pool-attach", "pool-detach"]
+             "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:
@@ -365,7 +365,7 @@ def test_pool(fabric, saw):
     # An ivshmem device that holds a pool would be taken at once.
     one.run("insmod /nupa/build/modules/nupa_fabric.ko")
     told = pool(f"attach {device}", FAILED)
-    assert "version 2.1" in told and "nothing is formatted that others may use" in told, told
+    assert "version 2.1" in told and f"`nupactl pool discard {device}` gives it up" in told, told
     assert driver_of(one, device) == NOT_OURS[one.fabric][0]
     other_version(backing, 0)
     for driver in NOT_OURS[one.fabric]:
@@ -385,6 +385,39 @@ def test_pool(fabric, saw):
     assert "attached" in pool(f"attach {device}", FINE)
     one.run("rmmod nupa_fabric")
     saw(f"pool {shown['fabric']} made, attached and detached")
+
+
+@only(*POOLS, why="about the memory of pools")
+def test_pool_that_is_given_up(pair, fabric, saw):
+    """Nobody may use it; after that the memory holds none, whatever its version was."""
+    one, two = pair
+    device = one.run("nupa-pool device").out.strip()
+    one.run("nupa-down", timeout=60)
+    backing = Memory(one).backing()
+
+    def discard(options, code):
+        done = one.run(f"{NUPACTL} pool discard {device} {options}", check=False, timeout=60)
+        assert done.code == code, done
+        return done.out + done.err
+
+    assert "use the pool; nothing is discarded" in discard("--yes --force", FAILED)
+    two.run("nupa-down", timeout=60)
+    before = digest(backing)
+    assert "nothing is discarded without --yes" in discard("", FAILED)
+    other_version(backing, 1)
+    assert "without --force" in discard("--yes", FAILED)
+    other_version(backing, 0)
+    assert digest(backing) == before
+    assert "holds no pool any more" in discard("--yes", FINE)
+    assert "nothing is discarded" in discard("--yes", FAILED)
+    Memory(one).format("--yes")
+    other_version(backing, 1)
+    again = one.run(f"cp -u /nupa/build/bin/nupa-mkpool /run/ && /run/nupa-mkpool {device} --discard --force --yes", timeout=60)
+    assert "holds no pool any more" in again.out, again
+    Memory(one).format("--yes")
+    fabric.ensure(1, 2)
+    assert one.pings(two.ip, 3) == 3
+    saw(again.out.splitlines()[-1])
 
 
 def damaged(backing, values):
@@ -427,7 +460,7 @@ def test_pool_that_is_damaged(pair, fabric, saw):
 
 def test_pool_with_wrong_names(settled, saw):
     one, _ = settled
-    for verb in "show", "format --yes", "fsck", "attach", "detach":
+    for verb in "show", "format --yes", "discard --yes", "fsck", "attach", "detach":
         for name in "dax9.9", "../0000:00:00.0", "''":
             done = one.run(f"{NUPACTL} pool {verb} {name}", check=False)
             assert done.code == FAILED and done.err.startswith("nupactl: ") and not done.out, done

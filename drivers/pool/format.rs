@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Formatting a pool, while others may want to do the same. It is for programs that an administrator calls: drivers have none of
+//! Formatting and discarding a pool, while others may want to do the same. It is for programs that an administrator calls: drivers have none of
 //! this.
 
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     Window, SETTLE_US,
 };
 use nupa_proto::pool::{
-    crc32, state_word, Class, PoolState, Superblock, LINK_WORDS, MAGIC, POOL_NON_COHERENT,
-    STATE_OFFSET, VERSION,
+    crc32, state_word, Class, PoolState, Superblock, LINE, LINK_WORDS, MAGIC, PAGE,
+    POOL_NON_COHERENT, STATE_OFFSET, VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -45,6 +45,33 @@ impl Survey {
     }
 }
 
+impl Survey {
+    /// Makes memory hold no pool: its first 4 KiB are zero then. Neither version nor size of the pool matters. [`Refusal::Busy`] if it
+    /// holds something else by now. Sleeps.
+    ///
+    /// Whoever uses the pool is evicted, if it is of this version; [`Pool::nodes`] tells who they are. `token` is a random number.
+    pub fn discard(
+        &self,
+        window: &impl Window,
+        time: &impl Time,
+        token: u64,
+    ) -> Result<(), Refusal> {
+        if let Err(refusal @ (Refusal::Unformatted | Refusal::Poisoned { .. } | Refusal::Busy)) =
+            self.pool()
+        {
+            return Err(refusal);
+        }
+        let mine = claim_memory(window, time, self.state, token)?;
+        // From the superblock on that is no pool; who formats it anew at once finds the state word changed, or changes it.
+        zero(window, 0..STATE_OFFSET);
+        zero(window, STATE_OFFSET.saturating_add(LINE)..PAGE);
+        match replace_state(window, mine, 0) {
+            true => Ok(()),
+            false => Err(Refusal::Busy),
+        }
+    }
+}
+
 impl Pool {
     /// Checks the pool, or formats memory that holds none if `may` says so. Of hosts that do this at once one formats. Sleeps.
     pub fn attach_or_format(
@@ -67,6 +94,30 @@ impl Pool {
     }
 }
 
+/// Claims memory whose state word is still `state`, for who formats or discards it; the state word then. Sleeps.
+fn claim_memory(
+    window: &impl Window,
+    time: &impl Time,
+    state: u64,
+    token: u64,
+) -> Result<u64, Refusal> {
+    let mine = state_word(token, PoolState::Formatting);
+    if !replace_state(window, state, mine) {
+        return Err(Refusal::Busy);
+    }
+    time.sleep_us(SETTLE_US);
+    match read_state(window) == Ok(mine) {
+        true => Ok(mine),
+        false => Err(Refusal::Busy),
+    }
+}
+
+fn replace_state(window: &impl Window, current: u64, new: u64) -> bool {
+    let done = window.compare_exchange(STATE_OFFSET, current, new);
+    window.publish(STATE_OFFSET, size_of::<u64>() as u64);
+    done == Ok(true)
+}
+
 /// Formats a pool.
 struct Formatter<'a, W> {
     window: &'a W,
@@ -76,27 +127,14 @@ struct Formatter<'a, W> {
 impl<W: Window> Formatter<'_, W> {
     /// Formats the pool if its state word is still `state`.
     fn format(&self, time: &impl Time, geometry: &Geometry, state: u64) -> Result<(), Refusal> {
-        let mine = state_word(self.options.token, PoolState::Formatting);
-        if !self.replace_state(state, mine) {
-            return Err(Refusal::Busy);
-        }
-        time.sleep_us(SETTLE_US);
-        if read_state(self.window) != Ok(mine) {
-            return Err(Refusal::Busy);
-        }
+        let mine = claim_memory(self.window, time, state, self.options.token)?;
         self.clear(geometry);
         self.describe(geometry);
         let valid = state_word(self.options.token, PoolState::Valid);
-        match self.replace_state(mine, valid) {
+        match replace_state(self.window, mine, valid) {
             true => Ok(()),
             false => Err(Refusal::Busy),
         }
-    }
-
-    fn replace_state(&self, current: u64, new: u64) -> bool {
-        let done = self.window.compare_exchange(STATE_OFFSET, current, new);
-        self.window.publish(STATE_OFFSET, size_of::<u64>() as u64);
-        done == Ok(true)
     }
 
     /// Clears what must not be mistaken for something: node slots, and the words of all rings.

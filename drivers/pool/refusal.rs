@@ -71,7 +71,7 @@ impl fmt::Display for Refusal {
                 write!(
                     f,
                     "the pool has version {major}.{minor}, this driver knows {our_major}.{our_minor} only; \
-                     to give it up, zero its first 4 KiB"
+                     to give it up: nupactl pool discard"
                 )
             }
             Self::Corrupt => f.write_str("the pool's superblock is corrupt"),

@@ -70,7 +70,7 @@ fn pools_that_do_not_fit_are_refused_with_a_message() {
     let refusal = try_with(offset_of!(Superblock, version), &found.to_le_bytes());
     assert_eq!(refusal, Refusal::Version { found });
     let message =
-        "the pool has version 2.1, this driver knows 2.0 only; to give it up, zero its first 4 KiB";
+        "the pool has version 2.1, this driver knows 2.0 only; to give it up: nupactl pool discard";
     assert_eq!(refusal.to_string(), message);
     for at in [
         offset_of!(Superblock, rings),
@@ -137,6 +137,42 @@ fn a_survey_that_is_out_of_date_formats_nothing() {
     assert_eq!(format(&b, &third, 4), Ok(4));
     world.pass(1_000_000);
     assert!(node.tick().evicted);
+}
+
+#[test]
+fn a_pool_that_is_discarded_is_none() {
+    for coherent in [true, false] {
+        let world = World::new(SMALL, 2, coherent, 1);
+        let (a, b) = (world.host(0), world.host(1));
+        let none = Survey::new(&a, &a);
+        assert_eq!(none.discard(&a, &a, 5), Err(Refusal::Unformatted));
+        let mut node = rig::Node::new(&a, 2, 1);
+        let survey = Survey::new(&b, &b);
+        assert_eq!(survey.discard(&b, &b, 5), Ok(()));
+        assert_eq!(world.peek::<4096>(0), [0; 4096]);
+        assert_eq!(
+            Survey::new(&a, &a).pool().unwrap_err(),
+            Refusal::Unformatted
+        );
+        world.pass(1_000_000);
+        assert!(node.tick().evicted);
+        // One that is out of date changes nothing.
+        a.attach(&options(true, 2, 7)).unwrap();
+        assert_eq!(survey.discard(&b, &b, 8), Err(Refusal::Busy));
+        assert_eq!(a.attach(&options(false, 2, 9)).unwrap().fabric_id(), 7);
+    }
+    // Of any version, and any size.
+    let world = World::new(SMALL, 1, true, 1);
+    let host = world.host(0);
+    for at in [
+        offset_of!(Superblock, version),
+        offset_of!(Superblock, max_nodes),
+    ] {
+        host.attach(&options(true, 2, 1)).unwrap();
+        world.poke(at as u64, &[9]);
+        assert_eq!(Survey::new(&host, &host).discard(&host, &host, 5), Ok(()));
+        assert_eq!(world.peek::<4096>(0), [0; 4096]);
+    }
 }
 
 #[test]

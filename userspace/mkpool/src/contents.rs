@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use guestmem::MmapRegion;
 use nupa_pool::{NodeSet, Pool, Refusal, Survey};
 
@@ -71,16 +71,38 @@ impl Contents {
         self.nodes
     }
 
-    /// An error if others are using it, or may be.
+    /// An error if others are using it, or may be, so that it is not to be formatted.
     pub(crate) fn may_be_lost(&self) -> anyhow::Result<()> {
-        let (live, _) = self.nodes;
-        if !live.is_empty() {
-            bail!("nodes {} use the pool; nothing is formatted", list(live));
-        }
+        self.is_unused("formatted")?;
         match self.survey.pool() {
             Ok(_) | Err(Refusal::Unformatted | Refusal::Corrupt) => Ok(()),
-            Err(refusal) => bail!("{refusal}; others may use it, so nothing is formatted. To give it up, zero its first 4 KiB"),
+            Err(refusal) => bail!("{refusal}; others may use it, so nothing is formatted. To give it up: nupactl pool discard"),
         }
+    }
+
+    /// An error if it is not to be discarded: there is no pool, or others are using it. `force`: so is one of which nobody can tell
+    /// whether they do.
+    pub(crate) fn may_be_discarded(&self, force: bool) -> anyhow::Result<()> {
+        self.is_unused("discarded")?;
+        match self.survey.pool() {
+            Ok(_) | Err(Refusal::Corrupt) => Ok(()),
+            Err(Refusal::Version { .. } | Refusal::Size { .. }) if force => Ok(()),
+            Err(refusal @ (Refusal::Version { .. } | Refusal::Size { .. })) => bail!(
+                "{refusal}; nobody can tell whether hosts use it, so nothing is discarded without --force"
+            ),
+            Err(refusal) => bail!("{refusal}; nothing is discarded"),
+        }
+    }
+
+    /// An error if nodes are using it. `done`: what is not done then.
+    fn is_unused(&self, done: &str) -> anyhow::Result<()> {
+        let (live, _) = self.nodes;
+        ensure!(
+            live.is_empty(),
+            "nodes {} use the pool; nothing is {done}",
+            list(live)
+        );
+        Ok(())
     }
 }
 
@@ -223,7 +245,26 @@ mod tests {
         contents.nodes.0.insert(1);
         let shown = contents.to_string();
         assert!(shown.contains("Nodes that live: 1."), "{shown}");
-        let refused = contents.may_be_lost().unwrap_err().to_string();
-        assert!(refused.contains("nodes 1 use the pool"), "{refused}");
+        for refused in [contents.may_be_lost(), contents.may_be_discarded(true)] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("nodes 1 use the pool"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_discarded_is_a_pool() {
+        let region = region();
+        let may = |force| Contents::look(&region).may_be_discarded(force);
+        assert!(may(true).is_err());
+        format(&region, true);
+        may(false).unwrap();
+        // Another version, and a superblock that contradicts itself.
+        region.write(8, &[9]).unwrap();
+        let refused = may(false).unwrap_err().to_string();
+        assert!(refused.contains("without --force"), "{refused}");
+        may(true).unwrap();
+        region.write(8, &[0]).unwrap();
+        region.write(0x50, &[9]).unwrap();
+        may(false).unwrap();
     }
 }

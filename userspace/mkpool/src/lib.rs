@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What `nupa-mkpool` and `nupactl pool` do with memory that hosts share: show what it holds, check it, and format it as a pool
+//! What `nupa-mkpool` and `nupactl pool` do with memory that hosts share: show what it holds, check it, format it as a pool, and discard that
 //! (`Documentation/pool.md`) after having asked. Drivers never do.
 
 mod contents;
@@ -10,7 +10,7 @@ mod problems;
 
 use std::io::{self, IsTerminal, Write};
 
-use anyhow::{bail, ensure, Context};
+use anyhow::{anyhow, bail, ensure, Context};
 use clap::Args;
 use guestmem::MmapRegion;
 use nupa_pool::{FormatOptions, Pool, Problem, Refusal, Survey};
@@ -42,6 +42,21 @@ pub struct Format {
     pub if_blank: bool,
 }
 
+/// A pool to discard.
+#[derive(Debug, Args)]
+pub struct Discard {
+    /// An ivshmem device's address on the PCI bus (0000:00:04.0), or a DAX device (dax0.0), which has to be in devdax mode
+    pub device: String,
+
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Also a pool of another version or size, of which nobody can tell whether hosts use it
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// Looks at what a device's memory holds, and writes nothing. Takes as long as a node may be silent where there is a pool with nodes.
 pub fn look(device: &str) -> anyhow::Result<Contents> {
     let region = Device::find(device)?.map()?;
@@ -68,13 +83,33 @@ pub fn format(args: &Format) -> anyhow::Result<()> {
     println!("{}: {contents}", args.device);
     contents.may_be_lost()?;
     if !args.yes {
-        ask(args)?;
+        let nodes = args.nodes;
+        let question = format!("Format it as a pool for {nodes} nodes? What it holds is lost.");
+        ask("formatted", &question)?;
     }
     let memory = Memory::new(&region, !args.non_coherent);
     let formatted = contents
         .survey()
         .format(&memory, &HostTime::new(), &options);
     tell(args, formatted)
+}
+
+/// Shows what a device's memory holds, asks, and makes it hold no pool. Nothing is written where somebody uses the pool, or may.
+pub fn discard(args: &Discard) -> anyhow::Result<()> {
+    let region = Device::find(&args.device)?.map_to_write()?;
+    let contents = Contents::look(&region);
+    println!("{}: {contents}", args.device);
+    contents.may_be_discarded(args.force)?;
+    if !args.yes {
+        ask("discarded", "Discard the pool? All hosts lose it.")?;
+    }
+    // What is written goes to memory, whether the hosts are coherent or not.
+    let memory = Memory::new(&region, false);
+    let token = memory::random()?;
+    let discarded = contents.survey().discard(&memory, &HostTime::new(), token);
+    discarded.map_err(explain)?;
+    println!("{}: holds no pool any more", args.device);
+    Ok(())
 }
 
 /// Formats memory that nobody has ever put anything in. A pool that is there is as good.
@@ -100,11 +135,7 @@ fn format_blank(args: &Format, region: &MmapRegion, options: &FormatOptions) -> 
 }
 
 fn tell(args: &Format, formatted: Result<Pool, Refusal>) -> anyhow::Result<()> {
-    let pool = match formatted {
-        Ok(pool) => pool,
-        Err(Refusal::Busy) => bail!("somebody else has written to it meanwhile; look again"),
-        Err(refusal) => bail!("{refusal}"),
-    };
+    let pool = formatted.map_err(explain)?;
     println!(
         "{}: formatted as pool {:016x} for {} nodes",
         args.device,
@@ -114,16 +145,21 @@ fn tell(args: &Format, formatted: Result<Pool, Refusal>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks whether what is there may be lost.
-fn ask(args: &Format) -> anyhow::Result<()> {
+/// Why memory was not written to.
+fn explain(refusal: Refusal) -> anyhow::Error {
+    match refusal {
+        Refusal::Busy => anyhow!("somebody else has written to it meanwhile; look again"),
+        refusal => anyhow!("{refusal}"),
+    }
+}
+
+/// Asks whether what is there may be lost. `done`: what would be done with it.
+fn ask(done: &str, question: &str) -> anyhow::Result<()> {
     ensure!(
         io::stdin().is_terminal(),
-        "nothing is formatted without --yes where nobody can be asked"
+        "nothing is {done} without --yes where nobody can be asked"
     );
-    print!(
-        "Format it as a pool for {} nodes? What it holds is lost. [y/N] ",
-        args.nodes
-    );
+    print!("{question} [y/N] ");
     io::stdout().flush()?;
     let mut answer = String::new();
     io::stdin()

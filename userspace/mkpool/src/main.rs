@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use nupa_mkpool::Format;
+use nupa_mkpool::{Discard, Format};
 
 /// Formats the memory of a device as a pool that hosts share.
 #[derive(Debug, Parser)]
@@ -18,6 +18,14 @@ struct Args {
     /// Only show what is there
     #[arg(long, conflicts_with_all = ["yes", "if_blank"])]
     show: bool,
+
+    /// Make memory that holds a pool hold none
+    #[arg(long, conflicts_with_all = ["show", "if_blank", "nodes", "non_coherent"])]
+    discard: bool,
+
+    /// With --discard: also a pool of another version or size, of which nobody can tell whether hosts use it
+    #[arg(long, requires = "discard")]
+    force: bool,
 }
 
 fn main() -> ExitCode {
@@ -36,6 +44,13 @@ fn run(args: &Args) -> anyhow::Result<()> {
         let contents = nupa_mkpool::look(&args.format.device)?;
         println!("{}: {contents}", args.format.device);
         return Ok(());
+    }
+    if args.discard {
+        return nupa_mkpool::discard(&Discard {
+            device: args.format.device.clone(),
+            yes: args.format.yes,
+            force: args.force,
+        });
     }
     nupa_mkpool::format(&args.format)
 }

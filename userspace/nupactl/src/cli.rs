@@ -45,7 +45,7 @@ pub(crate) enum Verb {
     Stats(Stats),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
-    /// Show, make, check, attach and detach memory that hosts share
+    /// Show, make, discard, check, attach and detach memory that hosts share
     #[command(subcommand)]
     Pool(Pool),
     /// Print metrics as OpenMetrics text, for Prometheus

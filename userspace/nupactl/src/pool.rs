@@ -25,6 +25,8 @@ pub(crate) enum Pool {
     },
     /// Show what the memory of a device holds, ask, and make a pool of it. Needs root
     Format(nupa_mkpool::Format),
+    /// Show what the memory of a device holds, ask, and make it hold no pool; nobody may use it. Needs root
+    Discard(nupa_mkpool::Discard),
     /// Check the pool that the memory of a device holds, and write nothing: superblock, node slots, rings, directories. Other hosts may use
     /// it meanwhile; nupa_fabric must not have it here. Needs root
     Fsck {
@@ -104,6 +106,9 @@ pub(crate) fn run(pool: &Pool, json: bool, out: &mut impl Write) -> anyhow::Resu
         Pool::Fsck { device } => return fsck(device, json, out),
         Pool::Format(format) => {
             nupa_mkpool::format(format).with_context(|| format.device.clone())?
+        }
+        Pool::Discard(discard) => {
+            nupa_mkpool::discard(discard).with_context(|| discard.device.clone())?
         }
         Pool::Attach { device } => {
             let text = attach(device).with_context(|| device.clone())?;
@@ -238,7 +243,7 @@ fn holds_pool(device: &str, found: &nupa_mkpool::Contents) -> anyhow::Result<()>
         Err(refusal @ Refusal::Corrupt) => (refusal.to_string(), formats),
         Err(refusal) => (
             refusal.to_string(),
-            "nothing is formatted that others may use".to_owned(),
+            format!("if no host uses it, `nupactl pool discard {device}` gives it up"),
         ),
     };
     bail!("{what}. `nupactl pool show {device}` says what is there; {remedy}")
