@@ -18,6 +18,9 @@ from waiting import DEBUG_KERNEL, PATIENCE
 pytestmark = modes.only("pcie", why="scripts are tried with the modes that they are about")
 
 
+by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users, or mount")
+
+
 def script(*command, run_dir=None, seconds=30, **variables):
     """Runs a script of the tree with only these variables about nodes set."""
     environment = {name: value for name, value in os.environ.items() if name not in ("MODE", "NODES", "MEM", "POOL", "CPUS")}
@@ -70,6 +73,23 @@ def test_vm_up(saw):
         saw(f"{len(list(run_dir.glob('node*.pid')))} nodes")
     finally:
         stop_all(run_dir)
+
+
+DKMS = """
+mount -t tmpfs tmpfs /var/cache && mount -t tmpfs tmpfs /usr/src && mkdir -p /usr/src/linux-headers-7.2-here /var/cache/nupa-dkms
+cd /var/cache/nupa-dkms && mkdir -p partial-abc123/tree 7.2-here/tree 7.2-gone/tree && cd "$1"
+dkms/build 7.2-none; ls -A /var/cache/nupa-dkms
+"""
+
+
+@by_root
+def test_dkms_keeps_nothing_of_kernels_that_are_gone(tmp_path):
+    """What a build left that was ended goes with the next one, and so does what is kept for kernels that are gone."""
+    (tmp_path / "dkms").mkdir()
+    for file in "packaging/dkms/build", "scripts/setup.d/kernel.sh":
+        shutil.copy(TOP / file, tmp_path / "dkms")
+    done = script("unshare", "--mount", "--propagation", "unchanged", "sh", "-c", DKMS, "sh", str(tmp_path))
+    assert "no /usr/src/linux-headers-7.2-none" in done.stderr and done.stdout.split() == [".lock", "7.2-here"], done
 
 
 def test_gdb(pair, fabric, saw):
@@ -152,9 +172,6 @@ def fake_bundle():
         yield FakeBundle(directory)
     finally:
         shutil.rmtree(directory)
-
-
-by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
 
 @by_root
