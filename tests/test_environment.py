@@ -92,6 +92,25 @@ def test_dkms_keeps_nothing_of_kernels_that_are_gone(tmp_path):
     assert "no /usr/src/linux-headers-7.2-none" in done.stderr and done.stdout.split() == [".lock", "7.2-here"], done
 
 
+def test_packages_have_the_notices_of_all_crates(saw):
+    """What cargo's tree of the packaged programs shows, but for what runs in the compiler, is in the copyright file."""
+    done = script("scripts/notices", seconds=60)
+    assert done.returncode == 0, done.stderr
+    named = set(re.findall(r"^Files: crates/(.+)-(\d[^-]*)/\*$", done.stdout, re.MULTILINE))
+    tree = script("cargo", "tree", "--manifest-path", "userspace/Cargo.toml", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none",
+                  "--target", "x86_64-unknown-linux-gnu", "-p", "nupactl", "-p", "nupa-mkpool", "-p", "nupa-provider", seconds=60)
+    assert tree.returncode == 0, tree.stderr
+    linked = set(re.findall(r"^(\S+) v(\S+)(?: \(\*\))?$", tree.stdout, re.MULTILINE))
+    # The workspace asks for more of some crates than these programs do.
+    assert linked <= named and len(named - linked) <= 5, named ^ linked
+    licences = set(re.findall(r"^License: (\S+)$", done.stdout, re.MULTILINE))
+    texts = re.findall(r"^License: (\S+)\n .", done.stdout, re.MULTILINE)
+    # The text of Expat is in the file that the notices are put behind.
+    assert licences == {"Expat", *texts} and len(texts) == len(set(texts)), (licences, texts)
+    assert "Files: crates/std/*" in done.stdout and "John Baublitz" in done.stdout
+    saw(f"{len(named)} crates, {', '.join(sorted(licences))}")
+
+
 def test_gdb(pair, fabric, saw):
     """gdb stops node 1 in the interrupt handler of nupa_fabric, knows where in our sources that is and which functions of the
     kernel have called it, and the node goes on when gdb ends."""
