@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """More than one cable: VLANs, network namespaces, bridges, three nodes."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 
 import traffic
 from modes import only
-from nodes import INTERFACE, TOP
+from nodes import INTERFACE, TOP, Node, Switch, make_run_dir, stop_all
 from verbs import remote, sge
 from waiting import DEBUG_KERNEL, PATIENCE, wait_until
 
@@ -311,3 +312,53 @@ def test_netconsole(pair, saw):
     came = int(two.run("tail -n 1 /run/netconsole.log").out)
     assert came > count * 9 // 10, f"{came} of {count} lines came"
     saw(f"{came} of {count} lines beside verified TCP")
+
+
+class Host(Node):
+    """A node with a fabric controller, and beside it memory that all such nodes share."""
+
+    def environment(self):
+        memory = f"memory-backend-file,id=pool,mem-path={self.run_dir}/memory,size=64M,share=on"
+        return dict(super().environment(), QEMU_ARGS=f"-object {memory} -device ivshmem-plain,memdev=pool")
+
+
+@only("pcie", why="nodes with a controller get a pool as well")
+def test_a_host_with_a_controller_and_a_pool(saw):
+    """Each has an interface and an RDMA device of its own, and one comes and goes without the other."""
+    run_dir = make_run_dir("nupa-two-")
+    switch = Switch(run_dir, nodes=2)
+    nupactl = "/nupa/build/bin/nupactl"
+    try:
+        switch.start()
+        nodes = one, two = [Host(number, run_dir) for number in (1, 2)]
+        for node in nodes:
+            node.begin_start()
+        for node in nodes:
+            node.finish_start()
+        pool = one.run("lspci -Dnd 1af4:1110").out.split()[0]
+        one.run(f"{nupactl} pool format {pool} --nodes 2 --yes")
+
+        def attach(node):
+            """Takes the pool, if the driver has not when it was loaded, and gives its interface an address; that and the RDMA device."""
+            node.run(f"{nupactl} pool attach {pool}")
+            shown = wait_until("the pool's interface", lambda: next((each for each in json.loads(
+                node.run(f"{nupactl} --json status", check=False).out) if each["device"] == pool and each["netdevs"] and each["rdma"]), None))
+            netdev, = shown["netdevs"]
+            node.run(f"ip address add 10.79.0.{node.number}/24 dev {netdev} && ip link set {netdev} up")
+            return netdev, *shown["rdma"]
+
+        for node in nodes:
+            node.up()
+            assert attach(node) == ("nupanet1", "nupa_rdma1")
+        for address in two.ip, "10.79.0.2":
+            one.await_ping(address)
+        one.run(f"{nupactl} pool detach {pool}")
+        assert one.pings(two.ip, 3) == 3
+        attach(one)
+        one.await_ping("10.79.0.2")
+        for node in nodes:
+            assert not node.log.new_trouble()
+        saw(one.run(f"{nupactl} status").out.splitlines()[-1])
+    finally:
+        switch.stop()
+        stop_all(run_dir)

@@ -9,6 +9,7 @@ use crate::{
     handlers::ObjectHandlers,
     lifecycle::Lifecycle,
     listeners::Listeners,
+    number::Number,
     peers::Peers,
     port::{Port, PortInfo},
     registers::Registers,
@@ -71,6 +72,7 @@ pub(crate) const WATCH: u64 = 2;
 pub(crate) struct Controller {
     device: ARef<device::Device>,
     bound: BoundDevice,
+    number: Number,
     pub(crate) function: Arc<dyn Function>,
     pub(crate) registers: Registers,
     doorbells: Arc<Doorbells>,
@@ -148,10 +150,12 @@ impl Controller {
         let rdma = ChildSlot::new(device)?;
         let peers = Peers::new()?;
         let bound = BoundDevice::new(device)?;
+        let number = Number::take()?;
         Arc::pin_init(
             pin_init!(Self {
                 device: device.into(),
                 bound,
+                number,
                 function: parts.function,
                 registers: parts.registers,
                 doorbells: parts.doorbells,
@@ -178,6 +182,11 @@ impl Controller {
 
     pub(crate) fn device(&self) -> &device::Device {
         &self.device
+    }
+
+    /// By which the names of its auxiliary devices differ from those of other controllers.
+    pub(crate) fn number(&self) -> u32 {
+        self.number.get()
     }
 
     pub(crate) fn bound(&self) -> &BoundDevice {

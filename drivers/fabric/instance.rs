@@ -104,7 +104,8 @@ impl<'bound, I> Instance<'bound, I> {
         let port = Port {
             controller: controller.clone(),
         };
-        let net = auxiliary::Registration::new(device, c"net", 0, c"nupa_fabric", port)?;
+        let number = controller.number();
+        let net = auxiliary::Registration::new(device, c"net", number, c"nupa_fabric", port)?;
         let rdma = PublishedRdma(controller.clone());
         controller.publish_first();
         Ok(Self {

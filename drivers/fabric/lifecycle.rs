@@ -362,7 +362,8 @@ impl Controller {
         let port = Port {
             controller: self.clone(),
         };
-        if let Err(error) = self.rdma.add(c"rdma", 0, c"nupa_fabric", port) {
+        let number = self.number();
+        if let Err(error) = self.rdma.add(c"rdma", number, c"nupa_fabric", port) {
             dev_err!(
                 self.device(),
                 "cannot publish the port for verbs: {error:?}\n"

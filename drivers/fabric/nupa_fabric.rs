@@ -21,6 +21,7 @@ mod lifecycle;
 mod listeners;
 mod memory;
 mod netlink;
+mod number;
 mod peers;
 mod port;
 mod power;
