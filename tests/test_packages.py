@@ -41,13 +41,16 @@ class Host(Node):
         super().__init__(number, run_dir, cpus=1)
         self.image = environment("DEBIAN")
         self.disk = self.run_dir / f"{self.name}.disk"
-        with open(self.disk, "xb") as disk:
-            disk.truncate(1 << 30)
+        self.memory = self.run_dir / f"{self.name}.pool"
+        for file, size in (self.disk, 1 << 30), (self.memory, 64 << 20):
+            with open(file, "xb") as made:
+                made.truncate(size)
         script("mkfs.ext4", "-q", self.disk)
 
     def environment(self):
         disk = f"-drive if=none,id=disk,file={self.disk},format=raw,cache=unsafe -device virtio-blk-pci,drive=disk,disable-legacy=on"
-        return dict(super().environment(), NUPA_GUEST=self.image, QEMU_ARGS=disk)
+        memory = f"-object memory-backend-file,id=pool,mem-path={self.memory},size=64M,share=on -device ivshmem-plain,memdev=pool"
+        return dict(super().environment(), NUPA_GUEST=self.image, QEMU_ARGS=f"{disk} {memory}")
 
     def reboot(self):
         """Goes down as a host does, and comes up again."""
@@ -100,6 +103,28 @@ def versions(directory):
     return [name[0] for name in names], version
 
 
+def pool_at_boot(host):
+    """A pool that is named to systemd is attached when it is told to, and at boot; no other memory is."""
+    device = host.run("dirname $(grep -l 0x1110 /sys/bus/pci/devices/*/device) | xargs basename").out.strip()
+    unit = f"nupa-pool@{device}"
+
+    def attached():
+        return host.run(f"test -e /sys/bus/pci/devices/{device}/driver", check=False).code == 0
+
+    unformatted = host.run(f"systemctl start {unit}", check=False, timeout=60)
+    told = host.run(f"journalctl -u {unit} --no-pager").out
+    assert unformatted.code != 0 and "the memory holds no pool" in told, told
+    host.run(f"nupactl pool format {device} --nodes 2 --yes", timeout=60)
+    host.run(f"systemctl enable --now {unit}", timeout=60)
+    assert attached()
+    host.run(f"systemctl stop {unit}", timeout=60)
+    assert not attached()
+    host.reboot()
+    wait_until("the pool to be attached", lambda: host.run(f"systemctl is-active {unit}", check=False).out.strip() == "active", 60)
+    assert attached()
+    host.run(f"systemctl disable --now {unit}", timeout=60)
+
+
 @long
 def test_life_of_an_installation(pair_of_hosts, saw):
     host, peer = pair_of_hosts
@@ -126,10 +151,12 @@ def test_life_of_an_installation(pair_of_hosts, saw):
     host.reboot()
     host.works(peer)
 
+    pool_at_boot(host)
+
     host.run("modprobe -r nupa_rdma nupa_net nupa_fabric && rm /etc/systemd/network/nupanet0.network", timeout=60)
     host.run("DEBIAN_FRONTEND=noninteractive apt-get purge -y " + " ".join(packages), timeout=120)
     after = host.run(FILES, timeout=60).out
     left = sorted(set(after.splitlines()) ^ set(before.splitlines()))
     assert not left, "differs from before the installation:\n" + "\n".join(left)
     host.healthy()
-    saw(f"{len(packages)} packages, 0.0.1 to {version}, two reboots; nothing is left")
+    saw(f"{len(packages)} packages, 0.0.1 to {version}, three reboots, a pool at boot; nothing is left")

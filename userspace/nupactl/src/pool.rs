@@ -5,6 +5,7 @@
 mod place;
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{bail, ensure, Context};
 use clap::Subcommand;
@@ -37,6 +38,10 @@ pub(crate) enum Pool {
     Attach {
         /// An ivshmem device's address on the PCI bus, or a DAX device
         device: String,
+
+        /// Wait so long for the device to come
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        wait: u32,
     },
     /// Take a device away from nupa_fabric: this host leaves the pool, and its interfaces go. A DAX device goes to device_dax. Needs root
     Detach {
@@ -110,8 +115,9 @@ pub(crate) fn run(pool: &Pool, json: bool, out: &mut impl Write) -> anyhow::Resu
         Pool::Discard(discard) => {
             nupa_mkpool::discard(discard).with_context(|| discard.device.clone())?
         }
-        Pool::Attach { device } => {
-            let text = attach(device).with_context(|| device.clone())?;
+        Pool::Attach { device, wait } => {
+            let limit = Duration::from_secs(u64::from(*wait));
+            let text = attach(device, limit).with_context(|| device.clone())?;
             writeln!(out, "{device}: {text}")?;
         }
         Pool::Detach { device } => {
@@ -152,7 +158,7 @@ fn fsck(device: &str, json: bool, out: &mut impl Write) -> anyhow::Result<bool> 
         0 => writeln!(out, "{device}: nothing is wrong with the pool")?,
         count => writeln!(
             out,
-            "{device}: {count} found; a pool that is not in use can be formatted anew (`nupactl pool format {device}`)"
+            "{device}: problems: {count}; a pool that nobody uses can be formatted anew: nupactl pool format {device}"
         )?,
     }
     Ok(sound)
@@ -182,8 +188,8 @@ fn contents(device: &str, found: &nupa_mkpool::Contents) -> Contents {
 }
 
 /// Hands a device with a pool to nupa_fabric; says what there is now. What it refuses is left as it was.
-fn attach(device: &str) -> anyhow::Result<&'static str> {
-    let place = Place::find(device)?;
+fn attach(device: &str, limit: Duration) -> anyhow::Result<&'static str> {
+    let place = Place::await_device(device, limit)?;
     place.check()?;
     ensure!(
         place.is_loaded(),

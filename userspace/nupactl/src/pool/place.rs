@@ -6,11 +6,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context};
 
 /// The kernel's driver that lets programs map DAX devices.
 pub(super) const DEVICE_DAX: &str = "device_dax";
+
+/// How often a device that is to come is looked for.
+const STEP: Duration = Duration::from_millis(200);
 
 /// A device, and nupa_fabric's driver for it.
 pub(super) struct Place {
@@ -27,7 +32,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn find(device: &str) -> anyhow::Result<Self> {
+    /// The place of a device, whether it is there or not.
+    fn named(device: &str) -> anyhow::Result<Self> {
         ensure!(
             !device.contains('/') && !device.is_empty(),
             "not the name of a device"
@@ -38,18 +44,31 @@ impl Place {
             false => ("pci", "nupa_ivshmem"),
         };
         let bus = Path::new("/sys/bus").join(bus);
-        let directory = bus.join("devices").join(device);
-        ensure!(
-            directory.exists(),
-            "there is no such device: `lspci -Dnd 1af4:1110` lists ivshmem devices, `daxctl list` DAX devices"
-        );
         Ok(Self {
             device: device.to_owned(),
-            directory,
+            directory: bus.join("devices").join(device),
             drivers: bus.join("drivers"),
             ours,
             is_dax,
         })
+    }
+
+    pub(super) fn find(device: &str) -> anyhow::Result<Self> {
+        Self::await_device(device, Duration::ZERO)
+    }
+
+    /// As [`Place::find`], but waits so long for the device to come.
+    pub(super) fn await_device(device: &str, limit: Duration) -> anyhow::Result<Self> {
+        let place = Self::named(device)?;
+        let start = Instant::now();
+        while !place.directory.exists() && start.elapsed() < limit {
+            sleep(STEP);
+        }
+        ensure!(
+            place.directory.exists(),
+            "there is no such device: `lspci -Dnd 1af4:1110` lists ivshmem devices, `daxctl list` DAX devices"
+        );
+        Ok(place)
     }
 
     /// An error if it is something else than memory that hosts share.
