@@ -104,6 +104,7 @@ def test_events_tell_of_nodes(pair, saw):
     one, two = pair
     (controller,) = told(two, "status")
     number = controller["node"]
+    one.run("rm -f /run/events.json")
     following = one.spawn(f"timeout 120 {NUPACTL} --json events --follow >/run/events.json")
     wait_until("the events to begin", lambda: one.run("cat /run/events.json").out.count("\n") >= 2)
     two.run("nupa-down", timeout=60)
@@ -125,22 +126,34 @@ def test_events_tell_of_nodes(pair, saw):
     saw(f"down and up again, epoch {first} to {last}")
 
 
-def test_events_tell_of_controllers(pair, saw):
+def test_events_tell_of_the_driver(pair, saw):
+    """Who follows goes on over the end of the module: the group that it listens to goes with that."""
     one, _ = pair
-    following = one.spawn(f"timeout 120 {NUPACTL} events --follow >/run/events.txt")
-    wait_until("the events to begin", lambda: one.run("cat /run/events.txt").out.count("\n") >= 2)
-    one.run("nupa-down; nupa-up", timeout=180)
-    # The module was gone meanwhile, and so was the group that it listened to.
-    one.run("pkill -x nupactl", check=False)
+    one.run("rm -f /run/events.txt")
+    following = one.spawn(f"timeout 240 {NUPACTL} events --follow >/run/events.txt")
+
+    def text():
+        return one.run("cat /run/events.txt").out
+
+    wait_until("the events to begin", lambda: text().count("\n") >= 2)
+    for rounds in (1, 2):
+        one.run("nupa-down", timeout=60)
+        wait_until("the end of the driver to be told of", lambda: text().count("the driver was unloaded") == rounds)
+        assert following.running()
+        one.run("nupa-up", timeout=120)
+        wait_until("the controller to be told of", lambda: f"{one.device()} is running" in text().rpartition("loaded again")[2])
+        wait_until("the node to be told of", lambda: re.search(r"node \d+ is up", text().rpartition("loaded again")[2]))
+    one.run("pkill -x nupactl")
     following.wait(10)
-    text = one.run("cat /run/events.txt").out
-    assert f"{one.device()} is gone: its driver was unbound" in text, text
-    saw(text.splitlines()[-1])
+    assert text().count("the driver was loaded again") == 2, text()
+    assert text().count(f"{one.device()} is gone: its driver was unbound") == 2, text()
+    saw("unloaded and loaded again, twice")
 
 
 @emulator_only
 def test_link_that_is_down(fabric, pair, saw):
     one, _ = pair
+    one.run("rm -f /run/events.txt")
     following = one.spawn(f"timeout 120 {NUPACTL} events --follow >/run/events.txt")
     wait_until("the events to begin", lambda: one.run("cat /run/events.txt").out.count("\n") >= 2)
     fabric.switch.link(one.number, up=False)
@@ -148,11 +161,13 @@ def test_link_that_is_down(fabric, pair, saw):
         wait_until("the link to be down", lambda: not told_of(one)["link_up"])
         controller = told_of(one)
         done = one.run(f"{NUPACTL} status", check=False)
+        exported = one.run(f"{NUPACTL} export")
         link = one.run(f"{NUPACTL} link", check=False)
     finally:
         fabric.switch.link(one.number, up=True)
     assert done.code == TROUBLE and "the link is down" in done.out, done
     assert link.code == TROUBLE and re.search(rf"^{re.escape(one.device())} +down", link.out, re.MULTILINE), link
+    assert re.search(r"^nupa_link_up\{.*\} 0$", exported.out, re.MULTILINE), exported
     assert controller["link_age"] < 60_000 and "the link is down" in controller["trouble"]
     wait_until("the link to be up", lambda: told_of(one)["link_up"])
     one.run("pkill -x nupactl")
@@ -178,7 +193,8 @@ def test_metrics(settled, saw):
     for name in stats["counters"]:
         assert re.search(rf'^nupa_{name}_total{{device="{re.escape(device)}"}} \d+$', text, re.MULTILINE), name
     types = re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)
-    assert len(types) == len(set(types)) == len(stats["counters"]) + 5 and text.endswith("# EOF\n")
+    assert len(types) == len(set(types)) == len(stats["counters"]) + 6 and text.endswith("# EOF\n")
+    assert "\nnupa_up 1\n" in text
     assert f'nupa_link_up{{device="{device}"}} 1' in text and f'nupa_peers{{device="{device}"}} 1' in text, text
     saw(f"{len(types)} metrics")
 
@@ -207,6 +223,9 @@ def test_without_the_module(pair, saw):
     one.run("nupa-down", timeout=60)
     done = one.run(f"{NUPACTL} status", check=False)
     assert done.code == NOTHING and "modprobe nupa_fabric" in done.err, done
+    # What runs by a timer has nothing to complain of.
+    exported = one.run(f"{NUPACTL} export")
+    assert "\nnupa_up 0\n" in exported.out and exported.out.endswith("# EOF\n") and not exported.err, exported
     saw(done.err.strip())
 
 
@@ -219,7 +238,7 @@ def test_device_that_is_unbound(pair, saw):
         nothing = one.run(f"{NUPACTL} --json {verb}", check=False)
         assert nothing.code == NOTHING and json.loads(nothing.out) == empty, nothing
     exported = one.run(f"{NUPACTL} export", check=False)
-    assert exported.code == NOTHING and exported.out.endswith("# EOF\n"), exported
+    assert exported.code == FINE and "\nnupa_up 1\n" in exported.out and exported.out.endswith("# EOF\n"), exported
     saw(done.out.strip())
 
 

@@ -11,14 +11,15 @@ use crate::pool::Pool;
 /// How metrics get to Prometheus.
 const EXPORT: &str = "For the textfile collector of node_exporter, which wants whole files:\n  \
     cd /var/lib/prometheus/node-exporter\n  \
-    nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom";
+    nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom\n\n\
+    It exits with 0 whatever the metrics say: nupa_up is 0 if the driver is not loaded. Only if it cannot find out, it exits with 4.";
 
 /// Shows and operates a host's fabric controllers, and shows the nodes that they reach.
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory holds no pool that can be used; 2 wrong
-/// arguments; 3 no driver or no controller; 4 it could not be done or found out.
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory
+/// holds no pool that can be used; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -104,7 +105,6 @@ impl Cli {
         match &self.verb {
             Verb::Events(events) => !events.follow,
             Verb::Topo(topo) => !topo.dot,
-            Verb::Export => false,
             _ => true,
         }
     }

@@ -142,6 +142,14 @@ impl Socket {
         }
     }
 
+    /// Hears what is sent to a group, too.
+    pub(crate) fn join(&self, group: u32) -> anyhow::Result<()> {
+        self.0
+            .add_mcast_membership(Groups::new_groups(&[group]))
+            .map_err(|error| anyhow!("{error}"))
+            .context("the kernel does not let this program hear what happens")
+    }
+
     /// Waits for messages that come by themselves.
     pub(crate) fn hear(&self) -> anyhow::Result<Heard> {
         let messages = match self.0.recv::<u16, Message>() {

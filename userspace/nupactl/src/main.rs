@@ -74,36 +74,45 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    match &cli.verb {
-        Verb::Schema => {
-            writeln!(out, "{}", view::json(&schema_for!(Printed))?)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Verb::Generate { directory } => {
-            generate::write(directory)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Verb::Pool(pool) => {
-            let fine = pool::run(pool, cli.json, &mut out)?;
-            return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
-        }
-        _ => {}
+    if let Some(fine) = without_driver(cli, &mut out)? {
+        return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
     }
-    let host = Host::open()?;
+    let mut host = Host::open()?;
     let controllers = host.controllers()?;
     let none = controllers.is_empty();
     if none && !cli.json && cli.is_table() {
         writeln!(out, "{}", view::NO_CONTROLLER)?;
         return Ok(ExitCode::from(NOTHING));
     }
-    let shown = show(cli, &host, controllers, &mut out)?;
+    let shown = show(cli, &mut host, controllers, &mut out)?;
     Ok(if none { ExitCode::from(NOTHING) } else { shown })
+}
+
+/// Does what a verb says that works without the driver, and whether all is well then. `None` for other verbs.
+fn without_driver(cli: &Cli, out: &mut impl Write) -> anyhow::Result<Option<bool>> {
+    let fine = match &cli.verb {
+        Verb::Schema => {
+            writeln!(out, "{}", view::json(&schema_for!(Printed))?)?;
+            true
+        }
+        Verb::Generate { directory } => {
+            generate::write(directory)?;
+            true
+        }
+        Verb::Export => {
+            writeln!(out, "{}", export::read()?)?;
+            true
+        }
+        Verb::Pool(pool) => pool::run(pool, cli.json, out)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(fine))
 }
 
 /// Does what a verb says that is about controllers.
 fn show(
     cli: &Cli,
-    host: &Host,
+    host: &mut Host,
     controllers: Vec<Controller>,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
@@ -130,8 +139,10 @@ fn show(
             events::show(host, events.follow, cli.json, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Verb::Export => export::text(&controllers, &host.peers()?, &host.counters(&controllers)?),
-        Verb::Schema | Verb::Generate { .. } | Verb::Pool(_) => String::new(),
+        // These were done without the driver.
+        Verb::Schema | Verb::Generate { .. } | Verb::Export | Verb::Pool(_) => {
+            String::new()
+        }
     };
     writeln!(out, "{text}")?;
     Ok(ExitCode::from(if works { 0 } else { TROUBLE }))
