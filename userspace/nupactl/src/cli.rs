@@ -18,7 +18,7 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, versions do not fit together, or memory
 /// holds no pool that can be used; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
@@ -52,6 +52,8 @@ pub(crate) enum Verb {
     /// Print metrics as OpenMetrics text, for Prometheus
     #[command(after_help = EXPORT)]
     Export,
+    /// Show the versions of all parts on this host, and what does not fit together
+    Version,
     /// Print the JSON schema of what the verbs print with --json
     Schema,
     /// Write man pages and shell completions to a directory, for packages

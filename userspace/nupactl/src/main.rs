@@ -13,6 +13,7 @@ mod netlink;
 mod pool;
 mod stats;
 mod sysfs;
+mod versions;
 mod view;
 
 use std::io::{self, Write};
@@ -42,6 +43,7 @@ struct Printed {
     stats: Vec<Counters>,
     events: events::Event,
     pool_show: pool::Contents,
+    version: versions::Versions,
 }
 
 /// The fabric as seen from here.
@@ -103,6 +105,7 @@ fn without_driver(cli: &Cli, out: &mut impl Write) -> anyhow::Result<Option<bool
             writeln!(out, "{}", export::read()?)?;
             true
         }
+        Verb::Version => versions::show(cli.json, out)?,
         Verb::Pool(pool) => pool::run(pool, cli.json, out)?,
         _ => return Ok(None),
     };
@@ -140,7 +143,7 @@ fn show(
             return Ok(ExitCode::SUCCESS);
         }
         // These were done without the driver.
-        Verb::Schema | Verb::Generate { .. } | Verb::Export | Verb::Pool(_) => {
+        Verb::Schema | Verb::Generate { .. } | Verb::Export | Verb::Pool(_) | Verb::Version => {
             String::new()
         }
     };
