@@ -44,6 +44,12 @@ pub(crate) enum Verb {
     Topo(Topo),
     /// Show the counters of this host's controllers
     Stats(Stats),
+    /// Show the queue pairs of this host's RDMA devices: state, process, remote node, sizes
+    Qp,
+    /// Show the memory regions of this host's RDMA devices: bytes, process
+    Mr,
+    /// Show completion queues of this host's RDMA devices, and the queues of its interfaces
+    Queues,
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
     /// Show, make, attach and detach memory that hosts share

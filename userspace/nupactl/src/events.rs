@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::{Controller, Host};
-use crate::genl::Refused;
 use crate::netlink::{Monitor, Notification};
+use crate::talk::Refused;
 
 /// Something that happened, or how it is at the beginning. Each is a line by itself.
 #[derive(Debug, Serialize, JsonSchema)]

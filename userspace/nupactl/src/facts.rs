@@ -8,10 +8,10 @@ use nupa_proto::{ident::UnknownValue, netlink::ControllerState};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::genl::Refused;
 use crate::names::Names;
 use crate::netlink::{Connection, Monitor, NoDriver, RawController, RawCounters, RawPeer};
 use crate::sysfs;
+use crate::talk::Refused;
 
 /// A controller of this host.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -11,8 +11,11 @@ mod genl;
 mod names;
 mod netlink;
 mod pool;
+mod rdma;
+mod resources;
 mod stats;
 mod sysfs;
+mod talk;
 mod versions;
 mod view;
 
@@ -42,6 +45,9 @@ struct Printed {
     topo: Topology,
     stats: Vec<Counters>,
     events: events::Event,
+    qp: Vec<resources::QueuePair>,
+    mr: Vec<resources::Region>,
+    queues: resources::Queues,
     pool_show: pool::Contents,
     version: versions::Versions,
 }
@@ -140,6 +146,10 @@ fn show(
         }
         Verb::Events(events) => {
             events::show(host, events.follow, cli.json, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Qp | Verb::Mr | Verb::Queues => {
+            resources::show(&cli.verb, host, &controllers, cli.json, out)?;
             return Ok(ExitCode::SUCCESS);
         }
         // These were done without the driver.

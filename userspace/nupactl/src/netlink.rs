@@ -16,7 +16,8 @@ use neli::utils::Groups;
 use nupa_proto::admin::PORT_COUNTER_NAMES;
 use nupa_proto::netlink::{command, controller, counters, peer, FAMILY, MONITOR};
 
-use crate::genl::{Attributes, Family, Heard, Message, Refused, Socket};
+use crate::genl::{Family, Heard, Message, Socket};
+use crate::talk::{Attributes, Refused, NOT_UNDERSTOOD};
 
 /// Takes an attribute of an object.
 type Take<T> = fn(&mut T, &Nlattr<u16, Buffer>) -> Result<(), DeError>;
@@ -265,8 +266,7 @@ fn of_controller(message: &Message) -> anyhow::Result<Option<Notification>> {
 fn read<T: Default>(attributes: &Attributes, take: Take<T>) -> anyhow::Result<T> {
     let mut object = T::default();
     for attribute in attributes.iter() {
-        take(&mut object, attribute)
-            .context("the kernel said what this program does not understand")?;
+        take(&mut object, attribute).context(NOT_UNDERSTOOD)?;
     }
     Ok(object)
 }

@@ -197,7 +197,7 @@ pub(crate) fn stats(counters: &[Counters], all: bool) -> String {
 }
 
 /// A number of bytes, for people.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     let mut shown = (count as f64, "B");
     for unit in UNITS {

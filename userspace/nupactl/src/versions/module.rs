@@ -2,6 +2,7 @@
 
 //! Kernel modules: those that are loaded, and those that `modprobe` would load.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +90,12 @@ fn installed(modules: &Path, name: &str) -> Option<PathBuf> {
 fn build_id(bytes: &[u8]) -> Option<String> {
     let at = find(bytes, &BUILD_ID)?.checked_add(BUILD_ID.len())?;
     let id = bytes.get(at..)?.get(..BUILD_ID_LEN)?;
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut text = String::new();
+    for byte in id {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Some(text)
 }
 
 #[cfg(test)]
