@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::ping::Ping;
 use crate::pool::Pool;
 
 /// How metrics get to Prometheus.
@@ -18,8 +19,8 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, versions do not fit together, or memory
-/// holds no pool that can be used; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer, versions do not
+/// fit together, or memory holds no pool that can be used; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -50,6 +51,8 @@ pub(crate) enum Verb {
     Mr,
     /// Show completion queues of this host's RDMA devices, and the queues of its interfaces
     Queues,
+    /// Measure round trips to another node's interface through the fabric
+    Ping(Ping),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
     /// Show, make, attach and detach memory that hosts share

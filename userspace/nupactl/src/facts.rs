@@ -118,6 +118,11 @@ impl Host {
             .collect())
     }
 
+    /// The node that has a name.
+    pub(crate) fn node(&self, name: &str) -> Option<u16> {
+        self.names.node(name)
+    }
+
     /// Connects anew, after the module was loaded again. False if it has been unloaded since.
     pub(crate) fn reconnect(&mut self) -> anyhow::Result<bool> {
         match Connection::open() {

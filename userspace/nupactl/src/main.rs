@@ -10,6 +10,7 @@ mod generate;
 mod genl;
 mod names;
 mod netlink;
+mod ping;
 mod pool;
 mod rdma;
 mod resources;
@@ -48,6 +49,7 @@ struct Printed {
     qp: Vec<resources::QueuePair>,
     mr: Vec<resources::Region>,
     queues: resources::Queues,
+    ping: ping::Pinged,
     pool_show: pool::Contents,
     version: versions::Versions,
 }
@@ -74,8 +76,11 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             eprintln!("nupactl: {error:#}");
-            let nothing = error.downcast_ref::<netlink::NoDriver>().is_some();
-            ExitCode::from(if nothing { NOTHING } else { FAILED })
+            ExitCode::from(match () {
+                () if error.is::<netlink::NoDriver>() => NOTHING,
+                () if error.is::<ping::NodeDown>() => TROUBLE,
+                () => FAILED,
+            })
         }
     }
 }
@@ -151,6 +156,10 @@ fn show(
         Verb::Qp | Verb::Mr | Verb::Queues => {
             resources::show(&cli.verb, host, &controllers, cli.json, out)?;
             return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Ping(args) => {
+            let any = ping::show(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::from(if any { 0 } else { TROUBLE }));
         }
         // These were done without the driver.
         Verb::Schema | Verb::Generate { .. } | Verb::Export | Verb::Pool(_) | Verb::Version => {
