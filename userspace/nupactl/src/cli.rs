@@ -63,6 +63,11 @@ pub(crate) enum Verb {
     Export,
     /// Show the versions of all parts on this host, and what does not fit together
     Version,
+    /// Write what there is to know of this host to an archive, for those who help; more of it as root
+    Dump {
+        /// The archive, which must not be there yet; nupa-HOST-TIME.tar.gz if it is not said
+        file: Option<PathBuf>,
+    },
     /// Print the JSON schema of what the verbs print with --json
     Schema,
     /// Write man pages and shell completions to a directory, for packages

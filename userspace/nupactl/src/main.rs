@@ -3,6 +3,7 @@
 //! Shows a host's fabric controllers, and the nodes that they reach.
 
 mod cli;
+mod dump;
 mod events;
 mod export;
 mod facts;
@@ -116,6 +117,10 @@ fn without_driver(cli: &Cli, out: &mut impl Write) -> anyhow::Result<Option<bool
             writeln!(out, "{}", export::read()?)?;
             true
         }
+        Verb::Dump { file } => {
+            dump::write(file.as_deref(), out)?;
+            true
+        }
         Verb::Version => versions::show(cli.json, out)?,
         Verb::Pool(pool) => pool::run(pool, cli.json, out)?,
         _ => return Ok(None),
@@ -162,9 +167,12 @@ fn show(
             return Ok(ExitCode::from(if any { 0 } else { TROUBLE }));
         }
         // These were done without the driver.
-        Verb::Schema | Verb::Generate { .. } | Verb::Export | Verb::Pool(_) | Verb::Version => {
-            String::new()
-        }
+        Verb::Schema
+        | Verb::Generate { .. }
+        | Verb::Export
+        | Verb::Pool(_)
+        | Verb::Version
+        | Verb::Dump { .. } => String::new(),
     };
     writeln!(out, "{text}")?;
     Ok(ExitCode::from(if works { 0 } else { TROUBLE }))

@@ -63,7 +63,7 @@ pub(crate) fn show(json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
 
 impl Versions {
     /// Those of this host. A driver that is not loaded is no error.
-    fn read() -> anyhow::Result<Self> {
+    pub(crate) fn read() -> anyhow::Result<Self> {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
             .context("cannot find out which kernel runs")?
             .trim()
