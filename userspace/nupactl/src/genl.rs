@@ -49,7 +49,7 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    /// Finds a family, and the number of one of its multicast groups. [`Refused`] if there is no such family.
+    /// Finds a family, and the number of one of its multicast groups. [`talk::Refused`] if there is no such family.
     pub(crate) fn family(&self, name: &str, group: &str) -> anyhow::Result<Family> {
         let mut attributes = Attributes::new();
         attributes.push(talk::attribute(CtrlAttr::FamilyName.into(), name)?);
