@@ -43,6 +43,16 @@ def test_queue_pairs(settled, rdma, saw):
     saw(next(line for line in text.splitlines() if "(beta)" in line))
 
 
+def test_many_queue_pairs(settled, rdma, saw):
+    """More than one message of the kernel has room for."""
+    one, two = settled
+    a, _ = rdma.rc(one, two)
+    made = {a.qp.qpn} | {a.another_qp(sends=1, recvs=1).qpn for _ in range(100)}
+    found = of_process(told(one, "qp"), pid_of(one, a.qp.qpn))
+    assert sorted(qp["number"] for qp in found) == sorted(made)
+    saw(f"{len(found)} of {len(json.dumps(found))} bytes")
+
+
 def test_regions_without_their_keys(settled, rdma, saw):
     one, two = settled
     a, _ = rdma.rc(one, two)
