@@ -140,14 +140,23 @@ def test_events_tell_of_nodes(pair, saw):
     saw(f"down and up again, epoch {first} to {last}")
 
 
-def test_events_tell_of_controllers(pair, saw):
+def test_events_tell_of_the_driver(pair, saw):
+    """Who follows goes on over the end of the module: the group that it listens to goes with that."""
     one, _ = pair
     with printed(one, "events --follow") as lines:
-        one.run("nupa-down; nupa-up", timeout=180)
-        gone = f"{one.device()} is gone: its driver was unbound"
-        # The module was gone meanwhile, and so was the group that it listened to.
-        wait_until("the controller's end to be told of", lambda: any(gone in line for line in lines()))
-    saw(lines()[-1])
+
+        def text():
+            return "\n".join(lines())
+
+        for rounds in (1, 2):
+            one.run("nupa-down", timeout=60)
+            wait_until("the end of the driver to be told of", lambda: text().count("the driver was unloaded") == rounds)
+            one.run("nupa-up", timeout=120)
+            wait_until("the controller to be told of", lambda: f"{one.device()} is running" in text().rpartition("loaded again")[2])
+            wait_until("the node to be told of", lambda: re.search(r"node \d+ is up", text().rpartition("loaded again")[2]))
+    assert text().count("the driver was loaded again") == 2, text()
+    assert text().count(f"{one.device()} is gone: its driver was unbound") == 2, text()
+    saw("unloaded and loaded again, twice")
 
 
 @emulator_only
@@ -163,6 +172,7 @@ def test_link_that_is_down(fabric, pair, saw):
             wait_until("the link to be down", lambda: not told_of(one)["link_up"])
             controller = told_of(one)
             done = one.run(f"{NUPACTL} status", check=False)
+            exported = one.run(f"{NUPACTL} export")
             link = one.run(f"{NUPACTL} link", check=False)
         finally:
             fabric.switch.link(one.number, up=True)
@@ -170,6 +180,7 @@ def test_link_that_is_down(fabric, pair, saw):
         wait_until("that to be told", lambda: len(links()) >= 3)
     assert done.code == TROUBLE and "the link is down" in done.out, done
     assert link.code == TROUBLE and re.search(rf"^{re.escape(one.device())} +down", link.out, re.MULTILINE), link
+    assert re.search(r"^nupa_link_up\{.*\} 0$", exported.out, re.MULTILINE), exported
     assert controller["link_age"] < 60_000 and "the link is down" in controller["trouble"]
     assert links() == ["up", "down", "up"], lines()
     saw(link.out.splitlines()[-1].strip())
@@ -236,7 +247,8 @@ def test_metrics(settled, saw):
     for name in stats["counters"]:
         assert re.search(rf'^nupa_{name}_total{{device="{re.escape(device)}"}} \d+$', text, re.MULTILINE), name
     types = re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)
-    assert len(types) == len(set(types)) == len(stats["counters"]) + 5 and text.endswith("# EOF\n")
+    assert len(types) == len(set(types)) == len(stats["counters"]) + 6 and text.endswith("# EOF\n")
+    assert "\nnupa_up 1\n" in text
     assert f'nupa_link_up{{device="{device}"}} 1' in text and f'nupa_peers{{device="{device}"}} 1' in text, text
     saw(f"{len(types)} metrics")
 
@@ -265,6 +277,9 @@ def test_without_the_module(pair, saw):
     one.run("nupa-down", timeout=60)
     done = one.run(f"{NUPACTL} status", check=False)
     assert done.code == NOTHING and "modprobe nupa_fabric" in done.err, done
+    # What runs by a timer has nothing to complain of.
+    exported = one.run(f"{NUPACTL} export")
+    assert "\nnupa_up 0\n" in exported.out and exported.out.endswith("# EOF\n") and not exported.err, exported
     saw(done.err.strip())
 
 
@@ -273,11 +288,12 @@ def test_device_that_is_unbound(pair, saw):
     one.run(f"echo {one.device()} >{one.driver_directory()}/unbind", timeout=60)
     done = one.run(f"{NUPACTL} status", check=False)
     assert done.code == NOTHING and "no device is bound" in done.out, done
-    for verb, empty in ("peers", []), ("topo", {"controllers": [], "peers": []}), ("stats", []):
+    for verb, empty in ("peers", []), ("topo", {"controllers": [], "peers": []}), ("stats", []), ("qp", []), ("mr", []), (
+            "queues", {"completion_queues": [], "interfaces": []}):
         nothing = one.run(f"{NUPACTL} --json {verb}", check=False)
         assert nothing.code == NOTHING and json.loads(nothing.out) == empty, nothing
     exported = one.run(f"{NUPACTL} export", check=False)
-    assert exported.code == NOTHING and exported.out.endswith("# EOF\n"), exported
+    assert exported.code == FINE and "\nnupa_up 1\n" in exported.out and exported.out.endswith("# EOF\n"), exported
     saw(done.out.strip())
 
 
@@ -291,7 +307,8 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Controller") == set(told(one, "status")[0])
     assert fields("Peer") == set(told(one, "peers")[0])
     assert fields("Counters") == set(told(one, "stats")[0])
-    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "pool_show", "pool_fsck"}
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "qp", "mr", "queues", "ping", "pool_show",
+                                         "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -299,8 +316,8 @@ def test_manual(settled, saw):
     """Man pages and completions are made of the same description as the command line."""
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
-    verbs = ["status", "link", "peers", "topo", "stats", "events", "schema", "export", "pool", "pool-show", "pool-format",
-             "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
+    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "events", "version", "dump", "schema", "export", "pool",
+             "pool-show", "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:

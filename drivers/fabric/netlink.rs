@@ -203,7 +203,12 @@ impl Listed {
     }
 
     /// Writes the first node of those from `position` on that are up and answer.
-    fn write_peer(&self, index: u32, position: u32, message: &mut Message<'_>) -> Result<Option<u32>> {
+    fn write_peer(
+        &self,
+        index: u32,
+        position: u32,
+        message: &mut Message<'_>,
+    ) -> Result<Option<u32>> {
         if self.0.state() != State::Running {
             return Ok(None);
         }

@@ -75,6 +75,8 @@ impl InPlaceModule for Module {
     }
 }
 
+nk::module_version!(nupa_proto::VERSION);
+
 module! {
     type: Module,
     name: "nupa_fabric",

@@ -27,6 +27,7 @@ pub mod sched;
 pub mod timer;
 pub mod trace;
 pub mod user;
+pub mod version;
 pub mod window;
 pub mod work;
 

@@ -30,6 +30,8 @@ mod settings;
 mod stats;
 mod tx;
 
+nk::module_version!(nupa_proto::VERSION);
+
 kernel::module_auxiliary_driver! {
     type: driver::Driver,
     name: "nupa_net",

@@ -52,6 +52,9 @@ macro_rules! assert_size {
     };
 }
 
+/// Version of the source that modules, provider and tools are built from.
+pub const VERSION: &str = "0.1.0";
+
 pub mod admin;
 pub mod cqe;
 pub mod doorbell;
@@ -64,3 +67,15 @@ pub mod regs;
 pub mod status;
 pub mod uabi;
 pub mod wqe;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_version_is_that_of_the_package_and_of_the_provider() {
+        assert_eq!(super::VERSION, env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            super::uabi::ProviderInfo::THIS.version(),
+            Some(super::VERSION)
+        );
+    }
+}

@@ -20,6 +20,47 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `uverbs_abi_ver` of the device; the provider accepts this one only (Documentation/rdma.md, "Versions").
 pub const ABI_VERSION: u32 = 5;
 
+/// What the provider's library says of itself, as its symbol `NUPA_PROVIDER`: who only reads the file finds it by its first bytes.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ProviderInfo {
+    /// [`ProviderInfo::MAGIC`].
+    pub magic: [u8; 16],
+    /// The [`ABI_VERSION`] that it accepts.
+    pub abi: U32,
+    /// [`crate::VERSION`], and zeroes behind it.
+    pub version: [u8; 28],
+}
+assert_size!(ProviderInfo, 48);
+
+impl ProviderInfo {
+    /// The bytes that it is found by.
+    pub const MAGIC: [u8; 16] = *b"\x7fnupa-provider\x01\0";
+    /// That of a provider of this source.
+    pub const THIS: Self = Self {
+        magic: Self::MAGIC,
+        abi: U32::new(ABI_VERSION),
+        version: Self::padded(crate::VERSION),
+    };
+
+    const fn padded(version: &str) -> [u8; 28] {
+        let bytes = version.as_bytes();
+        let mut padded = [0; 28];
+        let mut at = 0;
+        while at < bytes.len() {
+            padded[at] = bytes[at];
+            at += 1;
+        }
+        padded
+    }
+
+    /// The version, if it is text.
+    pub fn version(&self) -> Option<&str> {
+        let end = self.version.iter().position(|byte| *byte == 0)?;
+        core::str::from_utf8(self.version.get(..end)?).ok()
+    }
+}
+
 /// [`ContextResponse::flags`]: there are no trapped pages. Queues are kicked by [`METHOD_QP_KICK`] and [`METHOD_SRQ_KICK`],
 /// as ever only where the event index asks for that, and whoever finds no completion uses [`METHOD_CQ_POLL`].
 pub const CONTEXT_KICK_BY_COMMAND: u8 = 1 << 0;

@@ -14,6 +14,9 @@ impl Qp {
         details.add(c"inline_bytes", sizes.max_inline_data)?;
         details.add(c"rq_requests", sizes.max_recv_wr)?;
         details.add(c"rq_sges", sizes.max_recv_sge)?;
+        if let Some(node) = self.remote_node() {
+            details.add(c"remote_node", node.into())?;
+        }
         // A controller that was lost knows nothing; what is known otherwise is told all the same.
         let Ok(state) = self.object.query() else {
             return Ok(());

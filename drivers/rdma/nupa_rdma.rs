@@ -33,6 +33,8 @@ mod ring;
 mod srq;
 mod state;
 
+nk::module_version!(nupa_proto::VERSION);
+
 ::kernel::module_auxiliary_driver! {
     type: driver::Driver,
     name: "nupa_rdma",

@@ -9,6 +9,7 @@ use nupa_proto::admin::{
     ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
     QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
 };
+use nupa_proto::ident::mac_node;
 
 /// What is known of a queue pair besides what the controller knows.
 #[derive(Default)]
@@ -120,6 +121,14 @@ impl Qp {
         }
         command.mask = changed.into();
         Ok(command)
+    }
+
+    /// The node that a connected pair was told to talk to. Sleeps.
+    pub(crate) fn remote_node(&self) -> Option<u16> {
+        if self.qp_type != QpType::Rc {
+            return None;
+        }
+        mac_node(&self.state.lock().attributes.address?.dmac)
     }
 
     /// Attributes as they are now, sizes, and whether all send requests are signaled.

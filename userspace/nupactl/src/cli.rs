@@ -6,19 +6,22 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::ping::Ping;
 use crate::pool::Pool;
 
 /// How metrics get to Prometheus.
 const EXPORT: &str = "For the textfile collector of node_exporter, which wants whole files:\n  \
     cd /var/lib/prometheus/node-exporter\n  \
-    nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom";
+    nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom\n\n\
+    It exits with 0 whatever the metrics say: nupa_up is 0 if the driver is not loaded. Only if it cannot find out, it exits with 4.";
 
 /// Shows and operates a host's fabric controllers, and shows the nodes that they reach.
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, or memory holds no pool that can be used, or one in which
-/// something is wrong; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer, versions do not fit together, memory
+/// holds no pool that can be used, or something is wrong with one; 2 wrong arguments; 3 no driver or no controller; 4 it could not be
+/// done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -43,6 +46,14 @@ pub(crate) enum Verb {
     Topo(Topo),
     /// Show the counters of this host's controllers
     Stats(Stats),
+    /// Show the queue pairs of this host's RDMA devices: state, process, remote node, sizes
+    Qp,
+    /// Show the memory regions of this host's RDMA devices: bytes, process
+    Mr,
+    /// Show completion queues of this host's RDMA devices, and the queues of its interfaces
+    Queues,
+    /// Measure round trips to another node's interface through the fabric
+    Ping(Ping),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
     /// Show, make, discard, check, attach and detach memory that hosts share
@@ -51,6 +62,13 @@ pub(crate) enum Verb {
     /// Print metrics as OpenMetrics text, for Prometheus
     #[command(after_help = EXPORT)]
     Export,
+    /// Show the versions of all parts on this host, and what does not fit together
+    Version,
+    /// Write what there is to know of this host to an archive, for those who help; more of it as root
+    Dump {
+        /// The archive, which must not be there yet; nupa-HOST-TIME.tar.gz if it is not said
+        file: Option<PathBuf>,
+    },
     /// Print the JSON schema of what the verbs print with --json
     Schema,
     /// Write man pages and shell completions to a directory, for packages
@@ -104,7 +122,6 @@ impl Cli {
         match &self.verb {
             Verb::Events(events) => !events.follow,
             Verb::Topo(topo) => !topo.dot,
-            Verb::Export => false,
             _ => true,
         }
     }

@@ -2,6 +2,7 @@
 
 //! What happens to controllers and nodes.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use jiff::{Timestamp, Zoned};
@@ -9,7 +10,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::{Controller, Host};
-use crate::netlink::Notification;
+use crate::netlink::{Monitor, Notification};
+use crate::talk::Refused;
 
 /// Something that happened, or how it is at the beginning. Each is a line by itself.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -52,48 +54,137 @@ enum Kind {
         /// Its name in /etc/nupa/nodes.conf.
         name: Option<String>,
     },
+    /// The module nupa_fabric was unloaded: there are no controllers until it is loaded again.
+    DriverUnloaded,
+    /// The module nupa_fabric was loaded again; what is there now follows.
+    DriverLoaded,
     /// Events were lost, because there were more than this program could read; what is there now follows.
     Lost,
 }
 
 /// Prints how it is, and then, if that is wanted, what happens.
 pub(crate) fn show(
-    host: &Host,
+    host: &mut Host,
     follow: bool,
     json: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
+    let mut teller = Teller {
+        out,
+        json,
+        epochs: BTreeMap::new(),
+    };
     // Listening begins first, so that nothing is missed between.
     let monitor = follow.then(|| host.monitor()).transpose()?;
-    snapshot(host, json, out)?;
-    let Some(monitor) = monitor else {
+    teller.snapshot(host)?;
+    let Some(mut monitor) = monitor else {
         return Ok(());
     };
     loop {
         for notification in monitor.next()? {
-            let lost = matches!(notification, Notification::Lost);
-            print(kind(host, notification), json, out)?;
-            if lost {
-                snapshot(host, json, out)?;
-            }
+            teller.tell(host, &mut monitor, notification)?;
         }
     }
 }
 
-fn snapshot(host: &Host, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
-    for controller in host.controllers()? {
-        print(Kind::Controller(Box::new(controller)), json, out)?;
+/// Prints events.
+struct Teller<'a, W> {
+    out: &'a mut W,
+    json: bool,
+    /// Epochs of the controllers whose nodes were told.
+    epochs: BTreeMap<u32, u32>,
+}
+
+impl<W: Write> Teller<'_, W> {
+    /// Prints what happened, and what there is to say of it by itself.
+    fn tell(
+        &mut self,
+        host: &mut Host,
+        monitor: &mut Monitor,
+        notification: Notification,
+    ) -> anyhow::Result<()> {
+        match notification {
+            Notification::Controller(raw) => self.controller(host, host.controller(raw)),
+            Notification::Lost | Notification::DriverLoaded => {
+                self.print(kind(host, notification))?;
+                self.begin_anew(host, monitor)
+            }
+            _ => self.print(kind(host, notification)),
+        }
     }
-    for peer in host.peers()? {
-        let kind = Kind::PeerUp {
-            controller: peer.controller,
-            node: peer.node,
-            name: peer.name,
-            epoch: Some(peer.epoch),
-        };
-        print(kind, json, out)?;
+
+    /// Prints how a controller is. Nodes that are up already when it starts are told by no event: they follow.
+    fn controller(&mut self, host: &Host, controller: Controller) -> anyhow::Result<()> {
+        let (index, epoch) = (controller.index, controller.epoch);
+        self.print(Kind::Controller(Box::new(controller)))?;
+        match epoch {
+            Some(epoch) if self.epochs.insert(index, epoch) != Some(epoch) => {
+                told_next(self.peers(host, Some(index)))
+            }
+            _ => Ok(()),
+        }
     }
-    Ok(())
+
+    /// Prints how it is, of a module that was loaded again perhaps.
+    fn begin_anew(&mut self, host: &mut Host, monitor: &mut Monitor) -> anyhow::Result<()> {
+        self.epochs.clear();
+        if !host.reconnect()? {
+            return self.print(Kind::DriverUnloaded);
+        }
+        host.follow(monitor)?;
+        told_next(self.snapshot(host))
+    }
+
+    fn snapshot(&mut self, host: &Host) -> anyhow::Result<()> {
+        for controller in host.controllers()? {
+            if let Some(epoch) = controller.epoch {
+                self.epochs.insert(controller.index, epoch);
+            }
+            self.print(Kind::Controller(Box::new(controller)))?;
+        }
+        self.peers(host, None)
+    }
+
+    /// Prints which nodes are up, as one controller sees them, or all.
+    fn peers(&mut self, host: &Host, of: Option<u32>) -> anyhow::Result<()> {
+        for peer in host.peers()? {
+            if of.is_some_and(|index| index != peer.controller) {
+                continue;
+            }
+            self.print(Kind::PeerUp {
+                controller: peer.controller,
+                node: peer.node,
+                name: peer.name,
+                epoch: Some(peer.epoch),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Prints a line, at once: somebody may be waiting for it.
+    fn print(&mut self, kind: Kind) -> anyhow::Result<()> {
+        let now = Timestamp::now();
+        if self.json {
+            let event = Event {
+                time: now.to_string(),
+                kind,
+            };
+            writeln!(self.out, "{}", serde_json::to_string(&event)?)?;
+        } else {
+            let local = Zoned::new(now, jiff::tz::TimeZone::system());
+            writeln!(self.out, "{} {}", local.strftime("%F %T%.3f"), kind.text())?;
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+}
+
+/// Without the error of a module that was unloaded meanwhile, which is told next.
+fn told_next(done: anyhow::Result<()>) -> anyhow::Result<()> {
+    match done {
+        Err(error) if error.is::<Refused>() => Ok(()),
+        done => done,
+    }
 }
 
 fn kind(host: &Host, notification: Notification) -> Kind {
@@ -114,25 +205,10 @@ fn kind(host: &Host, notification: Notification) -> Kind {
             node: raw.node,
             name: host.name(raw.node),
         },
+        Notification::DriverUnloaded => Kind::DriverUnloaded,
+        Notification::DriverLoaded => Kind::DriverLoaded,
         Notification::Lost => Kind::Lost,
     }
-}
-
-/// Prints a line, at once: somebody may be waiting for it.
-fn print(kind: Kind, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
-    let now = Timestamp::now();
-    if json {
-        let event = Event {
-            time: now.to_string(),
-            kind,
-        };
-        writeln!(out, "{}", serde_json::to_string(&event)?)?;
-    } else {
-        let local = Zoned::new(now, jiff::tz::TimeZone::system());
-        writeln!(out, "{} {}", local.strftime("%F %T%.3f"), kind.text())?;
-    }
-    out.flush()?;
-    Ok(())
 }
 
 impl Kind {
@@ -162,6 +238,10 @@ impl Kind {
             Self::PeerDown { node, name, .. } => {
                 format!("node {} is down", named(*node, name.as_deref()))
             }
+            Self::DriverUnloaded => {
+                "the driver was unloaded; waiting for it to be loaded again".into()
+            }
+            Self::DriverLoaded => "the driver was loaded again; this is how it is now:".into(),
             Self::Lost => "events were lost; this is how it is now:".into(),
         }
     }

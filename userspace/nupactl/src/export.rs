@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use crate::facts::{Controller, Counters, Peer};
+use crate::facts::{Controller, Counters, Host, Peer};
+use crate::netlink::NoDriver;
 
 /// A metric, and its samples: labels and value.
 struct Family<'a> {
@@ -21,14 +22,31 @@ impl Family<'_> {
         let _ = writeln!(text, "# TYPE {} {}", self.name, self.kind);
         let _ = writeln!(text, "# HELP {} {}", self.name, self.help);
         for (labels, value) in &self.samples {
-            let _ = writeln!(text, "{}{suffix}{{{labels}}} {value}", self.name);
+            let labels = match labels.is_empty() {
+                true => String::new(),
+                false => format!("{{{labels}}}"),
+            };
+            let _ = writeln!(text, "{}{suffix}{labels} {value}", self.name);
         }
     }
 }
 
-/// All that is known of this host, by <https://github.com/prometheus/OpenMetrics>.
-pub(crate) fn text(controllers: &[Controller], peers: &[Peer], counters: &[Counters]) -> String {
+/// All that is known of this host, by <https://github.com/prometheus/OpenMetrics>. That no driver is loaded is known, too.
+pub(crate) fn read() -> anyhow::Result<String> {
+    let host = match Host::open() {
+        Ok(host) => host,
+        Err(error) if error.is::<NoDriver>() => return Ok(text(false, &[], &[], &[])),
+        Err(error) => return Err(error),
+    };
+    let controllers = host.controllers()?;
+    let (peers, counters) = (host.peers()?, host.counters(&controllers)?);
+    Ok(text(true, &controllers, &peers, &counters))
+}
+
+fn text(loaded: bool, controllers: &[Controller], peers: &[Peer], counters: &[Counters]) -> String {
     let mut text = String::new();
+    let up = vec![(String::new(), u64::from(loaded))];
+    gauge("nupa_up", "1 if the driver is loaded, else 0.", up).write(&mut text);
     for family in gauges(controllers, peers) {
         family.write(&mut text);
     }
@@ -125,7 +143,7 @@ mod tests {
             device: device.to_owned(),
             counters: [("tx_bytes".to_owned(), 7)].into(),
         });
-        let text = text(&[], &[], &counters);
+        let text = text(true, &[], &[], &counters);
         let lines: Vec<_> = text
             .lines()
             .filter(|line| line.contains("nupa_tx_bytes"))
@@ -138,6 +156,16 @@ mod tests {
         ];
         assert_eq!(lines[2..], samples);
         assert!(text.ends_with("# EOF"));
+    }
+
+    #[test]
+    fn without_a_driver_it_is_down_and_the_text_is_complete() {
+        let text = text(false, &[], &[], &[]);
+        assert!(text.starts_with("# TYPE nupa_up gauge\n"), "{text}");
+        assert!(
+            text.contains("\nnupa_up 0\n") && text.ends_with("\n# EOF"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -9,8 +9,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::names::Names;
-use crate::netlink::{Connection, Monitor, RawController, RawCounters, RawPeer};
+use crate::netlink::{Connection, Monitor, NoDriver, RawController, RawCounters, RawPeer};
 use crate::sysfs;
+use crate::talk::Refused;
 
 /// A controller of this host.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -115,6 +116,27 @@ impl Host {
             .into_iter()
             .map(|raw| counters(raw, controllers))
             .collect())
+    }
+
+    /// The node that has a name.
+    pub(crate) fn node(&self, name: &str) -> Option<u16> {
+        self.names.node(name)
+    }
+
+    /// Connects anew, after the module was loaded again. False if it has been unloaded since.
+    pub(crate) fn reconnect(&mut self) -> anyhow::Result<bool> {
+        match Connection::open() {
+            Ok(connection) => self.connection = connection,
+            // The family goes a moment before the module.
+            Err(error) if error.is::<NoDriver>() || error.is::<Refused>() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Has a monitor listen to the module as it is now.
+    pub(crate) fn follow(&self, monitor: &mut Monitor) -> anyhow::Result<()> {
+        monitor.follow(&self.connection)
     }
 
     /// What happens from now on.

@@ -5,27 +5,20 @@
 //! One thread asks and reads. neli's router reads in a thread of its own, which makes the kernel refuse some dumps with EINVAL: a reader
 //! that is as quick as the kernel is at the end of a dump looks for more of it (`netlink_recvmsg`).
 
-use anyhow::{anyhow, bail, Context};
+use anyhow::{anyhow, Context};
 use neli::consts::genl::{CtrlAttr, CtrlAttrMcastGrp, CtrlCmd, Index};
 use neli::consts::nl::{GenlId, NlmF};
 use neli::consts::socket::NlFamily;
 use neli::err::SocketError;
-use neli::genl::{AttrTypeBuilder, Genlmsghdr, GenlmsghdrBuilder, NlattrBuilder};
-use neli::nl::{NlPayload, NlmsghdrBuilder};
+use neli::genl::{Genlmsghdr, GenlmsghdrBuilder};
 use neli::socket::synchronous::NlSocketHandle;
-use neli::types::{Buffer, GenlBuffer};
 use neli::utils::Groups;
 use rustix::io::Errno;
 
-/// Attributes by number.
-pub(crate) type Attributes = GenlBuffer<u16, Buffer>;
+use crate::talk::{self, Attributes, NOT_UNDERSTOOD};
+
 /// A message of a family: a command, and attributes.
 pub(crate) type Message = Genlmsghdr<u8, u16>;
-
-/// What the kernel said in place of an answer.
-#[derive(Debug, thiserror::Error)]
-#[error("the kernel refuses to answer: {0}")]
-pub(crate) struct Refused(pub(crate) std::io::Error);
 
 /// A family that the kernel has.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +27,6 @@ pub(crate) struct Family {
     pub(crate) id: u16,
     /// Its multicast group's number, if it has the one that was asked for.
     pub(crate) group: Option<u32>,
-}
-
-/// How often a dump is asked for until nothing changes meanwhile.
-const DUMPS: u32 = 10;
-
-/// What the kernel answers.
-struct Answers {
-    messages: Vec<Message>,
-    /// Nothing changed meanwhile.
-    consistent: bool,
 }
 
 /// A socket to generic netlink.
@@ -66,18 +49,10 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    /// Finds a family, and the number of one of its multicast groups. [`Refused`] if there is no such family.
+    /// Finds a family, and the number of one of its multicast groups. [`talk::Refused`] if there is no such family.
     pub(crate) fn family(&self, name: &str, group: &str) -> anyhow::Result<Family> {
         let mut attributes = Attributes::new();
-        let kind = AttrTypeBuilder::default()
-            .nla_type(CtrlAttr::FamilyName.into())
-            .build()?;
-        attributes.push(
-            NlattrBuilder::default()
-                .nla_type(kind)
-                .nla_payload(name)
-                .build()?,
-        );
+        attributes.push(talk::attribute(CtrlAttr::FamilyName.into(), name)?);
         let answers = self.ask(
             GenlId::Ctrl.into(),
             CtrlCmd::Getfamily.into(),
@@ -85,7 +60,6 @@ impl Socket {
             attributes,
         )?;
         let answer = answers
-            .messages
             .first()
             .context("the kernel did not say which number the family has")?;
         let attributes = answer.attrs().get_attr_handle();
@@ -104,65 +78,33 @@ impl Socket {
         Ok(Family { id, group })
     }
 
-    /// All objects that a command of a family lists. If they change all the time, some may be of before and some of after a change.
+    /// All objects that a command of a family lists.
     pub(crate) fn dump(&self, family: u16, command: u8) -> anyhow::Result<Vec<Message>> {
-        let ask = || self.ask(family, command, NlmF::DUMP, Attributes::new());
-        let mut answers = ask()?;
-        for _ in 1..DUMPS {
-            if answers.consistent {
-                break;
-            }
-            answers = ask()?;
-        }
-        Ok(answers.messages)
+        self.ask(family, command, NlmF::DUMP, Attributes::new())
     }
 
-    /// Sends a question, and reads the answers. The last one is followed by an acknowledgement, or the mark at the end of a dump.
+    /// Sends a question, and reads the answers.
     fn ask(
         &self,
         family: u16,
         command: u8,
         flags: NlmF,
         attributes: Attributes,
-    ) -> anyhow::Result<Answers> {
+    ) -> anyhow::Result<Vec<Message>> {
         let question = GenlmsghdrBuilder::default()
             .cmd(command)
             .version(1)
             .attrs(attributes)
             .build()?;
-        let question = NlmsghdrBuilder::default()
-            .nl_type(family)
-            .nl_flags(NlmF::REQUEST | flags)
-            .nl_payload(NlPayload::Payload(question))
-            .build()?;
+        talk::ask(&self.0, family, flags, question)
+    }
+
+    /// Hears what is sent to a group, too.
+    pub(crate) fn join(&self, group: u32) -> anyhow::Result<()> {
         self.0
-            .send(&question)
+            .add_mcast_membership(Groups::new_groups(&[group]))
             .map_err(|error| anyhow!("{error}"))
-            .context("the kernel did not take a question")?;
-        let mut answers = Answers {
-            messages: Vec::new(),
-            consistent: true,
-        };
-        loop {
-            let (messages, _) = self
-                .0
-                .recv::<u16, Message>()
-                .map_err(|error| anyhow!("{error}"))
-                .context("the kernel did not answer")?;
-            for message in messages {
-                let message = message
-                    .map_err(|error| anyhow!("{error}"))
-                    .context(NOT_UNDERSTOOD)?;
-                answers.consistent &= !message.nl_flags().contains(NlmF::DUMP_INTR);
-                match message.nl_payload() {
-                    NlPayload::Payload(payload) => answers.messages.push(payload.clone()),
-                    NlPayload::Ack(_) | NlPayload::Empty => return Ok(answers),
-                    NlPayload::DumpExtAck(end) if *end.error() == 0 => return Ok(answers),
-                    NlPayload::DumpExtAck(end) => bail!(refused(*end.error())),
-                    NlPayload::Err(error) => bail!(refused(*error.error())),
-                }
-            }
-        }
+            .context("the kernel does not let this program hear what happens")
     }
 
     /// Waits for messages that come by themselves.
@@ -191,10 +133,4 @@ impl Socket {
         }
         Ok(Heard::Messages(heard))
     }
-}
-
-const NOT_UNDERSTOOD: &str = "the kernel said what this program does not understand";
-
-fn refused(error: i32) -> Refused {
-    Refused(std::io::Error::from_raw_os_error(error.saturating_neg()))
 }

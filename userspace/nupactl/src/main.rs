@@ -3,6 +3,7 @@
 //! Shows a host's fabric controllers, and the nodes that they reach.
 
 mod cli;
+mod dump;
 mod events;
 mod export;
 mod facts;
@@ -10,9 +11,14 @@ mod generate;
 mod genl;
 mod names;
 mod netlink;
+mod ping;
 mod pool;
+mod rdma;
+mod resources;
 mod stats;
 mod sysfs;
+mod talk;
+mod versions;
 mod view;
 
 use std::io::{self, Write};
@@ -41,8 +47,13 @@ struct Printed {
     topo: Topology,
     stats: Vec<Counters>,
     events: events::Event,
+    qp: Vec<resources::QueuePair>,
+    mr: Vec<resources::Region>,
+    queues: resources::Queues,
+    ping: ping::Pinged,
     pool_show: pool::Contents,
     pool_fsck: pool::Check,
+    version: versions::Versions,
 }
 
 /// The fabric as seen from here.
@@ -67,44 +78,61 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             eprintln!("nupactl: {error:#}");
-            let nothing = error.downcast_ref::<netlink::NoDriver>().is_some();
-            ExitCode::from(if nothing { NOTHING } else { FAILED })
+            ExitCode::from(match () {
+                () if error.is::<netlink::NoDriver>() => NOTHING,
+                () if error.is::<ping::NodeDown>() => TROUBLE,
+                () => FAILED,
+            })
         }
     }
 }
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    match &cli.verb {
-        Verb::Schema => {
-            writeln!(out, "{}", view::json(&schema_for!(Printed))?)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Verb::Generate { directory } => {
-            generate::write(directory)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Verb::Pool(pool) => {
-            let fine = pool::run(pool, cli.json, &mut out)?;
-            return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
-        }
-        _ => {}
+    if let Some(fine) = without_driver(cli, &mut out)? {
+        return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
     }
-    let host = Host::open()?;
+    let mut host = Host::open()?;
     let controllers = host.controllers()?;
     let none = controllers.is_empty();
     if none && !cli.json && cli.is_table() {
         writeln!(out, "{}", view::NO_CONTROLLER)?;
         return Ok(ExitCode::from(NOTHING));
     }
-    let shown = show(cli, &host, controllers, &mut out)?;
+    let shown = show(cli, &mut host, controllers, &mut out)?;
     Ok(if none { ExitCode::from(NOTHING) } else { shown })
+}
+
+/// Does what a verb says that works without the driver, and whether all is well then. `None` for other verbs.
+fn without_driver(cli: &Cli, out: &mut impl Write) -> anyhow::Result<Option<bool>> {
+    let fine = match &cli.verb {
+        Verb::Schema => {
+            writeln!(out, "{}", view::json(&schema_for!(Printed))?)?;
+            true
+        }
+        Verb::Generate { directory } => {
+            generate::write(directory)?;
+            true
+        }
+        Verb::Export => {
+            writeln!(out, "{}", export::read()?)?;
+            true
+        }
+        Verb::Dump { file } => {
+            dump::write(file.as_deref(), out)?;
+            true
+        }
+        Verb::Version => versions::show(cli.json, out)?,
+        Verb::Pool(pool) => pool::run(pool, cli.json, out)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(fine))
 }
 
 /// Does what a verb says that is about controllers.
 fn show(
     cli: &Cli,
-    host: &Host,
+    host: &mut Host,
     controllers: Vec<Controller>,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
@@ -131,8 +159,21 @@ fn show(
             events::show(host, events.follow, cli.json, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Verb::Export => export::text(&controllers, &host.peers()?, &host.counters(&controllers)?),
-        Verb::Schema | Verb::Generate { .. } | Verb::Pool(_) => String::new(),
+        Verb::Qp | Verb::Mr | Verb::Queues => {
+            resources::show(&cli.verb, host, &controllers, cli.json, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Ping(args) => {
+            let any = ping::show(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::from(if any { 0 } else { TROUBLE }));
+        }
+        // These were done without the driver.
+        Verb::Schema
+        | Verb::Generate { .. }
+        | Verb::Export
+        | Verb::Pool(_)
+        | Verb::Version
+        | Verb::Dump { .. } => String::new(),
     };
     writeln!(out, "{text}")?;
     Ok(ExitCode::from(if works { 0 } else { TROUBLE }))

@@ -53,6 +53,12 @@ impl Names {
     pub(crate) fn of(&self, node: u16) -> Option<String> {
         self.0.get(&node).cloned()
     }
+
+    /// The node that has a name, the first one if several have.
+    pub(crate) fn node(&self, name: &str) -> Option<u16> {
+        let mut all = self.0.iter();
+        all.find_map(|(node, known)| (known == name).then_some(*node))
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +71,7 @@ mod tests {
         assert_eq!(names.of(1).as_deref(), Some("alpha"));
         assert_eq!(names.of(12).as_deref(), Some("beta"));
         assert_eq!(names.of(2), None);
+        assert_eq!((names.node("beta"), names.node("gamma")), (Some(12), None));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use neli::attr::Attribute;
+use neli::consts::genl::{CtrlAttr, CtrlCmd};
+use neli::consts::nl::GenlId;
 use neli::err::DeError;
 use neli::genl::Nlattr;
 use neli::types::Buffer;
@@ -14,7 +16,8 @@ use neli::utils::Groups;
 use nupa_proto::admin::PORT_COUNTER_NAMES;
 use nupa_proto::netlink::{command, controller, counters, peer, FAMILY, MONITOR};
 
-use crate::genl::{Attributes, Family, Heard, Refused, Socket};
+use crate::genl::{Family, Heard, Message, Socket};
+use crate::talk::{Attributes, Refused, NOT_UNDERSTOOD};
 
 /// Takes an attribute of an object.
 type Take<T> = fn(&mut T, &Nlattr<u16, Buffer>) -> Result<(), DeError>;
@@ -70,6 +73,10 @@ pub(crate) enum Notification {
     PeerUp(RawPeer),
     /// A node went down.
     PeerDown(RawPeer),
+    /// The module was unloaded.
+    DriverUnloaded,
+    /// The module was loaded again.
+    DriverLoaded,
     /// Some were lost, because this program did not read them in time.
     Lost,
 }
@@ -175,14 +182,17 @@ impl Connection {
 
     /// What happens from now on.
     pub(crate) fn monitor(&self) -> anyhow::Result<Monitor> {
-        let group = self.family.group;
-        let group = group.context(
-            "the module nupa_fabric does not tell what happens: it may be older than this program",
-        )?;
-        Ok(Monitor {
-            socket: Socket::open(Groups::new_groups(&[group]))?,
+        // The group of the family goes with the module; that the family comes and goes is told to this one.
+        let notify = self.socket.family("nlctrl", "notify")?;
+        let notify = notify
+            .group
+            .context("the kernel does not tell of modules that come and go")?;
+        let mut monitor = Monitor {
+            socket: Socket::open(Groups::new_groups(&[notify]))?,
             family: self.family.id,
-        })
+        };
+        monitor.follow(self)?;
+        Ok(monitor)
     }
 }
 
@@ -193,6 +203,16 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
+    /// Listens to a family, which a module that was loaded again has made.
+    pub(crate) fn follow(&mut self, connection: &Connection) -> anyhow::Result<()> {
+        let group = connection.family.group;
+        let group = group.context(
+            "the module nupa_fabric does not tell what happens: it may be older than this program",
+        )?;
+        self.family = connection.family.id;
+        self.socket.join(group)
+    }
+
     /// Waits for something to happen.
     pub(crate) fn next(&self) -> anyhow::Result<Vec<Notification>> {
         let messages = match self.socket.hear()? {
@@ -200,31 +220,53 @@ impl Monitor {
             Heard::Lost => return Ok(vec![Notification::Lost]),
         };
         let mut found = Vec::new();
-        for (_, message) in messages.iter().filter(|(family, _)| *family == self.family) {
-            let attributes = message.attrs();
-            found.push(match *message.cmd() {
-                command::CONTROLLER_NTF => {
-                    Notification::Controller(read(attributes, RawController::take)?)
-                }
-                command::CONTROLLER_DEL_NTF => {
-                    Notification::ControllerGone(read(attributes, RawController::take)?)
-                }
-                command::PEER_UP_NTF => Notification::PeerUp(read(attributes, RawPeer::take)?),
-                command::PEER_DOWN_NTF => Notification::PeerDown(read(attributes, RawPeer::take)?),
-                // A newer module may tell more.
-                _ => continue,
-            });
+        for (family, message) in &messages {
+            let notification = match *family {
+                _ if *family == u16::from(GenlId::Ctrl) => of_module(message),
+                _ if *family == self.family => of_controller(message)?,
+                _ => None,
+            };
+            found.extend(notification);
         }
         Ok(found)
     }
+}
+
+/// What generic netlink tells of our family, which is there as long as the module is.
+fn of_module(message: &Message) -> Option<Notification> {
+    let attributes = message.attrs();
+    let name = attributes
+        .iter()
+        .find(|attribute| *attribute.nla_type().nla_type() == u16::from(CtrlAttr::FamilyName))?;
+    let name: String = name.get_payload_as_with_len().ok()?;
+    match CtrlCmd::from(*message.cmd()) {
+        _ if FAMILY.to_str() != Ok(&name) => None,
+        CtrlCmd::Newfamily => Some(Notification::DriverLoaded),
+        CtrlCmd::Delfamily => Some(Notification::DriverUnloaded),
+        _ => None,
+    }
+}
+
+/// What the module tells.
+fn of_controller(message: &Message) -> anyhow::Result<Option<Notification>> {
+    let attributes = message.attrs();
+    Ok(Some(match *message.cmd() {
+        command::CONTROLLER_NTF => Notification::Controller(read(attributes, RawController::take)?),
+        command::CONTROLLER_DEL_NTF => {
+            Notification::ControllerGone(read(attributes, RawController::take)?)
+        }
+        command::PEER_UP_NTF => Notification::PeerUp(read(attributes, RawPeer::take)?),
+        command::PEER_DOWN_NTF => Notification::PeerDown(read(attributes, RawPeer::take)?),
+        // A newer module may tell more.
+        _ => return Ok(None),
+    }))
 }
 
 /// An object of what the kernel said.
 fn read<T: Default>(attributes: &Attributes, take: Take<T>) -> anyhow::Result<T> {
     let mut object = T::default();
     for attribute in attributes.iter() {
-        take(&mut object, attribute)
-            .context("the kernel said what this program does not understand")?;
+        take(&mut object, attribute).context(NOT_UNDERSTOOD)?;
     }
     Ok(object)
 }

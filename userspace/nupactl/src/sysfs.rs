@@ -18,8 +18,7 @@ pub(crate) struct Interfaces {
 
 /// Those of a device. What cannot be read is left out.
 pub(crate) fn interfaces(device: &str) -> Interfaces {
-    let places = BUSES.map(|bus| PathBuf::from(format!("/sys/bus/{bus}/devices/{device}")));
-    let Some(place) = places.into_iter().find(|place| place.exists()) else {
+    let Some(place) = place(device) else {
         return Interfaces::default();
     };
     let mut found = Interfaces {
@@ -47,8 +46,14 @@ pub(crate) fn interfaces(device: &str) -> Interfaces {
     found
 }
 
+/// Directory of a device on its bus.
+pub(crate) fn place(device: &str) -> Option<PathBuf> {
+    let places = BUSES.map(|bus| PathBuf::from(format!("/sys/bus/{bus}/devices/{device}")));
+    places.into_iter().find(|place| place.exists())
+}
+
 /// Names in a directory; none if it cannot be read.
-fn entries(place: &Path) -> Vec<String> {
+pub(crate) fn entries(place: &Path) -> Vec<String> {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())

@@ -197,7 +197,7 @@ pub(crate) fn stats(counters: &[Counters], all: bool) -> String {
 }
 
 /// A number of bytes, for people.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     let mut shown = (count as f64, "B");
     for unit in UNITS {
@@ -228,7 +228,8 @@ fn duration(ms: u64) -> String {
     }
 }
 
-fn table(header: &[&str]) -> Table {
+/// A table with a header.
+pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(NOTHING)
@@ -238,7 +239,7 @@ fn table(header: &[&str]) -> Table {
 }
 
 /// Without the spaces around each line.
-fn trimmed(table: &Table) -> String {
+pub(crate) fn trimmed(table: &Table) -> String {
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
     lines.join("\n")
 }

@@ -5,7 +5,7 @@
 use std::ptr;
 
 use nupa_proto::ident::{PCI_DEVICE_ID, PCI_IVSHMEM_ID, PCI_VENDOR_ID};
-use nupa_proto::uabi::ABI_VERSION;
+use nupa_proto::uabi::{ProviderInfo, ABI_VERSION};
 
 use super::object::{Object, Pending};
 use super::{
@@ -149,6 +149,10 @@ extern "C" fn register() {
     // SAFETY: the table is static.
     unsafe { abi::register_driver(&raw const DEVICE_OPS.0) }
 }
+
+/// What this library is, for those who read the file and do not load it (`nupactl version`).
+#[no_mangle]
+pub(super) static NUPA_PROVIDER: ProviderInfo = ProviderInfo::THIS;
 
 #[used]
 #[link_section = ".init_array"]

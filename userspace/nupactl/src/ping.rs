@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Round trips to another node, from its kernel: ICMPv6 to the link-local address that follows from the node's MAC address.
+
+mod echo;
+
+use std::fs;
+use std::io::Write;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context};
+use clap::Args;
+use nupa_proto::ident::{node_mac, MAX_NODES};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::events::named;
+use crate::facts::{Controller, Host};
+use crate::view;
+
+use echo::Echo;
+
+/// Whom to ask, and how often.
+#[derive(Debug, Args)]
+pub(crate) struct Ping {
+    /// A node's id, or its name in /etc/nupa/nodes.conf
+    #[arg(value_name = "NODE")]
+    node: String,
+
+    /// Ask so many times
+    #[arg(short, long, value_name = "COUNT", default_value = "4",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    count: u16,
+
+    /// Ask every so many seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+
+    /// Wait so many seconds for an answer
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Pinged {
+    /// Id of the node.
+    node: u16,
+    /// Its name in /etc/nupa/nodes.conf.
+    name: Option<String>,
+    /// Its address.
+    address: Ipv6Addr,
+    /// The interface here.
+    netdev: String,
+    /// Requests that were sent.
+    sent: u16,
+    /// Microseconds from each request to its answer; null where none came in time.
+    round_trips: Vec<Option<f64>>,
+}
+
+/// Prints round trips. False if the node is down or there was no answer.
+pub(crate) fn show(
+    host: &Host,
+    controllers: &[Controller],
+    args: &Ping,
+    json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    let node = find(host, controllers, &args.node)?;
+    let name = host.name(node);
+    let text = named(node, name.as_deref());
+    let peers = host.peers()?;
+    let up = peers.iter().find(|peer| peer.node == node);
+    let Some(up) = up else {
+        bail!(NodeDown(format!(
+            "node {text} is down: `nupactl peers` shows those that are up"
+        )));
+    };
+    let controller = controllers.iter().find(|of| of.index == up.controller);
+    let netdev = interface(controller.context("the controller has gone")?)?;
+    let index = read(&netdev, "ifindex")?
+        .parse()
+        .context("not an index of an interface")?;
+    let address = link_local(node);
+    let echo = Echo::open(&SocketAddrV6::new(address, 0, 0, index))?;
+    if !json {
+        writeln!(out, "node {text}, {address} on {netdev}")?;
+    }
+    let round_trips = ask(&echo, args, json, out)?;
+    let pinged = Pinged {
+        node,
+        name,
+        address,
+        netdev,
+        sent: args.count,
+        round_trips,
+    };
+    let answered = pinged.round_trips.iter().flatten().count();
+    let text = match json {
+        true => view::json(&pinged)?,
+        false => pinged.summary(),
+    };
+    writeln!(out, "{text}")?;
+    Ok(answered > 0)
+}
+
+/// The node is down.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NodeDown(String);
+
+/// The node that is meant, which is another one.
+fn find(host: &Host, controllers: &[Controller], text: &str) -> anyhow::Result<u16> {
+    let node = match text.parse() {
+        Ok(node) => node,
+        Err(_) => host.node(text).with_context(|| {
+            format!("`{text}` is neither the id of a node, nor a name in /etc/nupa/nodes.conf")
+        })?,
+    };
+    let most = controllers.iter().map(|of| of.max_nodes).max();
+    let most = most.unwrap_or(MAX_NODES);
+    ensure!(
+        node < most,
+        "there is no node {node}: ids of this fabric are below {most}"
+    );
+    ensure!(
+        controllers.iter().all(|of| of.node != node),
+        "node {node} is this one, and what it sends to itself does not go through the fabric"
+    );
+    Ok(node)
+}
+
+/// The interface of a controller, if it is up.
+fn interface(controller: &Controller) -> anyhow::Result<String> {
+    let netdev = controller.netdevs.first().with_context(|| {
+        format!(
+            "{} has no network interface here: `modprobe nupa_net` makes one; or it is in another network namespace",
+            controller.device
+        )
+    })?;
+    let flags = read(netdev, "flags")?;
+    let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16)
+        .with_context(|| format!("{netdev} has flags that are no number: {flags}"))?;
+    ensure!(
+        flags & 1 != 0,
+        "{netdev} is down: `ip link set {netdev} up` (as root) brings it up"
+    );
+    Ok(netdev.clone())
+}
+
+/// Reads a file of an interface.
+fn read(netdev: &str, file: &str) -> anyhow::Result<String> {
+    let path = Path::new("/sys/class/net").join(netdev).join(file);
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The link-local address that a node's interface gives itself: the EUI-64 of its MAC address (RFC 4291, appendix A).
+fn link_local(node: u16) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = node_mac(node);
+    let pair = |high, low| u16::from_be_bytes([high, low]);
+    let last = [pair(a ^ 0x02, b), pair(c, 0xff), pair(0xfe, d), pair(e, f)];
+    let [w, x, y, z] = last;
+    Ipv6Addr::new(0xfe80, 0, 0, 0, w, x, y, z)
+}
+
+/// Asks as often as is wanted, and says what came.
+fn ask(
+    echo: &Echo,
+    args: &Ping,
+    json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<Vec<Option<f64>>> {
+    let mut round_trips = Vec::new();
+    for number in 1..=args.count {
+        let begin = Instant::now();
+        let took = echo.ask(number, args.timeout)?;
+        let took = took.map(|took| took.as_secs_f64() * 1e6);
+        round_trips.push(took);
+        if !json {
+            match took {
+                Some(took) => writeln!(out, "{number}: {}", time(took))?,
+                None => writeln!(out, "{number}: no answer")?,
+            }
+            out.flush()?;
+        }
+        if number != args.count {
+            sleep(args.interval.saturating_sub(begin.elapsed()));
+        }
+    }
+    Ok(round_trips)
+}
+
+impl Pinged {
+    /// What came of it, in a line.
+    fn summary(&self) -> String {
+        let times: Vec<_> = self.round_trips.iter().flatten().copied().collect();
+        if times.is_empty() {
+            return format!(
+                "{} sent, no answer: the interface of node {} may be down, be without IPv6, or have another link-local address than {}",
+                self.sent, self.node, self.address
+            );
+        }
+        let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = times.iter().copied().fold(0.0, f64::max);
+        let sum: f64 = times.iter().sum();
+        let mean = sum / times.len() as f64;
+        format!(
+            "{} sent, {} answered; least {}, mean {}, most {}",
+            self.sent,
+            times.len(),
+            time(least),
+            time(mean),
+            time(most)
+        )
+    }
+}
+
+/// Microseconds, for people.
+fn time(micros: f64) -> String {
+    if micros < 1000.0 {
+        format!("{micros:.0} us")
+    } else {
+        format!("{:.2} ms", micros / 1000.0)
+    }
+}
+
+/// Seconds, of which there may be parts.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    // NaN is in no range.
+    if !(0.001..=3600.0).contains(&seconds) {
+        return Err("not from 0.001 to 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_follows_from_the_node() {
+        assert_eq!(link_local(2).to_string(), "fe80::4e:55ff:fe50:2");
+        assert_eq!(link_local(1023).to_string(), "fe80::4e:55ff:fe50:3ff");
+    }
+
+    #[test]
+    fn seconds_have_limits() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for wrong in ["", "x", "0", "-1", "NaN", "inf", "1e9"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_summary_says_least_mean_and_most() {
+        let mut pinged = Pinged {
+            node: 2,
+            name: None,
+            address: link_local(2),
+            netdev: "nupanet0".to_owned(),
+            sent: 3,
+            round_trips: vec![Some(100.0), None, Some(2000.0)],
+        };
+        let expected = "3 sent, 2 answered; least 100 us, mean 1.05 ms, most 2.00 ms";
+        assert_eq!(pinged.summary(), expected);
+        pinged.round_trips = vec![None; 3];
+        assert!(pinged.summary().starts_with("3 sent, no answer: "));
+    }
+}
