@@ -51,6 +51,9 @@ impl Shown {
         // What happens from here on is told, and then how it is: a change between the two is told twice rather than never.
         let listener = port.listen(monitor.clone())?;
         monitor.tell_controller();
+        for node in controller.peers().iter() {
+            monitor.tell_peer_up(node);
+        }
         Ok(Self {
             listener: Some(listener),
             published: Some(published),
@@ -89,6 +92,17 @@ impl Monitor {
             self.listed.write_controller(self.index, message)
         });
     }
+
+    fn tell_peer_up(&self, node: u16) {
+        self.tell(command::PEER_UP_NTF, |message| {
+            message.put_u32(peer::CONTROLLER, self.index)?;
+            message.put_u16(peer::NODE, node)?;
+            match self.listed.0.peers().epoch(node) {
+                Some(epoch) => message.put_u32(peer::EPOCH, epoch),
+                None => Ok(()),
+            }
+        });
+    }
 }
 
 impl Listener for Monitor {
@@ -96,14 +110,7 @@ impl Listener for Monitor {
         let index = self.index;
         genl::note_change();
         match event {
-            PortEvent::NodeUp(node) => self.tell(command::PEER_UP_NTF, |message| {
-                message.put_u32(peer::CONTROLLER, index)?;
-                message.put_u16(peer::NODE, node)?;
-                match self.listed.0.peers().epoch(node) {
-                    Some(epoch) => message.put_u32(peer::EPOCH, epoch),
-                    None => Ok(()),
-                }
-            }),
+            PortEvent::NodeUp(node) => self.tell_peer_up(node),
             PortEvent::NodeDown(node) => self.tell(command::PEER_DOWN_NTF, |message| {
                 message.put_u32(peer::CONTROLLER, index)?;
                 message.put_u16(peer::NODE, node)

@@ -2,7 +2,6 @@
 
 //! What happens to controllers and nodes.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use jiff::{Timestamp, Zoned};
@@ -69,11 +68,7 @@ pub(crate) fn show(
     json: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let mut teller = Teller {
-        out,
-        json,
-        epochs: BTreeMap::new(),
-    };
+    let mut teller = Teller { out, json };
     // Listening begins first, so that nothing is missed between.
     let monitor = follow.then(|| host.monitor()).transpose()?;
     teller.snapshot(host)?;
@@ -91,8 +86,6 @@ pub(crate) fn show(
 struct Teller<'a, W> {
     out: &'a mut W,
     json: bool,
-    /// Epochs of the controllers whose nodes were told.
-    epochs: BTreeMap<u32, u32>,
 }
 
 impl<W: Write> Teller<'_, W> {
@@ -104,7 +97,6 @@ impl<W: Write> Teller<'_, W> {
         notification: Notification,
     ) -> anyhow::Result<()> {
         match notification {
-            Notification::Controller(raw) => self.controller(host, host.controller(raw)),
             Notification::Lost | Notification::DriverLoaded => {
                 self.print(kind(host, notification))?;
                 self.begin_anew(host, monitor)
@@ -113,21 +105,8 @@ impl<W: Write> Teller<'_, W> {
         }
     }
 
-    /// Prints how a controller is. Nodes that are up already when it starts are told by no event: they follow.
-    fn controller(&mut self, host: &Host, controller: Controller) -> anyhow::Result<()> {
-        let (index, epoch) = (controller.index, controller.epoch);
-        self.print(Kind::Controller(Box::new(controller)))?;
-        match epoch {
-            Some(epoch) if self.epochs.insert(index, epoch) != Some(epoch) => {
-                told_next(self.peers(host, Some(index)))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Prints how it is, of a module that was loaded again perhaps.
     fn begin_anew(&mut self, host: &mut Host, monitor: &mut Monitor) -> anyhow::Result<()> {
-        self.epochs.clear();
         if !host.reconnect()? {
             return self.print(Kind::DriverUnloaded);
         }
@@ -137,20 +116,9 @@ impl<W: Write> Teller<'_, W> {
 
     fn snapshot(&mut self, host: &Host) -> anyhow::Result<()> {
         for controller in host.controllers()? {
-            if let Some(epoch) = controller.epoch {
-                self.epochs.insert(controller.index, epoch);
-            }
             self.print(Kind::Controller(Box::new(controller)))?;
         }
-        self.peers(host, None)
-    }
-
-    /// Prints which nodes are up, as one controller sees them, or all.
-    fn peers(&mut self, host: &Host, of: Option<u32>) -> anyhow::Result<()> {
         for peer in host.peers()? {
-            if of.is_some_and(|index| index != peer.controller) {
-                continue;
-            }
             self.print(Kind::PeerUp {
                 controller: peer.controller,
                 node: peer.node,
