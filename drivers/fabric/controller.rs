@@ -81,7 +81,7 @@ pub(crate) struct Controller {
     #[pin]
     pub(crate) admin: AdminQueue,
     state: Atomic<u32>,
-    /// Why it stopped the last time, `FAULT_*`.
+    /// Why it stopped, `FAULT_*`; `FAULT_NONE` while it works.
     fault: Atomic<u32>,
     link_up: Atomic<bool>,
     #[pin]

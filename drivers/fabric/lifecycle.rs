@@ -57,11 +57,16 @@ impl Controller {
         ENODEV
     }
 
+    /// Notes why the function stopped, if it says so.
+    fn note_fault(&self) -> Result<u32> {
+        let fault = self.registers.fault()?;
+        self.set_fault(fault);
+        Ok(fault)
+    }
+
     /// Notes and logs why the function stopped.
     fn log_fault(&self) {
-        let fault = self.registers.fault();
-        self.set_fault(fault.unwrap_or(regs::FAULT_NONE));
-        let why = match fault {
+        let why = match self.note_fault() {
             Ok(regs::FAULT_NONE) => "no reason given",
             Ok(regs::FAULT_ADMIN_RING) => {
                 "admin ring unusable: DMA may be blocked, check the IOMMU"
@@ -324,10 +329,8 @@ impl Controller {
             return;
         }
         dev_warn!(self.device(), "resetting the controller\n");
-        if let Ok(fault) = self.registers.fault() {
-            self.set_fault(fault);
-        }
-        trace::reset(self.device(), reason as u8, self.fault());
+        let fault = self.note_fault().unwrap_or(regs::FAULT_NONE);
+        trace::reset(self.device(), reason as u8, fault);
         self.set_state(State::Down);
         self.stop(true);
         self.listeners().tell(PortEvent::Resetting);

@@ -48,12 +48,14 @@ impl Shown {
             controller: controller.clone(),
         };
         let monitor = Arc::new(monitor, GFP_KERNEL)?;
-        // What happens from here on is told, and then how it is: a change between the two is told twice rather than never.
+        // All events are told under this lock: none comes before it was told how it is, or between.
+        let life = controller.lifecycle.lock();
         let listener = port.listen(monitor.clone())?;
         monitor.tell_controller();
         for node in controller.peers().iter() {
             monitor.tell_peer_up(node);
         }
+        drop(life);
         Ok(Self {
             listener: Some(listener),
             published: Some(published),

@@ -4,7 +4,7 @@
 //! C header: `include/net/genetlink.h`. A module calls [`prepare`] first. A [`Family`] is registered for as long as a [`Registration`]
 //! lives, the last thing that the module's `init` makes: nothing waits for dumps of a module that could not be loaded. What dumps
 //! list comes from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump, and may
-//! sleep. [`notify`] sends to whoever has joined the family's multicast group.
+//! sleep. [`notify`] sends to the listeners of the family's multicast group.
 
 use crate::bindings;
 use core::marker::PhantomData;
@@ -47,8 +47,8 @@ struct Sources {
     next: u32,
     entries: KVec<Arc<Entry>>,
     family: Option<FamilyPointer>,
-    /// Goes up whenever what is listed changes; never 0, which netlink takes for none.
-    changes: u32,
+    /// `netlink_callback::seq` of dumps. Goes up whenever what is listed changes; never 0, which netlink takes for none.
+    seq: u32,
 }
 
 /// A source that is listed.
@@ -73,7 +73,7 @@ impl Sources {
             next: 0,
             entries: KVec::new(),
             family: None,
-            changes: 1,
+            seq: 1,
         }
     }
 
@@ -84,7 +84,7 @@ impl Sources {
     }
 
     fn change(&mut self) {
-        self.changes = self.changes.wrapping_add(1).max(1);
+        self.seq = self.seq.wrapping_add(1).max(1);
     }
 }
 
@@ -111,12 +111,13 @@ pub fn publish(source: Arc<dyn Source>) -> Result<Published> {
     }
     let mut sources = SOURCES.lock();
     let number = sources.next;
+    let next = number.checked_add(1).ok_or(ENOSPC)?;
     let entry = Arc::pin_init(
         pin_init!(Entry { number, source <- new_mutex!(Some(source)) }),
         GFP_KERNEL,
     )?;
     sources.entries.push(entry.clone(), GFP_KERNEL)?;
-    sources.next = number.checked_add(1).ok_or(ENOSPC)?;
+    sources.next = next;
     sources.change();
     Ok(Published(entry))
 }
@@ -356,9 +357,9 @@ unsafe extern "C" fn dump(
         // SAFETY: The header was begun, and is ended below.
         let mut message = unsafe { Message::new(skb) };
         let written = dump_next(command, place, &mut message);
-        let changes = SOURCES.lock().changes;
+        let seq = SOURCES.lock().seq;
         // SAFETY: The callback is the dump's.
-        unsafe { bindings::nk_genl_set_changes(callback, changes) };
+        unsafe { bindings::nk_genl_set_seq(callback, seq) };
         match written {
             Ok(true) => {
                 // SAFETY: The header was begun in this skb, and the callback is the dump's.

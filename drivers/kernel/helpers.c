@@ -94,10 +94,10 @@ void *nk_genl_begin(struct sk_buff *skb, struct netlink_callback *cb)
 			   nk_genl_command(cb));
 }
 
-/* What is listed has changed that often: a message of a dump is marked if it was not so at the message before it. */
-void nk_genl_set_changes(struct netlink_callback *cb, u32 changes)
+/* The next message of a dump is marked as interrupted if this is another number than at the message before it. */
+void nk_genl_set_seq(struct netlink_callback *cb, u32 seq)
 {
-	cb->seq = changes;
+	cb->seq = seq;
 }
 
 void nk_genl_end(struct sk_buff *skb, struct netlink_callback *cb, void *header)

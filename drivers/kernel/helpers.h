@@ -43,7 +43,7 @@ void nk_rtnl_unlock(void);
 u8 nk_genl_command(const struct netlink_callback *cb);
 void *nk_genl_context(struct netlink_callback *cb);
 void *nk_genl_begin(struct sk_buff *skb, struct netlink_callback *cb);
-void nk_genl_set_changes(struct netlink_callback *cb, u32 changes);
+void nk_genl_set_seq(struct netlink_callback *cb, u32 seq);
 void nk_genl_end(struct sk_buff *skb, struct netlink_callback *cb, void *header);
 void nk_genl_cancel(struct sk_buff *skb, void *header);
 struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void **header);
