@@ -352,6 +352,11 @@ def test_a_host_with_a_controller_and_a_pool(saw):
             assert attach(node) == ("nupanet1", "nupa_rdma1")
         for address in two.ip, "10.79.0.2":
             one.await_ping(address)
+        for node in nodes:
+            # Of the two fabrics one may have an id for another node that the other one has for this node.
+            for peer in json.loads(node.run(f"{nupactl} --json peers").out):
+                ping = f"{nupactl} ping -c 1 {peer['node']}"
+                wait_until(f"an answer to {ping}", lambda node=node, ping=ping: node.run(ping, check=False).code == 0)
         one.run(f"{nupactl} pool detach {pool}")
         assert one.pings(two.ip, 3) == 3
         attach(one)

@@ -69,12 +69,12 @@ pub(crate) fn show(
     json: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
-    let node = find(host, controllers, &args.node)?;
+    let node = number(host, &args.node)?;
     let name = host.name(node);
     let text = named(node, name.as_deref());
     let peers = host.peers()?;
-    let up = peers.iter().find(|peer| peer.node == node);
-    let Some(up) = up else {
+    let Some(up) = peers.iter().find(|peer| peer.node == node) else {
+        may_be_up(controllers, node)?;
         bail!(NodeDown(format!(
             "node {text} is down: `nupactl peers` shows those that are up"
         )));
@@ -112,14 +112,17 @@ pub(crate) fn show(
 #[error("{0}")]
 pub(crate) struct NodeDown(String);
 
-/// The node that is meant, which is another one.
-fn find(host: &Host, controllers: &[Controller], text: &str) -> anyhow::Result<u16> {
-    let node = match text.parse() {
-        Ok(node) => node,
-        Err(_) => host.node(text).with_context(|| {
+/// The node that is meant.
+fn number(host: &Host, text: &str) -> anyhow::Result<u16> {
+    text.parse().or_else(|_| {
+        host.node(text).with_context(|| {
             format!("`{text}` is neither the id of a node, nor a name in /etc/nupa/nodes.conf")
-        })?,
-    };
+        })
+    })
+}
+
+/// An error if a node that is not up never is, as seen from here.
+fn may_be_up(controllers: &[Controller], node: u16) -> anyhow::Result<()> {
     let most = controllers.iter().map(|of| of.max_nodes).max();
     let most = most.unwrap_or(MAX_NODES);
     ensure!(
@@ -130,7 +133,7 @@ fn find(host: &Host, controllers: &[Controller], text: &str) -> anyhow::Result<u
         controllers.iter().all(|of| of.node != node),
         "node {node} is this one, and what it sends to itself does not go through the fabric"
     );
-    Ok(node)
+    Ok(())
 }
 
 /// The interface of a controller, if it is up.
