@@ -91,8 +91,12 @@ fn superblock(window: &impl Window, report: &mut impl FnMut(Problem)) -> Option<
         }
     }
     if block.version.get() != VERSION {
-        let must = Must::Read("0x20000, as far as this program knows; nothing else can be checked");
-        report(field!(version, block.version.get(), must));
+        // What else is there is another layout.
+        report(field!(
+            version,
+            block.version.get(),
+            Must::Be(u64::from(VERSION))
+        ));
         return None;
     }
     if sum(block) != found {

@@ -49,7 +49,7 @@ impl Survey {
     /// Makes memory hold no pool: its first 4 KiB are zero then. Neither version nor size of the pool matters. [`Refusal::Busy`] if it
     /// holds something else by now. Sleeps.
     ///
-    /// Whoever uses the pool is evicted, if it is of this version; [`Pool::nodes`] tells who they are. `token` is a random number.
+    /// Nodes that use the pool are evicted, if it is of this version; [`Pool::nodes`] tells which do. `token` is a random number.
     pub fn discard(
         &self,
         window: &impl Window,

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 /// What is wrong in the pool that memory holds, or why there is none. Writes nothing.
 pub(crate) fn find(region: &MmapRegion) -> Vec<Problem> {
-    // Whoever is formatting it is waited for.
+    // A host that is formatting it is waited for.
     Survey::new(&Memory::new(region, true), &HostTime::new());
     let mut found = look(region);
     if !found.is_empty() {

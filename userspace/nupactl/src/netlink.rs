@@ -17,7 +17,7 @@ use nupa_proto::admin::PORT_COUNTER_NAMES;
 use nupa_proto::netlink::{command, controller, counters, peer, FAMILY, MONITOR};
 
 use crate::genl::{Family, Heard, Message, Socket};
-use crate::talk::{Attributes, Refused, NOT_UNDERSTOOD};
+use crate::talk::{find, Attributes, Refused, NOT_UNDERSTOOD};
 
 /// Takes an attribute of an object.
 type Take<T> = fn(&mut T, &Nlattr<u16, Buffer>) -> Result<(), DeError>;
@@ -234,10 +234,7 @@ impl Monitor {
 
 /// What generic netlink tells of our family, which is there as long as the module is.
 fn of_module(message: &Message) -> Option<Notification> {
-    let attributes = message.attrs();
-    let name = attributes
-        .iter()
-        .find(|attribute| *attribute.nla_type().nla_type() == u16::from(CtrlAttr::FamilyName))?;
+    let name = find(message.attrs(), CtrlAttr::FamilyName.into())?;
     let name: String = name.get_payload_as_with_len().ok()?;
     match CtrlCmd::from(*message.cmd()) {
         _ if FAMILY.to_str() != Ok(&name) => None,

@@ -13,7 +13,7 @@ use neli::socket::synchronous::NlSocketHandle;
 use neli::types::Buffer;
 use neli::utils::Groups;
 
-use crate::talk::{self, Attributes, Refused, NOT_UNDERSTOOD};
+use crate::talk::{self, find, Attributes, Refused, NOT_UNDERSTOOD};
 
 /// `RDMA_NL_NLDEV`, where the number of a client is in the type of a message.
 const CLIENT: u16 = 5 << 10;
@@ -173,12 +173,6 @@ fn exists(device: &str) -> bool {
     std::path::Path::new("/sys/class/infiniband")
         .join(device)
         .exists()
-}
-
-fn find(attributes: &Attributes, number: u16) -> Option<&Nlattr<u16, Buffer>> {
-    attributes
-        .iter()
-        .find(|attribute| *attribute.nla_type().nla_type() == number)
 }
 
 /// Attributes in an attribute.

@@ -33,6 +33,13 @@ pub(crate) fn attribute(
     Ok(attribute.build()?)
 }
 
+/// The attribute of a number.
+pub(crate) fn find(attributes: &Attributes, number: u16) -> Option<&Nlattr<u16, Buffer>> {
+    attributes
+        .iter()
+        .find(|attribute| *attribute.nla_type().nla_type() == number)
+}
+
 /// How often a dump is asked for until nothing changes meanwhile.
 const DUMPS: u32 = 10;
 

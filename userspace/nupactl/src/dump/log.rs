@@ -14,6 +14,9 @@ const FILE: &str = "/dev/kmsg";
 /// Bytes of a record at most (`CONSOLE_EXT_LOG_MAX` of the kernel).
 const RECORD: usize = 8192;
 
+/// Records that are read at most; no kernel's log holds more (`CONFIG_LOG_BUF_SHIFT`). Others may write meanwhile.
+const MOST: usize = 1 << 20;
+
 /// All lines that name a module of ours, with their times.
 pub(super) fn lines() -> anyhow::Result<String> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
@@ -23,8 +26,13 @@ pub(super) fn lines() -> anyhow::Result<String> {
         .open(FILE)
         .with_context(|| format!("cannot open {FILE}, which takes root"))?;
     let mut text = String::new();
-    while let Some(record) = next(&mut file)? {
-        if let Some(line) = line(&record).filter(|line| line.contains("nupa")) {
+    for _ in 0..MOST {
+        let line = match next(&mut file)? {
+            Next::Record(record) => line(&record),
+            Next::Lost => None,
+            Next::End => break,
+        };
+        if let Some(line) = line.filter(|line| line.contains("nupa")) {
             text.push_str(&line);
             text.push('\n');
         }
@@ -32,20 +40,25 @@ pub(super) fn lines() -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The next record; `None` behind the last one.
-fn next(file: &mut File) -> anyhow::Result<Option<String>> {
+/// What comes next in the log.
+enum Next {
+    Record(String),
+    /// Records that were overwritten meanwhile.
+    Lost,
+    /// Nothing.
+    End,
+}
+
+fn next(file: &mut File) -> anyhow::Result<Next> {
     let mut record = vec![0; RECORD];
-    loop {
-        match file.read(&mut record) {
-            Ok(len) => {
-                record.truncate(len);
-                return Ok(Some(String::from_utf8_lossy(&record).into_owned()));
-            }
-            // Those that came next were overwritten meanwhile.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {FILE}")),
+    match file.read(&mut record) {
+        Ok(len) => {
+            record.truncate(len);
+            Ok(Next::Record(String::from_utf8_lossy(&record).into_owned()))
         }
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Next::Lost),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Next::End),
+        Err(error) => Err(error).with_context(|| format!("cannot read {FILE}")),
     }
 }
 

@@ -34,10 +34,8 @@ pub(super) struct Place {
 impl Place {
     /// The place of a device, whether it is there or not.
     fn named(device: &str) -> anyhow::Result<Self> {
-        ensure!(
-            !device.contains('/') && !device.is_empty(),
-            "not the name of a device"
-        );
+        let is_name = Path::new(device).file_name() == Some(device.as_ref());
+        ensure!(is_name, "not the name of a device");
         let is_dax = device.starts_with("dax");
         let (bus, ours) = match is_dax {
             true => ("dax", "nupa_fabric"),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::facts::Controller;
 use crate::genl::{Message, Socket};
-use crate::talk::Attributes;
+use crate::talk::{find, Attributes};
 
 /// `ETHTOOL_MSG_RINGS_GET`
 const GET_RINGS: u8 = 15;
@@ -68,12 +68,6 @@ fn by_name(messages: Vec<Message>) -> BTreeMap<String, Message> {
         Some((name.ok()?, message))
     });
     named.collect()
-}
-
-fn find(attributes: &Attributes, number: u16) -> Option<&impl Attribute<u16>> {
-    attributes
-        .iter()
-        .find(|attribute| *attribute.nla_type().nla_type() == number)
 }
 
 fn number(message: Option<&Message>, number: u16) -> Option<u32> {
