@@ -152,11 +152,13 @@ def test_recovery(pair, fabric, saw):
 def test_perf(settled, rdma, saw):
     """perf knows the events, and has the names of values."""
     node, _ = settled
-    record = node.spawn("perf record -q -a -e 'nupa:*' -o /run/perf.data -- sleep 5")
-    node.run("for i in $(seq 50); do grep -qx 1 /sys/kernel/tracing/events/nupa/enable && exit; sleep 0.1; done", check=False)
+    node.run("rm -f /run/perf.done")
+    record = node.spawn("timeout 120 perf record -q -a -e 'nupa:*' -o /run/perf.data -- sh -c 'until [ -e /run/perf.done ]; do sleep 0.1; done'")
+    wait_until("perf to enable the events", lambda: node.run("cat /sys/kernel/tracing/events/nupa/enable").out.strip() == "1")
     program = rdma.program(node)
     qpn = Side(program).qp.qpn
     program.end()
+    node.run("touch /run/perf.done")
     assert record.wait(60).code == 0
     said = node.run("perf script -i /run/perf.data 2>/dev/null").out
     assert re.search(rf"nupa:nupa_qp_create: device={re.escape(node.device())} qpn={qpn} type=Rc ", said), said
