@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use guestmem::{MapError, MapRequest, Reach, UnmapError};
+use nupa_control::{Fault, NodeStats};
 use nupa_function::{Function, Model};
 use nupa_proto::regs;
 
@@ -18,10 +19,10 @@ use crate::config::{DoorbellPlace, FabricConfig};
 use crate::device_memory::DeviceMemory;
 use crate::doorbells::{self, DoorbellPages};
 use crate::error::FabricError;
-use crate::fault::Fault;
+use crate::fault::Misbehave;
 use crate::nodes::{Controller, Nodes};
 use crate::platform::{Attachment, Interrupts, NodePlatform};
-use crate::stats::NodeStats;
+use crate::stats;
 
 /// A switch with one controller per node, all in one thread.
 ///
@@ -237,7 +238,7 @@ impl Fabric {
 
     /// State and counters of all nodes.
     pub fn stats(&self) -> Vec<NodeStats> {
-        self.model.functions.0.iter().map(NodeStats::of).collect()
+        self.model.functions.0.iter().map(stats::of).collect()
     }
 
     /// The controller of a node.

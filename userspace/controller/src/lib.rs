@@ -32,6 +32,4 @@ pub use clock::{Clock, MonotonicClock};
 pub use config::{DoorbellPlace, FabricConfig, MAX_DEVICE_MEMORY, MAX_DOORBELL_PAGES, MAX_NODES};
 pub use error::FabricError;
 pub use fabric::Fabric;
-pub use fault::{Fault, UnknownFault};
 pub use platform::Interrupts;
-pub use stats::{Counters, NodeStats, Objects};

@@ -5,10 +5,10 @@
 use std::cell::Cell;
 
 use guestmem::{GuestMemory, Rights};
+use nupa_control::Fault;
 use nupa_engine::hal::{AccessError, Atomic, Memory};
 use nupa_function::WordMemory;
 
-use crate::fault::Fault;
 use crate::random;
 
 /// Guest memory, and the fault that spoils what the device writes to rings.

@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use nupa_control::Fault;
 use nupa_engine::hal;
 use nupa_engine::hal::SlotWord;
 use nupa_function::{DoorbellMemory, Host, Note};
@@ -14,7 +15,7 @@ use nupa_proto::wqe::BLOCK_SIZE;
 use crate::clock::Clock;
 use crate::device_memory::DeviceMemory;
 use crate::doorbells::{self, DoorbellPages};
-use crate::fault::Fault;
+use crate::fault::Misbehave;
 use crate::memory::NodeMemory;
 use crate::random;
 

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use nupa_controller::{DoorbellPlace, Fault, MAX_NODES};
+use nupa_control::Fault;
+use nupa_controller::{DoorbellPlace, MAX_NODES};
 
 /// Most nodes of one process; node id 0 stays free, so that nodeN.sock is node N.
 pub(crate) const MOST_NODES: u16 = MAX_NODES - 1;
@@ -19,7 +20,7 @@ pub(crate) const MOST_NODES: u16 = MAX_NODES - 1;
 /// '{"driver":"vfio-user-pci","socket":{"path":"DIR/nodeN.sock","type":"unix"}}'.
 ///
 /// DIR/control.sock takes one command line per connection and answers with one line of
-/// JSON: "stats", "link N up|down", "fault N WORD".
+/// JSON: "stats", "link N up|down", "fault N WORD". `nupactl emulator` speaks to it.
 ///
 /// Signals: TERM and INT end the switch; USR1 logs the counters of all nodes.
 #[derive(Debug, Parser)]

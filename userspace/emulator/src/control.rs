@@ -8,79 +8,46 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context};
-use nupa_controller::{Fabric, Fault};
-use serde_json::{json, Value};
+use nupa_control::{Answer, Command, NodeStats, MAX_LINE, SOCKET};
+use nupa_controller::Fabric;
 
 use crate::poller::{Poller, Source};
 
-/// Longest command line.
-const MAX_LINE: usize = 256;
 /// Clients served at a time.
 const MAX_CLIENTS: usize = 16;
 
-/// A command, decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Command {
-    /// Tell state and counters of all nodes.
-    Stats,
-    /// Plug or unplug a node's cable.
-    Link { node: u16, up: bool },
-    /// Make a node's controller misbehave.
-    Fault { node: u16, fault: Fault },
+/// Does what a client says.
+fn obey(line: &str, fabric: &mut Fabric) -> Answer {
+    line.parse()
+        .and_then(|command| run(command, fabric))
+        .unwrap_or_else(Answer::refused)
 }
 
-impl Command {
-    /// Decodes a line; the error is for the user.
-    fn parse(line: &str) -> Result<Self, String> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |word: &str| {
-            word.parse()
-                .map_err(|_| format!("{word:?} is not a node number"))
-        };
-        match words.as_slice() {
-            ["stats"] => Ok(Self::Stats),
-            ["link", node, "up"] => Ok(Self::Link {
-                node: number(node)?,
-                up: true,
-            }),
-            ["link", node, "down"] => Ok(Self::Link {
-                node: number(node)?,
-                up: false,
-            }),
-            ["fault", node, word] => {
-                let fault = word.parse().map_err(|error| format!("{error}"))?;
-                Ok(Self::Fault {
-                    node: number(node)?,
-                    fault,
-                })
-            }
-            _ => Err("expected: stats | link N up|down | fault N WORD".to_owned()),
+/// Executes a command; the error is for the user.
+fn run(command: Command, fabric: &mut Fabric) -> Result<Answer, String> {
+    let done = match command {
+        Command::Stats => {
+            return Ok(Answer {
+                nodes: Some(stats(fabric)),
+                ..Answer::done()
+            })
         }
-    }
-
-    /// Executes the command.
-    fn run(self, fabric: &mut Fabric) -> Result<Value, String> {
-        let done = match self {
-            Self::Stats => return Ok(json!({ "ok": true, "nodes": stats(fabric) })),
-            // Node 0 exists for the fabric but has no socket.
-            Self::Link { node: 0, .. } | Self::Fault { node: 0, .. } => {
-                return Err("nodes are numbered from 1".to_owned());
-            }
-            Self::Link { node, up } => fabric.set_link(node, up),
-            Self::Fault { node, fault } => fabric.set_fault(node, fault),
-        };
-        done.map_err(|error| error.to_string())?;
-        Ok(json!({ "ok": true }))
-    }
+        // Node 0 exists for the fabric but has no socket.
+        Command::Link { node: 0, .. } | Command::Fault { node: 0, .. } => {
+            return Err("nodes are numbered from 1".to_owned());
+        }
+        Command::Link { node, up } => fabric.set_link(node, up),
+        Command::Fault { node, fault } => fabric.set_fault(node, fault),
+    };
+    done.map_err(|error| error.to_string())?;
+    Ok(Answer::done())
 }
 
 /// State and counters of all nodes that have a socket.
-pub(crate) fn stats(fabric: &Fabric) -> Value {
-    let nodes = fabric.stats();
-    json!(nodes
-        .iter()
-        .filter(|stats| stats.node != 0)
-        .collect::<Vec<_>>())
+pub(crate) fn stats(fabric: &Fabric) -> Vec<NodeStats> {
+    let mut nodes = fabric.stats();
+    nodes.retain(|stats| stats.node != 0);
+    nodes
 }
 
 /// The control socket and its clients.
@@ -101,7 +68,7 @@ impl Control {
     /// Listens on `control.sock` in `dir`. To be called when the node sockets are ours, so
     /// that a socket of this name can only be a leftover.
     pub(crate) fn open(dir: &Path, poller: &Poller) -> anyhow::Result<Self> {
-        let path = dir.join("control.sock");
+        let path = dir.join(SOCKET);
         match path.symlink_metadata() {
             Ok(meta) if !meta.file_type().is_socket() => {
                 bail!("{} exists and is not a socket", path.display());
@@ -164,9 +131,7 @@ impl Control {
         match client.read_line() {
             Ok(None) => {}
             Ok(Some(line)) => {
-                let answer = Command::parse(&line).and_then(|command| command.run(fabric));
-                let answer = answer.unwrap_or_else(|error| json!({ "ok": false, "error": error }));
-                if let Err(error) = client.answer(&answer) {
+                if let Err(error) = client.answer(&obey(&line, fabric)) {
                     tracing::debug!(%error, "a client did not take its answer");
                 }
                 *slot = None;
@@ -205,8 +170,10 @@ impl Client {
     }
 
     /// Writes the answer: tens of kilobytes at most, which a fresh socket has room for.
-    fn answer(&mut self, answer: &Value) -> io::Result<()> {
-        self.stream.write_all(format!("{answer}\n").as_bytes())?;
+    fn answer(&mut self, answer: &Answer) -> io::Result<()> {
+        let mut line = serde_json::to_vec(answer)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)?;
         // What is left unread when the socket is closed would make the client lose the
         // answer. One that sends more than this can look for it itself.
         let mut rest = [0; 16 * MAX_LINE];
@@ -221,41 +188,5 @@ impl Client {
 impl Drop for Control {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_words() {
-        assert_eq!(Command::parse("stats"), Ok(Command::Stats));
-        assert_eq!(
-            Command::parse(" link 2  down\r"),
-            Ok(Command::Link { node: 2, up: false })
-        );
-        let expected = Command::Fault {
-            node: 1,
-            fault: Fault::Mute,
-        };
-        assert_eq!(Command::parse("fault 1 mute"), Ok(expected));
-    }
-
-    #[test]
-    fn everything_else_is_explained() {
-        for bad in [
-            "",
-            "stats 1",
-            "link 1",
-            "link one up",
-            "link 1 sideways",
-            "fault 1 broken",
-            "fault 70000 mute",
-            "\u{0}\u{fffd}",
-        ] {
-            let error = Command::parse(bad).unwrap_err();
-            assert!(!error.is_empty(), "{bad:?}");
-        }
     }
 }

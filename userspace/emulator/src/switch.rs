@@ -120,7 +120,8 @@ impl Switch {
                 let requests = self.signals.take();
                 self.stopping |= requests.stop;
                 if requests.report {
-                    tracing::info!(nodes = %stats(&self.fabric), "counters");
+                    let nodes = serde_json::to_string(&stats(&self.fabric)).unwrap_or_default();
+                    tracing::info!(%nodes, "counters");
                 }
             }
         }

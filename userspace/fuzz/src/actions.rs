@@ -2,7 +2,7 @@
 
 //! What a hostile guest can think of.
 
-use nupa_controller::Fault;
+use nupa_control::Fault;
 use nupa_proto::admin::AdminOpcode;
 
 /// One thing that a hostile guest does. Numbers are raw; whoever performs it brings them near to what exists.

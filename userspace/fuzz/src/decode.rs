@@ -4,7 +4,7 @@
 //! change of that.
 
 use arbitrary::{Result, Unstructured};
-use nupa_controller::Fault;
+use nupa_control::Fault;
 use nupa_proto::admin::AdminOpcode;
 
 use crate::actions::{Action, FAULTS};

@@ -2,7 +2,7 @@
 
 //! A hostile guest among others.
 
-use nupa_controller::Fault;
+use nupa_control::Fault;
 use nupa_proto::cqe::{Cqe, CqeOpcode};
 use nupa_proto::frame::FrameMeta;
 use nupa_proto::ident::node_mac;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::emulator::Emulator;
 use crate::ping::Ping;
 use crate::pool::Pool;
 
@@ -20,7 +21,7 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
 /// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer, versions do not fit together, memory
-/// holds no pool that can be used, or something is wrong with one; 2 wrong arguments; 3 no driver or no controller; 4 it could not be
+/// holds no pool that can be used, or something is wrong with one; 2 wrong arguments; 3 no driver, no controller, or no emulator; 4 it could not be
 /// done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
@@ -59,6 +60,9 @@ pub(crate) enum Verb {
     /// Show, make, discard, check, attach and detach memory that hosts share
     #[command(subcommand)]
     Pool(Pool),
+    /// Show the nodes of the emulated fabric, unplug their links, and make their controllers misbehave, for development; asks nupa-switch,
+    /// not the kernel
+    Emulator(Emulator),
     /// Print metrics as OpenMetrics text, for Prometheus
     #[command(after_help = EXPORT)]
     Export,

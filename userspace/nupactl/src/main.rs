@@ -4,6 +4,7 @@
 
 mod cli;
 mod dump;
+mod emulator;
 mod events;
 mod export;
 mod facts;
@@ -51,6 +52,7 @@ struct Printed {
     mr: Vec<resources::Region>,
     queues: resources::Queues,
     ping: ping::Pinged,
+    emulator: Vec<nupa_control::NodeStats>,
     pool_show: pool::Contents,
     pool_fsck: pool::Check,
     version: versions::Versions,
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
             eprintln!("nupactl: {error:#}");
             ExitCode::from(match () {
                 () if error.is::<netlink::NoDriver>() => NOTHING,
+                () if error.is::<emulator::NoEmulator>() => NOTHING,
                 () if error.is::<ping::NodeDown>() => TROUBLE,
                 () => FAILED,
             })
@@ -120,6 +123,10 @@ fn without_driver(cli: &Cli, out: &mut impl Write) -> anyhow::Result<Option<bool
         }
         Verb::Dump { file } => {
             dump::write(file.as_deref(), out)?;
+            true
+        }
+        Verb::Emulator(emulator) => {
+            emulator::run(emulator, cli.json, out)?;
             true
         }
         Verb::Version => versions::show(cli.json, out)?,
@@ -172,6 +179,7 @@ fn show(
         | Verb::Generate { .. }
         | Verb::Export
         | Verb::Pool(_)
+        | Verb::Emulator(_)
         | Verb::Version
         | Verb::Dump { .. } => String::new(),
     };

@@ -2,7 +2,7 @@
 
 //! Controllers that are told to misbehave.
 
-use nupa_controller::Fault;
+use nupa_control::Fault;
 use nupa_proto::admin::AdminOpcode;
 use nupa_proto::eqe::EventType;
 use nupa_proto::frame::FrameMeta;

@@ -2,7 +2,7 @@
 
 //! What a hostile guest thinks of, at random.
 
-use nupa_controller::Fault;
+use nupa_control::Fault;
 use nupa_fuzz::{Action, FAULTS, KINDS};
 use nupa_proto::admin::AdminOpcode;
 use proptest::collection::vec;
