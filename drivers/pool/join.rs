@@ -71,9 +71,9 @@ impl Sign {
 }
 
 /// A slot that can be read. One that cannot be is not taken.
-struct Found {
+pub(crate) struct Found {
     sign: Sign,
-    identity: u64,
+    pub(crate) identity: u64,
 }
 
 impl Found {
@@ -97,22 +97,22 @@ impl Found {
 }
 
 /// All slots as they were found. It lies on the stack, so of each it keeps what is compared later and no more.
-struct Slots {
+pub(crate) struct Slots {
     signs: [Sign; MAX_NODES as usize],
-    readable: NodeSet,
+    pub(crate) readable: NodeSet,
     /// Nobody has them.
-    free: NodeSet,
+    pub(crate) free: NodeSet,
 }
 
 impl Slots {
-    const UNREAD: Self = Self {
+    pub(crate) const UNREAD: Self = Self {
         signs: [Sign::NONE; MAX_NODES as usize],
         readable: NodeSet::EMPTY,
         free: NodeSet::EMPTY,
     };
 
     /// Reads all slots, and shows each that can be read to `look`. In its place: a value that is returned would lie there twice.
-    fn read(&mut self, pool: &Pool, window: &impl Window, mut look: impl FnMut(u16, &Found)) {
+    pub(crate) fn read(&mut self, pool: &Pool, window: &impl Window, mut look: impl FnMut(u16, &Found)) {
         for (node, sign) in (0..pool.geometry().max_nodes()).zip(&mut self.signs) {
             let Ok(found) = Found::read(window, pool.geometry().slot(node)) else {
                 continue;
@@ -127,7 +127,7 @@ impl Slots {
     }
 
     /// Those that somebody has.
-    fn held(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = u16> {
         let free = self.free;
         self.readable
             .iter()
@@ -135,14 +135,14 @@ impl Slots {
     }
 
     /// The claim word that a slot had.
-    fn claim(&self, node: u16) -> u64 {
+    pub(crate) fn claim(&self, node: u16) -> u64 {
         self.signs
             .get(usize::from(node))
             .map_or(0, |sign| sign.claim)
     }
 
     /// Whether whoever has it has not shown since.
-    fn is_same(&self, pool: &Pool, window: &impl Window, node: u16) -> bool {
+    pub(crate) fn is_same(&self, pool: &Pool, window: &impl Window, node: u16) -> bool {
         let later = Found::read(window, pool.geometry().slot(node));
         later.is_ok_and(|later| self.signs.get(usize::from(node)) == Some(&later.sign))
     }
@@ -254,7 +254,7 @@ impl Pool {
     }
 
     /// Claims a slot that was found with this claim word. `None` if somebody else has it now.
-    fn claim(
+    pub(crate) fn claim(
         &self,
         window: &impl Window,
         time: &impl Time,
@@ -307,7 +307,7 @@ impl Pool {
 }
 
 /// Waits for as long as a node may be silent, or until `done`.
-fn watch(time: &impl Time, dead_after_us: u64, done: impl Fn() -> bool) {
+pub(crate) fn watch(time: &impl Time, dead_after_us: u64, done: impl Fn() -> bool) {
     let start = time.now_us();
     while !done() && time.now_us().saturating_sub(start) < dead_after_us {
         time.sleep_us(STEP_US);

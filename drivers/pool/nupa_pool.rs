@@ -20,6 +20,8 @@
 #![deny(missing_docs)]
 
 mod area;
+#[cfg(not(MODULE))]
+mod assign;
 mod attach;
 #[cfg(not(MODULE))]
 mod check;
@@ -28,6 +30,7 @@ mod format;
 mod geometry;
 mod grants;
 mod heartbeat;
+mod identity;
 mod join;
 mod link;
 mod membership;
@@ -45,6 +48,7 @@ pub use self::{
     geometry::Geometry,
     grants::{Grant, Grants},
     heartbeat::Heartbeat,
+    identity::identity,
     join::JoinOptions,
     link::{Link, PerClass},
     membership::{Events, Membership, NodeSet, PeerInfo},
@@ -58,6 +62,7 @@ pub use self::{
 };
 #[cfg(not(MODULE))]
 pub use self::{
+    assign::{AssignOptions, NotAssigned},
     check::{check, Fault, Must, Problem},
     format::FormatOptions,
 };

@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::{anyhow, bail, ensure, Context};
 use clap::Args;
 use guestmem::MmapRegion;
-use nupa_pool::{FormatOptions, Pool, Problem, Refusal, Survey};
+use nupa_pool::{AssignOptions, FormatOptions, NotAssigned, Pool, Problem, Refusal, Survey};
 
 pub use crate::contents::Contents;
 use crate::device::Device;
@@ -67,6 +67,33 @@ pub fn look(device: &str) -> anyhow::Result<Contents> {
 pub fn check(device: &str) -> anyhow::Result<Vec<Problem>> {
     let region = Device::find(device)?.map()?;
     Ok(problems::find(&region))
+}
+
+/// Gives a host a node id of the pool that a device's memory holds, before the host joins; it keeps that. `identity`: the host's. Takes as long
+/// as a node may be silent where the id is another's.
+pub fn assign(device: &str, node: u16, identity: u64, force: bool) -> anyhow::Result<()> {
+    let region = Device::find(device)?.map_to_write()?;
+    let time = HostTime::new();
+    let attach = |coherent| {
+        let memory = Memory::new(&region, coherent);
+        Pool::attach(&memory, &time).map(|pool| (pool, memory))
+    };
+    let found = match attach(true) {
+        // For what it was formatted is not the question.
+        Err(Refusal::Coherence { .. }) => attach(false),
+        found => found,
+    };
+    let (pool, memory) = found.map_err(explain)?;
+    let options = AssignOptions {
+        token: memory::random()?,
+        identity,
+        node,
+        force,
+    };
+    match pool.assign(&memory, &time, &options) {
+        Err(why @ NotAssigned::Reserved { .. }) => bail!("{why}. --force takes it nevertheless"),
+        done => done.map_err(|why| anyhow!("{why}")),
+    }
 }
 
 /// Shows what a device's memory holds, asks, and formats it. Nothing is written where somebody uses it, or may.

@@ -2,6 +2,7 @@
 
 //! Memory that hosts share: what it holds, and which driver has it.
 
+mod host;
 mod place;
 
 use std::io::Write;
@@ -13,6 +14,7 @@ use nupa_pool::{NodeSet, Refusal};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::host::Wish;
 use self::place::{Place, DEVICE_DAX};
 use crate::view;
 
@@ -42,6 +44,14 @@ pub(crate) enum Pool {
         /// Wait so long for the device to come
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         wait: u32,
+
+        /// Be the node with this id, now and whenever this host is attached; an id that another host has is refused
+        #[arg(long, value_name = "ID")]
+        node: Option<u16>,
+
+        /// With --node: also if another host, which is not attached, had that id last
+        #[arg(long, requires = "node")]
+        force: bool,
     },
     /// Take a device away from nupa_fabric: this host leaves the pool, and its interfaces go. A DAX device goes to device_dax. Needs root
     Detach {
@@ -115,9 +125,15 @@ pub(crate) fn run(pool: &Pool, json: bool, out: &mut impl Write) -> anyhow::Resu
         Pool::Discard(discard) => {
             nupa_mkpool::discard(discard).with_context(|| discard.device.clone())?
         }
-        Pool::Attach { device, wait } => {
+        Pool::Attach {
+            device,
+            wait,
+            node,
+            force,
+        } => {
             let limit = Duration::from_secs(u64::from(*wait));
-            let text = attach(device, limit).with_context(|| device.clone())?;
+            let wish = node.map(|node| host::Wish::new(node, *force)).transpose()?;
+            let text = attach(device, limit, wish.as_ref()).with_context(|| device.clone())?;
             writeln!(out, "{device}: {text}")?;
         }
         Pool::Detach { device } => {
@@ -188,7 +204,7 @@ fn contents(device: &str, found: &nupa_mkpool::Contents) -> Contents {
 }
 
 /// Hands a device with a pool to nupa_fabric; says what there is now. What it refuses is left as it was.
-fn attach(device: &str, limit: Duration) -> anyhow::Result<&'static str> {
+fn attach(device: &str, limit: Duration, wish: Option<&Wish>) -> anyhow::Result<&'static str> {
     let place = Place::await_device(device, limit)?;
     place.check()?;
     ensure!(
@@ -197,7 +213,10 @@ fn attach(device: &str, limit: Duration) -> anyhow::Result<&'static str> {
     );
     let before = place.driver();
     match before.as_deref() {
-        _ if place.is_ours() => return Ok("it is attached already"),
+        _ if place.is_ours() => {
+            wish.map_or(Ok(()), |wish| wish.is_fulfilled(device))?;
+            return Ok("it is attached already");
+        }
         None | Some(DEVICE_DAX) => {}
         Some("kmem") => bail!(
             "it is system memory, perhaps of other hosts, too; if of none: daxctl reconfigure-device -m devdax -f {device}"
@@ -208,7 +227,7 @@ fn attach(device: &str, limit: Duration) -> anyhow::Result<&'static str> {
         ),
     }
     let programs = before.is_some();
-    inspect(&place, device, programs)?;
+    inspect(&place, device, programs, wish)?;
     place.take()?;
     if place.give_to_us()? {
         return Ok("attached");
@@ -219,18 +238,31 @@ fn attach(device: &str, limit: Duration) -> anyhow::Result<&'static str> {
     bail!("nupa_fabric does not take it, and `dmesg | grep nupa` says why")
 }
 
-/// An error if the memory of a device holds no pool that this host can use. Nothing is changed. `programs`: they can map it.
-fn inspect(place: &Place, device: &str, programs: bool) -> anyhow::Result<()> {
+/// An error if the memory of a device holds no pool that this host can use, or not as the node that it wants to be. Nothing else is changed.
+/// `programs`: they can map it.
+fn inspect(
+    place: &Place,
+    device: &str,
+    programs: bool,
+    wish: Option<&Wish>,
+) -> anyhow::Result<()> {
+    let grant = || wish.map_or(Ok(()), |wish| wish.grant(device));
     if programs || !place.is_dax() {
-        return holds_pool(device, &nupa_mkpool::look(device)?);
+        holds_pool(device, &nupa_mkpool::look(device)?)?;
+        return grant();
     }
     // A DAX device without a driver can be read only while device_dax has it. Where that cannot be, nupa_fabric looks by itself.
     if !place.give_to_programs()? {
+        ensure!(
+            wish.is_none(),
+            "--node has to map the memory, which needs device_dax; first: modprobe device_dax"
+        );
         return Ok(());
     }
-    let found = nupa_mkpool::look(device);
+    let found = nupa_mkpool::look(device).map_or(Ok(()), |found| holds_pool(device, &found));
+    let found = found.and_then(|()| grant());
     place.take()?;
-    found.map_or(Ok(()), |found| holds_pool(device, &found))
+    found
 }
 
 /// An error, which says what is there and what to do, if memory holds no pool that this host can use.

@@ -177,7 +177,7 @@ fn join(
     bell: u64,
 ) -> Result<Member> {
     let options = JoinOptions {
-        identity: nk::host::identity(),
+        identity: nupa_pool::identity(nk::host::Name::own().as_bytes()),
         bell,
         capabilities: CAPS & !CAP_PUSH,
         ..JoinOptions::new(nk::random::u64())
