@@ -9,6 +9,7 @@ import pytest
 import lanes
 import leaks
 import modes
+import pages
 import reaper
 import report
 from fabric import LOGS, Fabric
@@ -18,6 +19,7 @@ from verbs import Rdma
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: what a test asserts is a time that other tests must not change")
+    config.addinivalue_line("markers", "follows(page, sections, fenced): what pages say that a test does (tests/pages.py)")
     config.addinivalue_line("markers", "long: takes long and seldom breaks; part of `make test-long` only")
     config.addinivalue_line("markers", "only(*modes, why): the modes that a test is about")
 
@@ -87,6 +89,14 @@ def saw(record_property):
     return lambda text: record_property(report.SAW, text)
 
 
+@pytest.fixture
+def said(request):
+    """What the pages say that a test follows. It fails if it has left something out."""
+    found = pages.Said(list(request.node.iter_markers("follows")))
+    yield found
+    assert request.node.stash.get(pages.FAILED, False) or not found.left, f"not typed: {[command.text for command in found.left]}"
+
+
 @pytest.fixture(autouse=True)
 def quiet_kernels(request):
     """Fails a test during which a node's kernel printed a warning or worse."""
@@ -116,6 +126,7 @@ def pytest_runtest_makereport(item, call):
     """Adds to a failure what was run on the nodes and what they printed last."""
     outcome = yield
     result = outcome.get_result()
+    item.stash[pages.FAILED] = result.failed
     fabric = item.funcargs.get("fabric") if hasattr(item, "funcargs") else None
     if fabric is None:
         return

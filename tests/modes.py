@@ -11,10 +11,10 @@ POOLS = ("cxl", "ivshmem")
 # What a run of all modes has on pools, so that it fits into its time: all that differs there. MODE=cxl and MODE=ivshmem
 # have everything.
 SHORT = {
-    "cxl": ("test_cleared", "test_pool_memory", "test_pool_nodes", "test_pool_poison", "test_pool_sharing", "test_power",
+    "cxl": ("test_cleared", "test_guides", "test_pool_memory", "test_pool_nodes", "test_pool_poison", "test_pool_sharing", "test_power",
             "test_rdma_accounting", "test_rdma_direct", "test_rdma_errors", "test_rdma_operations", "test_rdma_registration",
             "test_traffic"),
-    "ivshmem": ("test_pool_memory", "test_pool_sharing", "test_power", "test_rdma_direct", "test_rdma_operations", "test_rdma_storm",
+    "ivshmem": ("test_guides", "test_pool_ids", "test_pool_memory", "test_pool_sharing", "test_power", "test_rdma_direct", "test_rdma_operations", "test_rdma_storm",
                 "test_rdma_udata", "test_traffic"),
 }
 
