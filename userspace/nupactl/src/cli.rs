@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::measure::{Measure, Selftest};
 use crate::ping::Ping;
 use crate::pool::Pool;
+use crate::top::Top;
 
 /// How metrics get to Prometheus.
 const EXPORT: &str = "For the textfile collector of node_exporter, which wants whole files:\n  \
@@ -70,6 +71,8 @@ pub(crate) enum Verb {
     /// Let other nodes measure to this one, at port 6872 (TCP) of the fabric interfaces' link-local addresses; takes no rights
     #[command(after_help = SERVED)]
     Serve,
+    /// Show links, nodes and queues again and again: q quits, arrows scroll, and n, s, p and a sort
+    Top(Top),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
     /// Show, make, discard, check, attach and detach memory that hosts share
@@ -136,6 +139,9 @@ impl Cli {
     /// What is wrong with arguments that do not go together, beyond what clap knows.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         match &self.verb {
+            Verb::Top(_) if self.json => Some(
+                "top is for people, and prints no JSON: `stats --watch --delta`, `peers`, `qp` and `queues` do",
+            ),
             Verb::Serve if self.json => Some("serve prints no JSON"),
             _ => None,
         }
@@ -146,7 +152,7 @@ impl Cli {
         match &self.verb {
             Verb::Events(events) => !events.follow,
             Verb::Topo(topo) => !topo.dot,
-            Verb::Serve => false,
+            Verb::Serve | Verb::Top(_) => false,
             _ => true,
         }
     }

@@ -20,6 +20,7 @@ mod resources;
 mod stats;
 mod sysfs;
 mod talk;
+mod top;
 mod versions;
 mod view;
 
@@ -194,6 +195,10 @@ fn show(
         Verb::Selftest(args) => {
             let fine = measure::selftest(host, &controllers, args, cli.json, out)?;
             return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
+        }
+        Verb::Top(args) => {
+            top::show(host, args, out)?;
+            return Ok(ExitCode::SUCCESS);
         }
         Verb::Serve => {
             measure::serve(host, out)?;
