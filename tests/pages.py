@@ -54,7 +54,7 @@ NOT_RUN = {
         "apt-get update": ARCHIVE,
         "reboot": "goes with the kernel from the archive; the guests of the test boot it already",
     },
-    "Documentation/nupactl.md": {"spec=": YNL, "tools/net/ynl": YNL},
+    "Documentation/nupactl.md": {"systemctl enable --now nupactl-serve": PACKAGES, "spec=": YNL, "tools/net/ynl": YNL},
     "Documentation/pool.md": {"echo blacklist kmem": "nodes have no initramfs of their own that could be updated, and no kmem"},
     "Documentation/rdma.md": {"gcc -O2 -o prog prog.c -libverbs": "the build root has no headers of librdmacm, as the page says"},
     "Documentation/tracing.md": {

@@ -10,10 +10,13 @@ from modes import only
 from nodes import INTERFACE, TOP, CommandFailed
 from pages import follows
 from test_nupactl import debugfs_peers
+from test_nupactl_measure import serving
 from test_pages import shell
 from verbs import DEVICE
 from waiting import PATIENCE, wait_until
 
+# What makes verbs of nupactl short. How fast this machine is, is not the question.
+SHORT = {"ping": "-c 3 -i 0.1", "lat": "-d 0.1", "bw": "-d 0.1", "selftest": "-d 0.1 --factor 1000000"}
 MODULES = "/nupa/build/modules"
 # Where a page has programs that packages install.
 PROGRAMS = "export PATH=$PATH:/nupa/build/bin"
@@ -104,17 +107,21 @@ def test_nupactl(pair, said, saw):
     one, two = pair
     number = debugfs_peers(two)[0][0]
     verbs = []
-    for command in said.commands("What it tells", {"NODE": str(number), "[FILE]": "/run/guide.tar.gz"}):
-        verb = command.text.split()[1]
-        if "--follow" in command.text:
-            told = tells_of_events(one, command.text)
-        else:
-            told = typed(one, command.text + (" -c 3 -i 0.1" if verb == "ping" else ""))
-        assert told.strip(), command
-        options = [word.strip(",;") for word in command.comment.split() if word.startswith("-")]
-        known = typed(one, f"nupactl {verb} --help") if options else ""
-        assert all(option in known for option in options), f"nupactl {verb} does not know all of {options}"
-        verbs.append(verb)
+    with serving(one), serving(two):
+        for command in said.commands("What it tells", {"NODE": str(number), "[FILE]": "/run/guide.tar.gz"}):
+            verb = command.text.split()[1]
+            if "--follow" in command.text:
+                told = tells_of_events(one, command.text)
+            elif verb == "serve":
+                assert command.text == "nupactl serve"
+                told = "runs on both"
+            else:
+                told = typed(one, f"{command.text} {SHORT.get(verb, '')}")
+            assert told.strip(), command
+            options = [word.strip(",;") for word in command.comment.split() if word.startswith("-")]
+            known = typed(one, f"nupactl {verb} --help") if options else ""
+            assert all(option in known for option in options), f"nupactl {verb} does not know all of {options}"
+            verbs.append(verb)
     assert one.run("tar -tf /run/guide.tar.gz | grep -c MANIFEST").out.strip() == "1"
     names = "".join(f"{command.text}\n" for command in said.commands("Names of nodes"))
     one.run("mkdir -p /etc/nupa && cat >/etc/nupa/nodes.conf", stdin=names)

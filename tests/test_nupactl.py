@@ -307,8 +307,8 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Controller") == set(told(one, "status")[0])
     assert fields("Peer") == set(told(one, "peers")[0])
     assert fields("Counters") == set(told(one, "stats")[0])
-    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "qp", "mr", "queues", "ping", "emulator", "pool_show",
-                                         "pool_fsck", "version"}
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "qp", "mr", "queues", "ping", "lat", "bw", "selftest",
+                                         "emulator", "pool_show", "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -316,9 +316,9 @@ def test_manual(settled, saw):
     """Man pages and completions are made of the same description as the command line."""
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
-    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "events", "version", "dump", "schema", "export", "pool",
-             "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show", "pool-format", "pool-discard", "pool-fsck", "pool-attach",
-             "pool-detach"]
+    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "lat", "bw", "selftest", "serve", "top", "events",
+             "version", "dump", "schema", "export", "pool", "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show",
+             "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:

@@ -244,7 +244,8 @@ pub(crate) fn trimmed(table: &Table) -> String {
     lines.join("\n")
 }
 
-fn link(controller: &Controller) -> String {
+/// A link, for people.
+pub(crate) fn link(controller: &Controller) -> String {
     match (controller.link_up, controller.link_speed) {
         (false, _) => "down".into(),
         (true, 0) => "up".into(),
