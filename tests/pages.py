@@ -88,7 +88,7 @@ class Command:
 
 def blocks(page):
     """The blocks of code of a page: (section, language or None of an indented one, lines)."""
-    section, language, lines, found = "", None, [], []
+    section, before, language, lines, found = "", "", None, [], []
     for line in [*(TOP / page).read_text().splitlines(), ""]:
         fence = FENCE.match(line)
         if language is not None and not fence:

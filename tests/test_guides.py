@@ -4,8 +4,6 @@
 import os
 import subprocess
 
-import pytest
-
 from modes import only
 from nodes import INTERFACE, TOP, CommandFailed
 from pages import follows

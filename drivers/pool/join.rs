@@ -112,7 +112,12 @@ impl Slots {
     };
 
     /// Reads all slots, and shows each that can be read to `look`. In its place: a value that is returned would lie there twice.
-    pub(crate) fn read(&mut self, pool: &Pool, window: &impl Window, mut look: impl FnMut(u16, &Found)) {
+    pub(crate) fn read(
+        &mut self,
+        pool: &Pool,
+        window: &impl Window,
+        mut look: impl FnMut(u16, &Found),
+    ) {
         for (node, sign) in (0..pool.geometry().max_nodes()).zip(&mut self.signs) {
             let Ok(found) = Found::read(window, pool.geometry().slot(node)) else {
                 continue;

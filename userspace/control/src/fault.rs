@@ -125,7 +125,10 @@ mod tests {
         let error = "broken".parse::<Fault>().unwrap_err().to_string();
         assert!(error.contains("\"broken\""));
         for fault in Fault::ALL {
-            assert!(error.contains(fault.word()), "{fault} is not named: {error}");
+            assert!(
+                error.contains(fault.word()),
+                "{fault} is not named: {error}"
+            );
         }
     }
 }

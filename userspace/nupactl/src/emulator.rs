@@ -129,9 +129,8 @@ fn table(nodes: &[NodeStats], all: bool) -> String {
     let mut table = view::table(&[
         "NODE", "GUEST", "DRIVER", "LINK", "FAULT", "EPOCH", "QP", "MR", "SENT", "RECEIVED",
     ]);
-    let shown = |node: &&NodeStats| {
-        all || node.connected || !node.link || node.fault != Fault::default()
-    };
+    let shown =
+        |node: &&NodeStats| all || node.connected || !node.link || node.fault != Fault::default();
     let mut any = false;
     for node in nodes.iter().filter(shown) {
         any = true;

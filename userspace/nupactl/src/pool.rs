@@ -240,12 +240,7 @@ fn attach(device: &str, limit: Duration, wish: Option<&Wish>) -> anyhow::Result<
 
 /// An error if the memory of a device holds no pool that this host can use, or not as the node that it wants to be. Nothing else is changed.
 /// `programs`: they can map it.
-fn inspect(
-    place: &Place,
-    device: &str,
-    programs: bool,
-    wish: Option<&Wish>,
-) -> anyhow::Result<()> {
+fn inspect(place: &Place, device: &str, programs: bool, wish: Option<&Wish>) -> anyhow::Result<()> {
     let grant = || wish.map_or(Ok(()), |wish| wish.grant(device));
     if programs || !place.is_dax() {
         holds_pool(device, &nupa_mkpool::look(device)?)?;
