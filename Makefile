@@ -43,6 +43,9 @@ deb: modules providers ## make Debian packages, into build/deb (Documentation/in
 .room-for-demo:
 	@vms/room 2
 
+rpm: providers # RPM packages for Fedora, into build/rpm (Documentation/install.md)
+	@scripts/rpm
+
 demo: .room-for-demo modules userspace ## boot two nodes, show what works and how fast
 	@scripts/in-root scripts/demo
 
@@ -90,5 +93,5 @@ prune: ## remove from the cache what the pins of this checkout do not use; other
 clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
-.PHONY: help setup setup-packages setup-debian modules providers userspace deb demo test-host test-nodes test test-long bench bundle lint fmt vm-up vm-down \
+.PHONY: help setup setup-packages setup-debian modules providers userspace deb rpm demo test-host test-nodes test test-long bench bundle lint fmt vm-up vm-down \
 	vm-status prune clean .room-for-demo .room-for-nodes

@@ -56,7 +56,24 @@ debug_guest=$(guest_of "$debug_key")
 debian_dir=$cache/debian-$(key_of "$kernel_key" "$top"/scripts/setup.d/{guest,debian}.sh "$top"/vms/debian/*)
 
 rdma_core_dir=$cache/rdma-core-$(key_of "$RDMA_CORE_SHA256" "$top/scripts/setup.d/rdma-core.sh")
-rdma_core_next_dir=$cache/rdma-core-$(key_of "$LIBIBVERBS_NEXT_SHA256" "$RDMA_CORE_NEXT_SHA256" "$top/scripts/setup.d/rdma-core.sh")
+
+# rdma_cores all | built: lines of rdma-core.pin that are wanted: all, or those of the ABIs that NUPA_ABIS names ("59 65", or "" for none).
+# With 'built' those alone that a provider is built against.
+rdma_cores() {
+	local line abi source
+	while read -r line; do
+		read -r abi _ _ _ source _ <<<"$line"
+		[[ -z $abi || $abi == '#'* ]] && continue
+		[[ -v NUPA_ABIS && $source != - && " $NUPA_ABIS " != *" $abi "* ]] && continue
+		[[ $1 == built && $source == - ]] && continue
+		printf '%s\n' "$line"
+	done <"$top/rdma-core.pin"
+}
+
+# rdma_core_of ABI VERSION ARCHIVE LIBRARY SOURCE...: directory of such a version.
+rdma_core_of() {
+	printf '%s/rdma-core-%s\n' "$cache" "$(key_of "$4" "$5" "$top/scripts/setup.d/rdma-core.sh")"
+}
 
 # Of the chosen kernel: its directory (tree, modules, vmlinux), its guest, its release (uname -r),
 # what make has to be told in its tree, and what directories of the build are told apart by.

@@ -11,7 +11,7 @@ from modes import emulator_only
 from nodes import INTERFACE
 from test_nupactl import debugfs_peers
 from verbs import DEVICE, Side, connect, sge
-from waiting import wait_until
+from waiting import DEBUG_KERNEL, wait_until
 
 TRACED = "/sys/kernel/tracing"
 START = f"cd {TRACED} && echo 0 >tracing_on && echo >trace && echo 1 >events/nupa/enable && echo 1 >tracing_on"
@@ -165,3 +165,12 @@ def test_perf(settled, rdma, saw):
     said = node.run("perf script -i /run/perf.data 2>/dev/null").out
     assert re.search(rf"nupa:nupa_qp_create: device={re.escape(node.device())} qpn={qpn} type=Rc ", said), said
     saw(f"{len(said.splitlines())} events recorded")
+
+
+@pytest.mark.skipif(DEBUG_KERNEL, reason="the debug kernel's modules have no BTF")
+def test_btf(settled, saw):
+    """The kernel takes the BTF of the modules; it has the tracepoints' structures."""
+    one, _ = settled
+    sizes = dict(zip(("nupa_fabric", "nupa_net", "nupa_rdma"), one.run("cd /sys/kernel/btf && stat -c %s nupa_fabric nupa_net nupa_rdma").out.split()))
+    one.run("grep -q trace_event_raw_nupa_admin_cmd /sys/kernel/btf/nupa_fabric")
+    saw(", ".join(f"{name}: {size} bytes" for name, size in sizes.items()))

@@ -5,39 +5,59 @@
 # What a provider is built against. libibverbs-dev has no driver.h, so it comes from rdma-core's source, of the version
 # that the nodes run; that source's own tests are kept too. Sourced by scripts/setup; runs in the root.
 
-# fetch_rdma_core NAME HASH: a file of the distribution's package, from the mirror of the root.
-fetch_rdma_core() {
-	local site
-	# Which apt knows of once it has indices: not in a root that no kernel was downloaded in.
-	apt-get -qq update
-	site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' | head -n 1)
-	/usr/lib/apt/apt-helper -o APT::Sandbox::User=root download-file "$site/pool/main/r/rdma-core/$1" "$1" "SHA256:$2"
+# rdma_core_sites ARCHIVE NAME: addresses of a file of the distribution's package: the mirror, which has what a suite has, and
+# the distribution's place for all that there ever was.
+rdma_core_sites() {
+	local pool=pool/main/r/rdma-core mirror
+	if [[ $1 == debian ]]; then
+		mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' | head -n 1)
+		printf '%s\n' "$mirror/$pool/$2" "https://snapshot.debian.org/archive/debian/$DEBIAN_SNAPSHOT/$pool/$2"
+	else
+		mirror=${NUPA_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
+		printf '%s\n' "$mirror/$pool/$2" "https://launchpad.net/ubuntu/+archive/primary/+files/$2"
+	fi
 }
 
-# rdma_core_source NAME HASH
+# fetch_rdma_core ARCHIVE NAME HASH PIN
+fetch_rdma_core() {
+	local sites site
+	mapfile -t sites < <(rdma_core_sites "$1" "$2")
+	for site in "${sites[@]}"; do
+		/usr/lib/apt/apt-helper -o APT::Sandbox::User=root download-file "$site" "$2" "$3" && return
+	done
+	printf '%s is not to be had. Where the archive has a newer version by now, put that into %s.\n' "$2" "$4"
+	return 1
+}
+
+# rdma_core_source ARCHIVE VERSION HASH PIN
 rdma_core_source() {
-	fetch_rdma_core "$1" "$2"
+	local name=rdma-core_${2%-*}.orig.tar.gz
+	fetch_rdma_core "$1" "$name" "$3" "$4"
 	mkdir source
-	tar -xf "$1" -C source --strip-components=1
-	rm "$1"
+	tar -xf "$name" -C source --strip-components=1
+	rm "$name"
 }
 
 rdma_core_download() {
-	rdma_core_source "rdma-core_$RDMA_CORE.orig.tar.gz" "$RDMA_CORE_SHA256"
+	# Which apt knows of once it has indices: not in a root that no kernel was downloaded in.
+	apt-get -qq update
+	rdma_core_source debian "$RDMA_CORE-1" "SHA256:$RDMA_CORE_SHA256" platform.pin
 }
 
-# The next one, of which the build root has no library to link with.
-rdma_core_next_download() {
-	local name=libibverbs1_${LIBIBVERBS_NEXT}_amd64.deb
-	if ! fetch_rdma_core "$name" "$LIBIBVERBS_NEXT_SHA256"; then
-		printf 'If the archive no longer has %s, change LIBIBVERBS_NEXT in platform.pin to what the next release has.\n' "$name"
-		return 1
-	fi
-	rdma_core_source "rdma-core_${LIBIBVERBS_NEXT%-*}.orig.tar.gz" "$RDMA_CORE_NEXT_SHA256"
+# rdma_core_other_download ABI VERSION ARCHIVE LIBRARY SOURCE...: one of rdma-core.pin, of which the build root has no library to link with.
+rdma_core_other_download() {
+	local name=libibverbs1_${2}_amd64.deb abi
+	apt-get -qq update
+	fetch_rdma_core "$3" "$name" "$4" rdma-core.pin
 	mkdir lib
 	dpkg-deb -x "$name" package
 	cp -L package/usr/lib/x86_64-linux-gnu/libibverbs.so.1 lib/
 	rm -r package "$name"
+	[[ $5 == - ]] && return
+	rdma_core_source "$3" "$2" "$5" rdma-core.pin
+	rdma_core_headers
+	abi=$(sed -n 's/^#define IBVERBS_PABI_VERSION //p' include/config.h)
+	[[ $abi == "$1" ]] || die "rdma-core $2 has ABI $abi, and rdma-core.pin says $1"
 }
 
 # Lays the headers out as rdma-core's build does, with as much of its config.h as they ask for.

@@ -16,7 +16,7 @@ const ALLOWED: [(&str, &str); 3] = [
     ),
     (
         "--allowlist-function",
-        "verbs_register_driver_[0-9]*|_verbs_init_and_alloc_context|verbs_uninit_context|verbs_set_ops|ibv_cmd_.*|execute_ioctl|__errno_location|free",
+        "verbs_register_driver_[0-9]*|_verbs_init_and_alloc_context|verbs_uninit_context|verbs_set_ops|ibv_qp_to_qp_ex|ibv_cmd_.*|execute_ioctl|__errno_location|free",
     ),
     ("--allowlist-var", "IBV_.*|VERBS_.*|UVERBS_ATTR_F_MANDATORY|UVERBS_ID_NS_SHIFT|NUPA_IB_.*"),
 ];

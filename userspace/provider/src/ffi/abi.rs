@@ -5,7 +5,8 @@
 //! The build script reads the version of the headers; `rdma_core_N` says that it is N or newer.
 
 #[cfg(rdma_core_57)]
-use core::{ffi::c_int, ptr};
+use core::ffi::c_int;
+use core::ptr;
 
 use super::sys;
 
@@ -107,5 +108,31 @@ pub(super) unsafe fn create_qp_ex2(
             response_size,
             ptr::null_mut(),
         )
+    }
+}
+
+/// Tells libibverbs that a queue pair takes requests piece by piece, once its functions are set.
+///
+/// The flag for that lies behind the functions. Flush came with rdma-core 45 and atomic write with 44, and both times the interface kept its
+/// number, 34. So an older library looks for the flag where now there is a function, which it does not know, nor do programs that were built for it.
+///
+/// # Safety
+///
+/// `qp` is one of this provider's, which the program does not have yet.
+pub(super) unsafe fn announce_qp_ex(qp: *mut sys::verbs_qp) {
+    // SAFETY: the caller's word; libibverbs reads the object only.
+    unsafe {
+        (*qp).comp_mask |= sys::VERBS_QP_EX;
+        let functions = &raw mut (*qp).__bindgen_anon_1.qp_ex;
+        let unknown = [
+            (&raw mut (*functions).wr_flush).cast::<u32>(),
+            (&raw mut (*functions).wr_atomic_write).cast::<u32>(),
+        ];
+        for flag in unknown {
+            if !sys::ibv_qp_to_qp_ex(qp.cast::<sys::ibv_qp>()).is_null() {
+                return;
+            }
+            ptr::write(flag, sys::VERBS_QP_EX);
+        }
     }
 }

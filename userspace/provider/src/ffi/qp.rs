@@ -151,9 +151,9 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     if let (Ok(qp), true) = (made, piecemeal) {
         // SAFETY: the object is new and not yet the program's.
         unsafe {
-            (*qp).comp_mask |= sys::VERBS_QP_EX;
             let called = pair(qp.cast::<sys::ibv_qp>()).calls.queue.is_some();
             qp_ex::set_functions(&mut (*qp).__bindgen_anon_1.qp_ex, called);
+            abi::announce_qp_ex(qp);
         }
     }
     pointer(made.map(|qp| qp.cast::<sys::ibv_qp>()))
