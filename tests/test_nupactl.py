@@ -316,7 +316,7 @@ def test_manual(settled, saw):
     """Man pages and completions are made of the same description as the command line."""
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
-    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "events", "version", "dump", "schema", "export", "pool",
+    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "events", "version", "dump", "schema", "export", "drain", "pool",
              "pool-show", "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::drain::Drain;
 use crate::ping::Ping;
 use crate::pool::Pool;
 
@@ -20,7 +21,7 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
 /// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer, versions do not fit together, memory
-/// holds no pool that can be used, or something is wrong with one; 2 wrong arguments; 3 no driver or no controller; 4 it could not be
+/// holds no pool that can be used, or something is wrong with one, or a controller that is drained has users left; 2 wrong arguments; 3 no driver or no controller; 4 it could not be
 /// done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
@@ -56,6 +57,8 @@ pub(crate) enum Verb {
     Ping(Ping),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
+    /// Take a controller out of service: processes get no new queue pairs; wait until they have none
+    Drain(Drain),
     /// Show, make, discard, check, attach and detach memory that hosts share
     #[command(subcommand)]
     Pool(Pool),

@@ -3,6 +3,7 @@
 //! Shows a host's fabric controllers, and the nodes that they reach.
 
 mod cli;
+mod drain;
 mod dump;
 mod events;
 mod export;
@@ -51,6 +52,7 @@ struct Printed {
     mr: Vec<resources::Region>,
     queues: resources::Queues,
     ping: ping::Pinged,
+    drain: drain::Drained,
     pool_show: pool::Contents,
     pool_fsck: pool::Check,
     version: versions::Versions,
@@ -166,6 +168,10 @@ fn show(
         Verb::Ping(args) => {
             let any = ping::show(host, &controllers, args, cli.json, out)?;
             return Ok(ExitCode::from(if any { 0 } else { TROUBLE }));
+        }
+        Verb::Drain(args) => {
+            let drained = drain::run(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::from(if drained { 0 } else { TROUBLE }));
         }
         // These were done without the driver.
         Verb::Schema
