@@ -263,7 +263,8 @@ def test_user_without_rights(settled, saw):
 
 def test_wrong_arguments(settled, saw):
     one, _ = settled
-    wrong = ("", "stat", "status extra", "stats --watch 0", "stats --watch x", "topo --dot --json", "stats --count 0")
+    wrong = ("", "stat", "status extra", "stats --watch 0", "stats --watch x", "topo --dot --json", "stats --count 0", "stats --by node",
+             "stats --by peer --histogram", "drain --undo --timeout 1")
     for arguments in wrong:
         done = one.run(f"{NUPACTL} {arguments}", check=False)
         assert done.code == USAGE and done.err.strip() and not done.out, done
@@ -307,8 +308,11 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Controller") == set(told(one, "status")[0])
     assert fields("Peer") == set(told(one, "peers")[0])
     assert fields("Counters") == set(told(one, "stats")[0])
-    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "qp", "mr", "queues", "ping", "pool_show",
-                                         "pool_fsck", "version"}
+    assert fields("Histogram") == set(told(one, "stats --histogram")[0])
+    assert fields("Usage") == set(told(one, "stats --by process")[0])
+    assert fields("Drained") == set(told(one, "drain --undo"))
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "stats_by", "stats_histogram", "events", "qp", "mr",
+                                         "queues", "ping", "drain", "pool_show", "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 

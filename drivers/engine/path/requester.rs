@@ -104,6 +104,10 @@ impl<S: Storage> Node<S> {
                 return Fetched::Later;
             }
         }
+        if qp.traffic.requests >= qp.send.sample_at {
+            let requests = qp.traffic.requests;
+            qp.send.begin_sample(platform, request, requests);
+        }
         match checked {
             Ok(()) => Fetched::Request,
             Err(error) => Fetched::Failed(error),
@@ -135,14 +139,22 @@ impl<S: Storage> Node<S> {
         result: Result<(), WcError>,
     ) -> bool {
         let qpn = request.source.qpn;
-        let Some(qp) = self.qps.get_mut(qpn) else {
+        let Self { qps, counters, .. } = self;
+        let Some(qp) = qps.get_mut(qpn) else {
             return false;
         };
+        if qp.send.sample.is_some() {
+            let fine = result.is_ok();
+            qp.send.end_sample(platform, request, fine, counters);
+        }
         match qp.send.inflight.count {
             0 => (qp.send.index, qp.send.done) = (request.behind, 0),
             _ => qp.acknowledged(request),
         }
         (qp.send.rnr_deadline, qp.send.peer_deadline) = (None, None);
+        if result.is_ok() && !request.is_local() {
+            qp.traffic.requested(request);
+        }
         let (cqn, kind) = (qp.send.cqn, qp.kind);
         self.count_send(request, result);
         if result.is_err() || request.signaled {

@@ -6,11 +6,13 @@ use crate::state::{
     deferred::{Deferred, DeferredEvents, HasEvents},
     inflight::Inflight,
     kept::KeptWqe,
+    latency::Sample,
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
     stall::Stall,
     timer::{HasTimer, Timed, Timer},
+    traffic::Traffic,
 };
 use nupa_proto::{
     admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
@@ -61,6 +63,7 @@ pub(crate) struct QueuePair<P> {
     pub(crate) idle_polls: u16,
     /// Events that found no room.
     pub(crate) deferred: DeferredEvents,
+    pub(crate) traffic: Traffic,
 }
 
 /// The sending half.
@@ -84,6 +87,9 @@ pub(crate) struct SendSide<P> {
     pub(crate) peer_deadline: Option<u64>,
     /// Bytes of payload that it needs room for in a ring.
     pub(crate) ring_need: u32,
+    /// The request that is measured, if one is, and how many have to succeed before the next one is.
+    pub(crate) sample: Option<Sample>,
+    pub(crate) sample_at: u64,
 }
 
 /// The receiving half.
@@ -279,6 +285,7 @@ impl<P> QueuePair<P> {
         self.rewind();
         (self.send.index, self.send.posted) = (0, 0);
         (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
+        self.send.sample = None;
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::drain::Drain;
 use crate::ping::Ping;
 use crate::pool::Pool;
+use crate::stats::By;
 
 /// How metrics get to Prometheus.
 const EXPORT: &str = "For the textfile collector of node_exporter, which wants whole files:\n  \
@@ -109,6 +110,14 @@ pub(crate) struct Stats {
     /// Show those that are zero, too
     #[arg(long)]
     pub(crate) all: bool,
+
+    /// Show what went through the RDMA queue pairs that there are, by the node at their other end or by process
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["all", "histogram"])]
+    pub(crate) by: Option<By>,
+
+    /// Show how long RDMA requests took, of which one of 64 is measured
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) histogram: bool,
 }
 
 /// For how long to show what happens.

@@ -111,7 +111,10 @@ fn choose<'a>(
         (Some(wanted), _) => {
             let meant = |of: &&Controller| of.device == wanted || of.index.to_string() == wanted;
             let Some(found) = controllers.iter().find(meant) else {
-                bail!("there is no controller {wanted} here; there is {}", devices());
+                bail!(
+                    "there is no controller {wanted} here; there is {}",
+                    devices()
+                );
             };
             Ok(found)
         }

@@ -47,6 +47,8 @@ struct Printed {
     peers: Vec<Peer>,
     topo: Topology,
     stats: Vec<Counters>,
+    stats_by: Vec<stats::Usage>,
+    stats_histogram: Vec<stats::Histogram>,
     events: events::Event,
     qp: Vec<resources::QueuePair>,
     mr: Vec<resources::Region>,
