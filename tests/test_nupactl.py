@@ -312,7 +312,7 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Usage") == set(told(one, "stats --by process")[0])
     assert fields("Drained") == set(told(one, "drain --undo"))
     assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "stats_by", "stats_histogram", "events", "qp", "mr",
-                                         "queues", "ping", "drain", "pool_show", "pool_fsck", "version"}
+                                         "queues", "ping", "lat", "bw", "selftest", "drain", "pool_show", "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -320,8 +320,9 @@ def test_manual(settled, saw):
     """Man pages and completions are made of the same description as the command line."""
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
-    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "events", "version", "dump", "schema", "export", "drain", "pool",
-             "pool-show", "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
+    verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "lat", "bw", "selftest", "serve", "top", "events",
+             "version", "dump", "schema", "export", "drain", "pool", "pool-show", "pool-format", "pool-discard", "pool-fsck", "pool-attach",
+             "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:

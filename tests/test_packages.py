@@ -125,6 +125,17 @@ def pool_at_boot(host):
     host.run(f"systemctl disable --now {unit}", timeout=60)
 
 
+def serves(host, peer):
+    """Nobody measures to a host that does not say so; with the unit others do."""
+    assert host.run("systemctl is-enabled nupactl-serve", check=False).out.strip() == "disabled"
+    assert host.run("systemctl is-active nupactl-serve", check=False).out.strip() == "inactive"
+    host.run("systemctl start nupactl-serve", timeout=60)
+    number = host.run("nupactl --json status").json()[0]["node"]
+    measure = f"/nupa/build/bin/nupactl --json lat -n 5 {number}"
+    wait_until("the host to serve", lambda: peer.run(measure, check=False).code == 0, 30)
+    host.run("systemctl stop nupactl-serve", timeout=60)
+
+
 @long
 def test_life_of_an_installation(pair_of_hosts, saw):
     host, peer = pair_of_hosts
@@ -151,6 +162,7 @@ def test_life_of_an_installation(pair_of_hosts, saw):
     host.reboot()
     host.works(peer)
 
+    serves(host, peer)
     pool_at_boot(host)
 
     host.run("modprobe -r nupa_rdma nupa_net nupa_fabric && rm /etc/systemd/network/nupanet0.network", timeout=60)

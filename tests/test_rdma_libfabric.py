@@ -7,11 +7,13 @@ import pytest
 
 from modes import only
 from verbs import DEVICE, install
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 PORT = 47592
 # For 256 peers, which is the default, ofi_rxm asks for a larger completion queue than there is.
 ENVIRONMENT = "FI_UNIVERSE_SIZE=64"
+OUTPUT = "/run/fi_pingpong.out"
+ROUNDS = 200
 SIZE = 70000  # more than libfabric's providers send without a rendezvous
 
 
@@ -37,20 +39,39 @@ def test_fi_info(equipped, saw):
     saw(", ".join(f"{provider}: {' '.join(sorted(kinds))}" for provider, kinds in found.items()))
 
 
-@pytest.mark.parametrize("provider,options", [
-    ("verbs", "-e msg"), ("verbs;ofi_rxm", "-e rdm"), ("verbs;ofi_rxm", "-e rdm -m tagged"),
+# How the programs end is not judged above ofi_rxm. It closes an endpoint before it has read the completions of it, and
+# closing drops them, on any device (on soft RoCE too); so a side that learns of the end of the other before it has read
+# the last message waits for ever. libfabric mends that after 2.6.0 (commit 697688386d16, "fix the msg_ep use-after-free at
+# connection teardown"). Both sides have exchanged and checked all bytes, and said so, before either can end.
+@pytest.mark.parametrize("provider,options,ends", [
+    ("verbs", "-e msg", True), ("verbs;ofi_rxm", "-e rdm", False), ("verbs;ofi_rxm", "-e rdm -m tagged", False),
 ], ids=["connected", "reliable-datagrams", "tagged"])
-def test_fi_pingpong(equipped, saw, provider, options):
+def test_fi_pingpong(equipped, saw, provider, options, ends):
     """libfabric's own test program between two nodes; it checks its bytes (-c)."""
     one, two = equipped
     times = []
     for size in (64, SIZE):
-        command = f"{ENVIRONMENT} timeout {60 * PATIENCE} fi_pingpong -p '{provider}' -d {DEVICE} {options} -c -I 200 -S {size}"
-        server = two.spawn(command)
+        command = f"{ENVIRONMENT} timeout {60 * PATIENCE} stdbuf -oL fi_pingpong -p '{provider}' -d {DEVICE} {options} -c -I {ROUNDS} -S {size}"
+        for node in (one, two):
+            node.run(f"rm -f {OUTPUT}")
+        server = two.spawn(f"{command} >{OUTPUT} 2>&1")
         two.run(f"for i in $(seq {100 * PATIENCE}); do ss -Hltn 'sport = :{PORT}' | grep -q . && exit 0; sleep 0.1; done; "
                 "exit 1")
-        out = one.run(f"{command} {two.ip}", timeout=70).out
-        assert server.wait(20).code == 0
-        last = out.strip().splitlines()[-1].split()
-        times.append(f"{last[0]} B {last[-2]} us")
+        client = one.spawn(f"{command} {two.ip} >{OUTPUT} 2>&1")
+        results = [wait_until(f"the result of fi_pingpong on node {node.number}", lambda: result(node), timeout=60) for node in (one, two)]
+        if ends:
+            assert [side.wait(20).code for side in (server, client)] == [0, 0]
+        else:
+            for node in (one, two):
+                node.run("pkill -x fi_pingpong", check=False)
+            for side in (server, client):
+                side.wait(20)
+        times.append(f"{results[0][0]} B {results[0][-2]} us")
     saw(", ".join(times))
+
+
+def result(node):
+    """The words of the line that fi_pingpong prints of a size, when all of its messages have arrived."""
+    words = node.run(f"tail -n 1 {OUTPUT}").out.split()
+    assert words[1:3] == [f"{ROUNDS}", f"={ROUNDS}"], node.run(f"cat {OUTPUT}").out
+    return words

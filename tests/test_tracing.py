@@ -152,9 +152,11 @@ def test_recovery(pair, fabric, saw):
 def test_perf(settled, rdma, saw):
     """perf knows the events, and has the names of values."""
     node, _ = settled
-    node.run("rm -f /run/perf.done")
-    record = node.spawn("timeout 120 perf record -q -a -e 'nupa:*' -o /run/perf.data -- sh -c 'until [ -e /run/perf.done ]; do sleep 0.1; done'")
-    wait_until("perf to enable the events", lambda: node.run("cat /sys/kernel/tracing/events/nupa/enable").out.strip() == "1")
+    node.run("rm -f /run/perf.on /run/perf.done")
+    # perf starts the command when it has enabled the events.
+    command = "touch /run/perf.on; until [ -e /run/perf.done ]; do sleep 0.1; done"
+    record = node.spawn(f"timeout 120 perf record -q -a -e 'nupa:*' -o /run/perf.data -- sh -c '{command}'")
+    wait_until("perf to enable the events", lambda: node.run("test -e /run/perf.on"))
     program = rdma.program(node)
     qpn = Side(program).qp.qpn
     program.end()

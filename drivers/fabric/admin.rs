@@ -122,7 +122,7 @@ struct Inner {
 }
 
 /// Rings of one generation.
-pub(crate) struct Ring {
+struct Ring {
     commands: QueueMemory,
     completions: QueueMemory,
     /// Commands so far.
@@ -160,12 +160,14 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Ends the generation: commands fail from now on. Returns the rings, which the function must be kept from using
-    /// before they are dropped. Waits for a command under way, at most its timeout.
-    pub(crate) fn stop(&self) -> Option<Ring> {
+    /// Ends the generation: commands fail from now on. `silence` keeps the function from using memory; whoever is told
+    /// that the generation is over may free what the function had of it, so nobody is told before that is done. Sleeps.
+    /// Waits for a command under way, at most its timeout.
+    pub(crate) fn stop(&self, silence: impl FnOnce()) {
         let mut inner = self.inner.lock();
+        silence();
         inner.generation = inner.generation.wrapping_add(1);
-        inner.ring.take()
+        inner.ring = None;
     }
 
     /// Gives the generation up: commands fail from now on, and the function reads and writes no memory any more.

@@ -144,11 +144,11 @@ impl Controller {
     /// Stops the function: afterwards it uses no memory of ours. All objects are dead. `reachable` is false if its
     /// registers must not be touched.
     fn stop(&self, reachable: bool) {
-        let ring = self.admin.stop();
-        if !reachable || self.registers.reset().is_err() {
-            self.function.revoke_dma();
-        }
-        drop(ring);
+        self.admin.stop(|| {
+            if !reachable || self.registers.reset().is_err() {
+                self.function.revoke_dma();
+            }
+        });
         for vector in self.vectors() {
             drop(vector.close());
         }

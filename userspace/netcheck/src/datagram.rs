@@ -6,7 +6,7 @@
 
 use crate::error::{During, Error};
 use crate::hello::{Connection, Hello, Options, Port, Verdict};
-use crate::pattern::{Pattern, Sizes};
+use netcheck::pattern::{Pattern, Sizes};
 use serde_json::{json, Value};
 use std::io::{self, Read};
 use std::net::{SocketAddr, UdpSocket};

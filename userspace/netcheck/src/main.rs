@@ -3,14 +3,13 @@
 //!
 //! `netcheck serve` answers on one node; the other subcommands run on the other node and print one line of JSON. The
 //! client opens a TCP connection, says in one line what it wants ([`hello::Hello`]), and both sides generate and check
-//! the same bytes from the seed in it ([`pattern`]). Exit status: 0 all well, 2 the network failed (no connection, time
+//! the same bytes from the seed in it ([`netcheck::pattern`]). Exit status: 0 all well, 2 the network failed (no connection, time
 //! out, connection lost), 3 the bytes that arrived were not the ones sent.
 
 mod count;
 mod datagram;
 mod error;
 mod hello;
-mod pattern;
 mod roundtrip;
 mod serve;
 mod stream;

@@ -21,7 +21,7 @@ fn word(seed: u64, index: u64) -> u64 {
 }
 
 /// The endless byte stream of a seed, read from the front.
-pub(crate) struct Pattern {
+pub struct Pattern {
     seed: u64,
     /// Index of the word that follows those in `current`.
     next: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// A stream at its first byte.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Pattern {
             seed,
             next: 0,
@@ -45,17 +45,17 @@ impl Pattern {
     }
 
     /// Stream `number` of a family, at its first byte.
-    pub(crate) fn numbered(seed: u64, number: u64) -> Self {
+    pub fn numbered(seed: u64, number: u64) -> Self {
         Pattern::new(word(seed, number))
     }
 
     /// Bytes taken so far.
-    pub(crate) fn offset(&self) -> u64 {
+    pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Fills `out` with the next bytes.
-    pub(crate) fn fill(&mut self, out: &mut [u8]) {
+    pub fn fill(&mut self, out: &mut [u8]) {
         self.offset = self.offset.wrapping_add(out.len() as u64);
         let rest = self.take_current(out);
         let mut words = rest.chunks_exact_mut(WORD);
@@ -71,7 +71,7 @@ impl Pattern {
     }
 
     /// Compares `data` with the next bytes and steps over them; tells where in the stream they first differ.
-    pub(crate) fn check(&mut self, data: &[u8]) -> Result<(), u64> {
+    pub fn check(&mut self, data: &[u8]) -> Result<(), u64> {
         let mut expected = [0; PIECE];
         for piece in data.chunks(PIECE) {
             let at = self.offset;
@@ -107,7 +107,7 @@ impl Pattern {
 }
 
 /// Sizes drawn from `1..=max`, half of them small, so that the odd short ones turn up often.
-pub(crate) struct Sizes {
+pub struct Sizes {
     seed: u64,
     drawn: u64,
     max: u64,
@@ -115,7 +115,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Sizes up to `max`; the first two are 1 and `max`.
-    pub(crate) fn new(seed: u64, max: usize) -> Self {
+    pub fn new(seed: u64, max: usize) -> Self {
         Sizes {
             seed: !seed,
             drawn: 0,

@@ -6,7 +6,7 @@
 
 use crate::error::{During, Error};
 use crate::hello::{Connection, Hello, Options, Verdict};
-use crate::pattern::{Pattern, Sizes};
+use netcheck::pattern::{Pattern, Sizes};
 use serde_json::{json, Value};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::drain::Drain;
+use crate::measure::{Measure, Selftest};
 use crate::ping::Ping;
 use crate::pool::Pool;
 use crate::stats::By;
+use crate::top::Top;
 
 /// How metrics get to Prometheus.
 const EXPORT: &str = "For the textfile collector of node_exporter, which wants whole files:\n  \
@@ -17,13 +19,16 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
     nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom\n\n\
     It exits with 0 whatever the metrics say: nupa_up is 0 if the driver is not loaded. Only if it cannot find out, it exits with 4.";
 
+/// Who serves.
+const SERVED: &str = "To have a node serve from boot on: systemctl enable --now nupactl-serve";
+
 /// Shows and operates a host's fabric controllers, and shows the nodes that they reach.
 ///
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
-/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer, versions do not fit together, memory
-/// holds no pool that can be used, or something is wrong with one, or a controller that is drained has users left; 2 wrong arguments; 3 no driver or no controller; 4 it could not be
-/// done or found out.
+/// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer or is not served, a pair of nodes failed or
+/// was flagged, versions do not fit together, memory holds no pool that can be used, or something is wrong with one, or a controller that is
+/// drained has users left; 2 wrong arguments; 3 no driver or no controller; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -56,6 +61,20 @@ pub(crate) enum Verb {
     Queues,
     /// Measure round trips to another node's interface through the fabric
     Ping(Ping),
+    /// Measure round trips to a program on another node, where `nupactl serve` runs
+    #[command(after_help = SERVED)]
+    Lat(Measure),
+    /// Measure the bandwidth to another node and from it, where `nupactl serve` runs
+    #[command(after_help = SERVED)]
+    Bw(Measure),
+    /// Measure between all nodes of the fabric, and say which pairs do not fit to the others; `nupactl serve` runs on each
+    #[command(after_help = SERVED)]
+    Selftest(Selftest),
+    /// Let other nodes measure to this one, at port 6872 (TCP) of the fabric interfaces' link-local addresses; takes no rights
+    #[command(after_help = SERVED)]
+    Serve,
+    /// Show links, nodes and queues again and again: q quits, arrows scroll, and n, s, p and a sort
+    Top(Top),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
     /// Take a controller out of service: processes get no new queue pairs; wait until they have none
@@ -129,11 +148,23 @@ pub(crate) struct Events {
 }
 
 impl Cli {
+    /// What is wrong with arguments that do not go together, beyond what clap knows.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        match &self.verb {
+            Verb::Top(_) if self.json => Some(
+                "top is for people, and prints no JSON: `stats --watch --delta`, `peers`, `qp` and `queues` do",
+            ),
+            Verb::Serve if self.json => Some("serve prints no JSON"),
+            _ => None,
+        }
+    }
+
     /// Whether it prints a table of what is there.
     pub(crate) fn is_table(&self) -> bool {
         match &self.verb {
             Verb::Events(events) => !events.follow,
             Verb::Topo(topo) => !topo.dot,
+            Verb::Serve | Verb::Top(_) => false,
             _ => true,
         }
     }

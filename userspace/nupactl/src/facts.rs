@@ -154,6 +154,24 @@ impl Host {
         Ok(true)
     }
 
+    /// What `read` finds; `None` while the module is not loaded. Connects anew after it was loaded again.
+    pub(crate) fn if_loaded<T>(
+        &mut self,
+        read: impl Fn(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Option<T>> {
+        match read(self) {
+            Err(error) if error.is::<Refused>() => {}
+            found => return found.map(Some),
+        }
+        if !self.reconnect()? {
+            return Ok(None);
+        }
+        match read(self) {
+            Err(error) if error.is::<Refused>() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Has a monitor listen to the module as it is now.
     pub(crate) fn follow(&self, monitor: &mut Monitor) -> anyhow::Result<()> {
         monitor.follow(&self.connection)

@@ -10,22 +10,26 @@ mod export;
 mod facts;
 mod generate;
 mod genl;
+mod measure;
 mod names;
 mod netlink;
 mod ping;
 mod pool;
 mod rdma;
+mod reach;
 mod resources;
 mod stats;
 mod sysfs;
 mod talk;
+mod top;
 mod versions;
 mod view;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use schemars::{schema_for, JsonSchema};
 
 use crate::cli::{Cli, Verb};
@@ -54,6 +58,9 @@ struct Printed {
     mr: Vec<resources::Region>,
     queues: resources::Queues,
     ping: ping::Pinged,
+    lat: measure::Latency,
+    bw: measure::Bandwidth,
+    selftest: Vec<measure::Fabric>,
     drain: drain::Drained,
     pool_show: pool::Contents,
     pool_fsck: pool::Check,
@@ -71,6 +78,10 @@ struct Topology {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Some(conflict) = cli.conflict() {
+        let error = Cli::command().error(ErrorKind::ArgumentConflict, conflict);
+        error.exit();
+    }
     match run(&cli) {
         Ok(code) => code,
         Err(error) => {
@@ -84,7 +95,13 @@ fn main() -> ExitCode {
             eprintln!("nupactl: {error:#}");
             ExitCode::from(match () {
                 () if error.is::<netlink::NoDriver>() => NOTHING,
-                () if error.is::<ping::NodeDown>() => TROUBLE,
+                () if error.is::<reach::NodeDown>() => TROUBLE,
+                () if error
+                    .downcast_ref::<measure::Failed>()
+                    .is_some_and(measure::Failed::is_trouble) =>
+                {
+                    TROUBLE
+                }
                 () => FAILED,
             })
         }
@@ -174,6 +191,26 @@ fn show(
         Verb::Drain(args) => {
             let drained = drain::run(host, &controllers, args, cli.json, out)?;
             return Ok(ExitCode::from(if drained { 0 } else { TROUBLE }));
+        }
+        Verb::Lat(args) => {
+            measure::latency(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Bw(args) => {
+            measure::bandwidth(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Selftest(args) => {
+            let fine = measure::selftest(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::from(if fine { 0 } else { TROUBLE }));
+        }
+        Verb::Top(args) => {
+            top::show(host, args, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Serve => {
+            measure::serve(host, out)?;
+            return Ok(ExitCode::SUCCESS);
         }
         // These were done without the driver.
         Verb::Schema

@@ -4,21 +4,17 @@
 
 mod echo;
 
-use std::fs;
 use std::io::Write;
-use std::net::{Ipv6Addr, SocketAddrV6};
-use std::path::Path;
+use std::net::Ipv6Addr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context};
 use clap::Args;
-use nupa_proto::ident::{node_mac, MAX_NODES};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::events::named;
 use crate::facts::{Controller, Host};
+use crate::reach::Way;
 use crate::view;
 
 use echo::Echo;
@@ -69,32 +65,23 @@ pub(crate) fn show(
     json: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
-    let node = number(host, &args.node)?;
-    let name = host.name(node);
-    let text = named(node, name.as_deref());
-    let peers = host.peers()?;
-    let Some(up) = peers.iter().find(|peer| peer.node == node) else {
-        may_be_up(controllers, node)?;
-        bail!(NodeDown(format!(
-            "node {text} is down: `nupactl peers` shows those that are up"
-        )));
-    };
-    let controller = controllers.iter().find(|of| of.index == up.controller);
-    let netdev = interface(controller.context("the controller has gone")?)?;
-    let index = read(&netdev, "ifindex")?
-        .parse()
-        .context("not an index of an interface")?;
-    let address = link_local(node);
-    let echo = Echo::open(&SocketAddrV6::new(address, 0, 0, index))?;
+    let way = Way::find(host, controllers, &args.node)?;
+    let echo = Echo::open(&way.port(0))?;
     if !json {
-        writeln!(out, "node {text}, {address} on {netdev}")?;
+        writeln!(
+            out,
+            "node {}, {} on {}",
+            way.text(),
+            way.address,
+            way.netdev
+        )?;
     }
     let round_trips = ask(&echo, args, json, out)?;
     let pinged = Pinged {
-        node,
-        name,
-        address,
-        netdev,
+        node: way.node,
+        name: way.name,
+        address: way.address,
+        netdev: way.netdev,
         sent: args.count,
         round_trips,
     };
@@ -105,70 +92,6 @@ pub(crate) fn show(
     };
     writeln!(out, "{text}")?;
     Ok(answered > 0)
-}
-
-/// The node is down.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct NodeDown(String);
-
-/// The node that is meant.
-fn number(host: &Host, text: &str) -> anyhow::Result<u16> {
-    text.parse().or_else(|_| {
-        host.node(text).with_context(|| {
-            format!("`{text}` is neither the id of a node, nor a name in /etc/nupa/nodes.conf")
-        })
-    })
-}
-
-/// An error if a node that is not up never is, as seen from here.
-fn may_be_up(controllers: &[Controller], node: u16) -> anyhow::Result<()> {
-    let most = controllers.iter().map(|of| of.max_nodes).max();
-    let most = most.unwrap_or(MAX_NODES);
-    ensure!(
-        node < most,
-        "there is no node {node}: ids of this fabric are below {most}"
-    );
-    ensure!(
-        controllers.iter().all(|of| of.node != node),
-        "node {node} is this one, and what it sends to itself does not go through the fabric"
-    );
-    Ok(())
-}
-
-/// The interface of a controller, if it is up.
-fn interface(controller: &Controller) -> anyhow::Result<String> {
-    let netdev = controller.netdevs.first().with_context(|| {
-        format!(
-            "{} has no network interface here: `modprobe nupa_net` makes one; or it is in another network namespace",
-            controller.device
-        )
-    })?;
-    let flags = read(netdev, "flags")?;
-    let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16)
-        .with_context(|| format!("{netdev} has flags that are no number: {flags}"))?;
-    ensure!(
-        flags & 1 != 0,
-        "{netdev} is down: `ip link set {netdev} up` (as root) brings it up"
-    );
-    Ok(netdev.clone())
-}
-
-/// Reads a file of an interface.
-fn read(netdev: &str, file: &str) -> anyhow::Result<String> {
-    let path = Path::new("/sys/class/net").join(netdev).join(file);
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.trim().to_owned())
-}
-
-/// The link-local address that a node's interface gives itself: the EUI-64 of its MAC address (RFC 4291, appendix A).
-fn link_local(node: u16) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = node_mac(node);
-    let pair = |high, low| u16::from_be_bytes([high, low]);
-    let last = [pair(a ^ 0x02, b), pair(c, 0xff), pair(0xfe, d), pair(e, f)];
-    let [w, x, y, z] = last;
-    Ipv6Addr::new(0xfe80, 0, 0, 0, w, x, y, z)
 }
 
 /// Asks as often as is wanted, and says what came.
@@ -224,7 +147,7 @@ impl Pinged {
 }
 
 /// Microseconds, for people.
-fn time(micros: f64) -> String {
+pub(crate) fn time(micros: f64) -> String {
     if micros < 1000.0 {
         format!("{micros:.0} us")
     } else {
@@ -233,7 +156,7 @@ fn time(micros: f64) -> String {
 }
 
 /// Seconds, of which there may be parts.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     // NaN is in no range.
     if !(0.001..=3600.0).contains(&seconds) {
@@ -245,12 +168,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_address_follows_from_the_node() {
-        assert_eq!(link_local(2).to_string(), "fe80::4e:55ff:fe50:2");
-        assert_eq!(link_local(1023).to_string(), "fe80::4e:55ff:fe50:3ff");
-    }
 
     #[test]
     fn seconds_have_limits() {
@@ -265,7 +182,7 @@ mod tests {
         let mut pinged = Pinged {
             node: 2,
             name: None,
-            address: link_local(2),
+            address: crate::reach::link_local(2),
             netdev: "nupanet0".to_owned(),
             sent: 3,
             round_trips: vec![Some(100.0), None, Some(2000.0)],

@@ -265,7 +265,8 @@ pub(crate) fn state(controller: &Controller) -> String {
     format!("{}{draining}", controller.state)
 }
 
-fn link(controller: &Controller) -> String {
+/// A link, for people.
+pub(crate) fn link(controller: &Controller) -> String {
     match (controller.link_up, controller.link_speed) {
         (false, _) => "down".into(),
         (true, 0) => "up".into(),

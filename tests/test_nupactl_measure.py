@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""nupactl serve, lat, bw and selftest: measurements between programs on nodes, and what they say where there are none."""
+
+import contextlib
+import json
+import re
+
+from nodes import INTERFACE
+from test_nupactl import FAILED, FINE, NAMED, NOTHING, NUPACTL, TROUBLE, USAGE, debugfs_peers, told
+from test_nupactl_ping import USER, node_id
+from waiting import wait_until
+
+PORT = 6872
+# Listens where `nupactl serve` would, and answers each client with a head of protocol version 2.
+OTHER_VERSION = f"""exec python3 -c '
+import socket
+listener = socket.create_server(("::", {PORT}), family=socket.AF_INET6)
+print("serving", flush=True)
+while True:
+    client, _ = listener.accept()
+    client.recv(48, socket.MSG_WAITALL)
+    client.sendall(b"NUPAmeas\\x02" + bytes(7))'"""
+# Connects so many times, says nothing, and holds that until it is told to end.
+CROWD = """exec python3 -c '
+import socket, sys
+clients = [socket.create_connection((sys.argv[1], {port})) for _ in range({count})]
+print("serving", flush=True)
+sys.stdin.read()' {address}%{interface} <>/run/crowd.fifo"""
+
+
+@contextlib.contextmanager
+def runs(node, command, output="/run/serve.out"):
+    """Runs a command meanwhile; gives a function that returns what it has printed. It has said "serving" by then."""
+    node.run(f"rm -f {output}")
+    running = node.spawn(f"echo $$ >{output}.pid; {command} >{output} 2>&1")
+
+    def said():
+        return node.run(f"cat {output}", check=False).out
+
+    wait_until(f"{command} to begin", lambda: "serving" in said())
+    try:
+        yield said
+    finally:
+        node.run(f"kill $(cat {output}.pid)", check=False)
+        running.wait(10)
+
+
+def serving(node):
+    return runs(node, f"exec {USER} {NUPACTL} serve")
+
+
+def link_local(node):
+    return node.run(f"ip -6 -br address show dev {INTERFACE} scope link").out.split()[2].partition("/")[0]
+
+
+def says(node, arguments, code, part, prefix=""):
+    """Fails unless it ends with this code, and says this."""
+    done = node.run(f"{prefix} {NUPACTL} {arguments}", check=False, timeout=60)
+    assert done.code == code and part in done.out + done.err, done
+    return (done.out + done.err).strip()
+
+
+def sent_bytes(node):
+    return told(node, "stats")[0]["counters"]["tx_bytes"]
+
+
+def test_latency_and_bandwidth(settled, saw):
+    one, two = settled
+    number = node_id(two)
+    with serving(two) as said:
+        # It listens at the interface's link-local address alone.
+        tables = two.run("cat /proc/net/tcp /proc/net/tcp6").out
+        (where,) = re.findall(rf"^ *\d+: ([0-9A-F]+):{PORT:04X} [0-9A-F:]+ 0A ", tables, re.MULTILINE)
+        assert where.startswith("000080FE") and f"{link_local(two)}%{INTERFACE}, port {PORT}" in said()
+        found = json.loads(one.run(f"{USER} {NUPACTL} --json lat -n 30 -s 1000 {number}", timeout=60).out)
+        assert (found["node"], found["count"], found["size"], found["transport"]) == (number, 30, 1000, "tcp")
+        assert 0 < found["min"] <= found["median"] <= found["p99"] <= found["max"] < 60e6, found
+        assert found["min"] <= found["mean"] <= found["max"]
+        assert sum(bucket["count"] for bucket in found["histogram"]) == 30
+        before = sent_bytes(one), sent_bytes(two)
+        found = json.loads(one.run(f"{USER} {NUPACTL} --json bw -n 40 -s 5000 {number}", timeout=60).out)
+        for way, node, sent in ("sent", one, before[0]), ("received", two, before[1]):
+            assert found[way]["bytes"] == 200000 and found[way]["bytes_per_second"] > 0, found
+            assert sent_bytes(node) >= sent + 200000, way
+        text = one.run(f"{NAMED} '{number} beta\\n' {NUPACTL} lat -d 0.2 beta", timeout=60).out
+        assert text.startswith(f"node {number} (beta), fe80::") and " round trips: min " in text and "#" in text, text
+        text = one.run(f"{NUPACTL} bw -d 0.2 {number}", timeout=60).out
+        assert "\nto the node: " in text and "\nfrom the node: " in text, text
+    saw(text.splitlines()[-1])
+
+
+def test_nobody_to_measure_with(pair, saw):
+    one, two = pair
+    number = node_id(two)
+    for verb in "lat", "bw":
+        said = says(one, f"{verb} {number}", TROUBLE, f"nobody serves on node {number}: run `nupactl serve` there")
+    says(one, "lat nowhere", FAILED, "`nowhere` is neither the id of a node")
+    says(one, f"bw {node_id(one)}", FAILED, "is this one")
+    done = one.run(f"{NUPACTL} lat -n 0 {number}", check=False)
+    assert done.code == USAGE and not done.out, done
+    says(one, f"bw -s 7 {number}", FAILED, "messages of 7 bytes are too short")
+    with runs(two, OTHER_VERSION):
+        says(one, f"lat {number}", TROUBLE, f"node {number} serves version 2 of the protocol")
+        says(one, f"bw {number}", TROUBLE, "install the same version of nupa-tools on both")
+    two.run("nupa-down", timeout=60)
+    wait_until("the node to be down", lambda: number not in [node for node, _ in debugfs_peers(one)[1:]])
+    says(one, f"lat {number}", TROUBLE, f"node {number} is down")
+    for verb in "selftest", "serve":
+        says(two, verb, NOTHING, "`modprobe nupa_fabric`")
+    saw(said)
+
+
+def test_crowd(settled, saw):
+    """One who takes all places that it may have costs no more than these, and gets a sentence when it wants another."""
+    one, two = settled
+    number = node_id(two)
+    with serving(two):
+        (server,) = two.run("pgrep -x nupactl").out.split()
+        crowd = CROWD.format(port=PORT, count=12, address=link_local(two), interface=INTERFACE)
+        one.run("rm -f /run/crowd.fifo; mkfifo /run/crowd.fifo")
+        with runs(one, crowd, "/run/crowd.out"):
+            said = says(one, f"lat -n 1 {number}", FAILED, f"node {number} is busy with other measurements")
+            threads = int(two.run(f"ls /proc/{server}/task | wc -l").out)
+            descriptors = int(two.run(f"ls /proc/{server}/fd | wc -l").out)
+            assert threads <= 5 and descriptors <= 12, (threads, descriptors)
+        wait_until("places", lambda: one.run(f"{NUPACTL} lat -n 1 {number}", check=False).code == FINE)
+    saw(f"{threads} threads, {descriptors} descriptors; {said}")
+
+
+def test_serve_goes_on(pair, saw):
+    """The module may be unloaded, and the interface be down."""
+    one, two = pair
+    number = node_id(two)
+
+    def measures():
+        return one.run(f"{NUPACTL} lat -n 2 {number}", check=False, timeout=60).code == FINE
+
+    with serving(two) as said:
+        assert measures()
+        two.run("nupa-down", timeout=60)
+        two.up()
+        wait_until("the node to serve again", measures, 30)
+        two.run(f"ip link set {INTERFACE} down")
+        wait_until("a word", lambda: f"{INTERFACE} is down" in said() and "; waiting" in said())
+        two.run(f"ip link set {INTERFACE} up")
+        wait_until("the node to serve again", measures, 30)
+    saw(said().splitlines()[-1])
+
+
+def test_selftest(settled, saw):
+    one, two = settled
+    numbers = sorted(node_id(node) for node in settled)
+    with serving(two):
+        # Nobody serves here, which the other node finds out.
+        done = one.run(f"{NUPACTL} selftest -d 0.1", check=False, timeout=60)
+        assert done.code == TROUBLE and f"nobody serves on node {node_id(one)}: run" in done.out, done
+        assert f"nobody serves on node {node_id(two)}" not in done.out
+        with serving(one):
+            # Any pair is well by this factor: how busy this machine is, is not the question.
+            done = one.run(f"{NUPACTL} --json selftest -d 0.1 --factor 1000000", timeout=60)
+            (found,) = json.loads(done.out)
+            assert found["fine"] and found["odd_node"] is None and found["fabric"] == told(one, "status")[0]["fabric"]
+            assert [(node["node"], node["trouble"]) for node in found["nodes"]] == [(number, None) for number in numbers]
+            assert sorted((pair["from"], pair["to"]) for pair in found["pairs"]) == [tuple(numbers), tuple(numbers[::-1])]
+            for pair in found["pairs"]:
+                assert pair["latency"] > 0 and pair["bytes_per_second"] > 0 and pair["trouble"] is None, pair
+            text = says(one, "selftest -d 0.1 --factor 1000000", FINE, "all 2 pairs are well")
+    says(one, "selftest -d 0.1", TROUBLE, f"nobody serves on node {node_id(two)}: run")
+    saw(text.splitlines()[3])
