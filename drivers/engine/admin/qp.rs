@@ -11,7 +11,7 @@ use crate::{
         grant::Writers,
         inflight::Inflight,
         kept::KeptWqe,
-        latency::NEVER,
+        latency::Sampler,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
         ring::Ring,
@@ -132,12 +132,11 @@ impl<S: Storage> Node<S> {
             rnr_deadline: None,
             peer_deadline: None,
             ring_need: 0,
-            sample: None,
             // Frames are not measured.
-            sample_at: if body.qp_type == QpType::Raw.to_wire() {
-                NEVER
+            sampler: if body.qp_type == QpType::Raw.to_wire() {
+                Sampler::OFF
             } else {
-                0
+                Sampler::NEW
             },
         })
     }

@@ -104,9 +104,9 @@ impl<S: Storage> Node<S> {
                 return Fetched::Later;
             }
         }
-        if qp.traffic.requests >= qp.send.sample_at {
-            let requests = qp.traffic.requests;
-            qp.send.begin_sample(platform, request, requests);
+        let succeeded = qp.traffic.requests;
+        if qp.send.sampler.wants(succeeded) && !request.is_local() {
+            qp.send.sampler.begin(platform, succeeded, request.behind);
         }
         match checked {
             Ok(()) => Fetched::Request,
@@ -143,9 +143,10 @@ impl<S: Storage> Node<S> {
         let Some(qp) = qps.get_mut(qpn) else {
             return false;
         };
-        if qp.send.sample.is_some() {
+        if qp.send.sampler.is_measuring() {
             let fine = result.is_ok();
-            qp.send.end_sample(platform, request, fine, counters);
+            let sampler = &mut qp.send.sampler;
+            sampler.end(platform, request.behind, fine, counters);
         }
         match qp.send.inflight.count {
             0 => (qp.send.index, qp.send.done) = (request.behind, 0),
@@ -153,7 +154,7 @@ impl<S: Storage> Node<S> {
         }
         (qp.send.rnr_deadline, qp.send.peer_deadline) = (None, None);
         if result.is_ok() && !request.is_local() {
-            qp.traffic.requested(request);
+            qp.traffic.requested(request.opcode, request.len);
         }
         let (cqn, kind) = (qp.send.cqn, qp.kind);
         self.count_send(request, result);

@@ -263,7 +263,7 @@ impl<S: Storage> Node<S> {
         self.counters.rx_messages.add(1);
         self.counters.rx_message_bytes.add(request.len);
         if let Some(qp) = self.qps.get_mut(qpn) {
-            qp.traffic.served(request);
+            qp.traffic.served(request.opcode, request.len);
         }
     }
 

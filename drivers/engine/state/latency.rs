@@ -2,59 +2,84 @@
 //! How long requests take, from when they are first taken off their send queue to their completion. A few are measured, so that it costs
 //! the others next to nothing.
 
-use crate::{
-    hal::Clock,
-    state::{counters::Counters, qp::SendSide, request::Request},
-};
+use crate::{hal::Clock, state::counters::Counters};
 use nupa_proto::admin::LATENCY_CLASSES;
 
 /// So many requests of a queue pair have to succeed after one was begun to be measured, before the next one is.
 const EVERY: u64 = 64;
 
-/// Where a queue pair begins that is never measured.
-pub(crate) const NEVER: u64 = u64::MAX;
+/// Measures requests of a send queue, one at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sampler {
+    sample: Option<Sample>,
+    /// How many requests have to succeed before the next one is measured.
+    next: u64,
+}
 
 /// A request that is measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+struct Sample {
     start_us: u64,
     /// Index of the send queue behind its descriptor.
     behind: u32,
 }
 
-impl<P> SendSide<P> {
-    /// Begins to measure the current request, if so many have succeeded; nothing was heard of the one before if that was flushed.
+impl Sampler {
+    /// One that measures the first request.
+    pub(crate) const NEW: Self = Self {
+        sample: None,
+        next: 0,
+    };
+
+    /// One that measures none.
+    pub(crate) const OFF: Self = Self {
+        sample: None,
+        next: u64::MAX,
+    };
+
+    /// Whether a request is measured after so many that have succeeded.
+    #[inline(always)]
+    pub(crate) fn wants(&self, succeeded: u64) -> bool {
+        succeeded >= self.next
+    }
+
+    /// Whether a request is measured that has not ended.
+    #[inline(always)]
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.sample.is_some()
+    }
+
+    /// Begins to measure a request, whose descriptor ends at `behind`. Nothing was heard of the one before if that was flushed.
     #[cold]
-    pub(crate) fn begin_sample(&mut self, clock: &impl Clock, request: &Request, requests: u64) {
-        if request.is_local() {
-            return;
-        }
-        self.sample_at = requests.wrapping_add(EVERY);
+    pub(crate) fn begin(&mut self, clock: &impl Clock, succeeded: u64, behind: u32) {
+        self.next = succeeded.saturating_add(EVERY);
         self.sample = Some(Sample {
             start_us: clock.now_us(),
-            behind: request.behind,
+            behind,
         });
     }
 
-    /// The current request is done. Counts how long it took, if it is the one that is measured and has succeeded.
+    /// The request whose descriptor ends at `behind` is done. Counts how long it took, if it is the one that is measured and has succeeded.
     #[cold]
-    pub(crate) fn end_sample(
+    pub(crate) fn end(
         &mut self,
         clock: &impl Clock,
-        request: &Request,
+        behind: u32,
         fine: bool,
         counters: &mut Counters,
     ) {
-        let Some(sample) = self
-            .sample
-            .take_if(|sample| sample.behind == request.behind)
-        else {
+        let Some(sample) = self.sample.take_if(|sample| sample.behind == behind) else {
             return;
         };
         let took = clock.now_us().saturating_sub(sample.start_us);
         if let Some(count) = counters.tx_latency.get_mut(class(took)).filter(|_| fine) {
             count.add(1);
         }
+    }
+
+    /// Forgets the one that is measured.
+    pub(crate) fn clear(&mut self) {
+        self.sample = None;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::state::{
     deferred::{Deferred, DeferredEvents, HasEvents},
     inflight::Inflight,
     kept::KeptWqe,
-    latency::Sample,
+    latency::Sampler,
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
@@ -87,9 +87,7 @@ pub(crate) struct SendSide<P> {
     pub(crate) peer_deadline: Option<u64>,
     /// Bytes of payload that it needs room for in a ring.
     pub(crate) ring_need: u32,
-    /// The request that is measured, if one is, and how many have to succeed before the next one is.
-    pub(crate) sample: Option<Sample>,
-    pub(crate) sample_at: u64,
+    pub(crate) sampler: Sampler,
 }
 
 /// The receiving half.
@@ -285,7 +283,7 @@ impl<P> QueuePair<P> {
         self.rewind();
         (self.send.index, self.send.posted) = (0, 0);
         (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
-        self.send.sample = None;
+        self.send.sampler.clear();
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }
