@@ -263,7 +263,8 @@ def test_user_without_rights(settled, saw):
 
 def test_wrong_arguments(settled, saw):
     one, _ = settled
-    wrong = ("", "stat", "status extra", "stats --watch 0", "stats --watch x", "topo --dot --json", "stats --count 0")
+    wrong = ("", "stat", "status extra", "stats --watch 0", "stats --watch x", "topo --dot --json", "stats --count 0", "stats --by node",
+             "stats --by peer --histogram", "drain --undo --timeout 1")
     for arguments in wrong:
         done = one.run(f"{NUPACTL} {arguments}", check=False)
         assert done.code == USAGE and done.err.strip() and not done.out, done
@@ -307,8 +308,11 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Controller") == set(told(one, "status")[0])
     assert fields("Peer") == set(told(one, "peers")[0])
     assert fields("Counters") == set(told(one, "stats")[0])
-    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "events", "qp", "mr", "queues", "ping", "lat", "bw", "selftest",
-                                         "emulator", "pool_show", "pool_fsck", "version"}
+    assert fields("Histogram") == set(told(one, "stats --histogram")[0])
+    assert fields("Usage") == set(told(one, "stats --by process")[0])
+    assert fields("Drained") == set(told(one, "drain --undo"))
+    assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "stats_by", "stats_histogram", "events", "qp", "mr",
+                                         "queues", "ping", "lat", "bw", "selftest", "drain", "emulator", "pool_show", "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -317,7 +321,7 @@ def test_manual(settled, saw):
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
     verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "lat", "bw", "selftest", "serve", "top", "events",
-             "version", "dump", "schema", "export", "pool", "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show",
+             "version", "dump", "schema", "export", "drain", "pool", "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show",
              "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}

@@ -118,7 +118,8 @@ def test_details_of_resources(settled, rdma, saw):
 
     (qp,) = details("qp", ifname=DEVICE, lqpn=a.qp.qpn)
     assert qp == {"sq_requests": a.qp.max_sends, "sq_sges": 1, "inline_bytes": 0, "rq_requests": 128, "rq_sges": 1,
-                  "remote_node": int(two.read(f"/sys/class/net/{INTERFACE}/address").replace(":", "")[-4:], 16), "sq_index": 5, "rq_index": 0}
+                  "remote_node": int(two.read(f"/sys/class/net/{INTERFACE}/address").replace(":", "")[-4:], 16), "sq_index": 5, "rq_index": 0,
+                  "requests": 5, "served": 0, "sent_bytes": 5 * 10000, "received_bytes": 0}
     assert {"ring_entries": 512, "vector": 0} in details("cq", ifname=DEVICE, comm="python3")
     (mr,) = details("mr", ifname=DEVICE, mrlen=10000)
     assert set(mr) == {"pages", "page_shift"}

@@ -5,6 +5,7 @@ use crate::{
     admin::{AdminQueue, Failure},
     command,
     doorbell::Doorbells,
+    drain::Service,
     hal::Function,
     handlers::ObjectHandlers,
     lifecycle::Lifecycle,
@@ -87,6 +88,7 @@ pub(crate) struct Controller {
     #[pin]
     link_changed: SpinLock<Instant<BootTime>>,
     peers: Peers,
+    service: Service,
     #[pin]
     info: SpinLock<PortInfo>,
     /// Queue pairs that frames are spread over.
@@ -167,6 +169,7 @@ impl Controller {
                 link_up: Atomic::new(false),
                 link_changed <- new_spinlock!(Instant::now()),
                 peers,
+                service: Service::new(),
                 info <- new_spinlock!(info),
                 rss <- new_mutex!(KVec::new()),
                 listeners <- Listeners::new(),
@@ -216,6 +219,10 @@ impl Controller {
 
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
     }
 
     pub(crate) fn listeners(&self) -> &Listeners {

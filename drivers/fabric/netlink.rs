@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs are told about the controllers of this host: the generic netlink family of
+//! What programs are told about the controllers of this host, and what they order: the generic netlink family of
 //! `Documentation/netlink/specs/nupa.yaml`.
 
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     port::{Listener, ListenerRegistration, Port, PortEvent},
 };
 use kernel::{prelude::*, str::CString, sync::Arc};
-use nk::genl::{self, Family, Message, Published, Source};
+use nk::genl::{self, Family, Message, Order, OrderKind, Published, Source};
 use nupa_proto::{
     admin::PortCounters,
     netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR, VERSION},
@@ -25,8 +25,15 @@ pub(crate) const NUPA: Family = Family {
         command::PEER_GET,
         command::COUNTERS_GET,
     ],
+    orders: &[OrderKind {
+        command: command::CONTROLLER_DRAIN,
+        attributes: &[controller::INDEX, controller::DRAINING],
+    }],
     group: MONITOR,
 };
+
+// Where the kernel looks for the source that an order is for.
+const _: () = assert!(controller::INDEX == genl::SOURCE);
 
 /// A controller that programs are told about, until this is dropped.
 pub(crate) struct Shown {
@@ -164,6 +171,17 @@ impl Source for Listed {
             _ => Ok(None),
         }
     }
+
+    fn order(&self, index: u32, order: &Order<'_>) -> Result {
+        if order.command() != command::CONTROLLER_DRAIN {
+            return Err(EINVAL);
+        }
+        match order.value(controller::DRAINING) {
+            Some(draining @ 0..=1) => self.drain(index, draining == 1),
+            _ => return Err(EINVAL),
+        }
+        Ok(())
+    }
 }
 
 impl Listed {
@@ -183,6 +201,9 @@ impl Listed {
         message.put_u64(controller::CAPABILITIES, info.caps)?;
         message.put_u32(controller::VECTORS, info.vectors)?;
         message.put_u64(controller::LINK_AGE, self.0.link_age_ms())?;
+        let service = self.0.service();
+        message.put_u32(controller::DRAINING, service.is_draining().into())?;
+        message.put_u32(controller::USER_QPS, service.user_qps())?;
         if state == State::Running {
             if let Ok(epoch) = self.0.registers.epoch() {
                 message.put_u32(controller::EPOCH, epoch)?;
@@ -194,6 +215,26 @@ impl Listed {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Takes the controller out of service for processes, or back into it.
+    fn drain(&self, index: u32, draining: bool) {
+        if !self.0.service().set_draining(draining) {
+            return;
+        }
+        let device = self.0.device();
+        match draining {
+            true => dev_info!(
+                device,
+                "controller is drained: processes get no new queue pairs\n"
+            ),
+            false => dev_info!(device, "controller is drained no more\n"),
+        }
+        genl::note_change();
+        let told = genl::notify(command::CONTROLLER_NTF, |message| {
+            self.write_controller(index, message)
+        });
+        log_untold(&self.0, told);
     }
 
     /// Writes the counters of a controller that runs and answers.

@@ -12,6 +12,7 @@ mod command;
 mod controller;
 mod debug;
 mod doorbell;
+mod drain;
 mod event;
 mod hal;
 mod handlers;

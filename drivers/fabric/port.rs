@@ -137,6 +137,11 @@ impl Port {
         self.controller.link_up()
     }
 
+    /// Whether the controller is being taken out of service: processes get no new queue pairs. Does not sleep; any context.
+    pub fn is_draining(&self) -> bool {
+        self.controller.service().is_draining()
+    }
+
     /// Whether `node` is up. Does not sleep; any context.
     pub fn peer_up(&self, node: u16) -> bool {
         self.controller.peers().is_up(node)

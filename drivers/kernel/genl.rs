@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Generic netlink: a family whose dumps list the objects of a module, and whose notifications tell what happens to them.
+//! Generic netlink: a family whose dumps list the objects of a module, whose orders change them, and whose notifications tell what
+//! happens to them.
 //!
 //! C header: `include/net/genetlink.h`. A module calls [`prepare`] first. A [`Family`] is registered for as long as a [`Registration`]
 //! lives, the last thing that the module's `init` makes: nothing waits for dumps of a module that could not be loaded. What dumps
-//! list comes from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump, and may
-//! sleep. [`notify`] sends to the listeners of the family's multicast group.
+//! list comes from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump or gives the
+//! order, and may sleep. [`notify`] sends to the listeners of the family's multicast group.
 
+mod order;
+
+pub use self::order::{Order, OrderKind, SOURCE};
+
+use self::order::Orders;
 use crate::bindings;
 use core::marker::PhantomData;
 use kernel::{
@@ -55,7 +61,7 @@ struct Sources {
 #[pin_data]
 struct Entry {
     number: u32,
-    /// `None` once it is listed no more. Dumps ask it under this lock.
+    /// `None` once it is listed no more. Dumps and orders ask it under this lock.
     #[pin]
     source: Mutex<Option<Arc<dyn Source>>>,
 }
@@ -99,9 +105,12 @@ pub trait Source: Send + Sync {
         position: u32,
         message: &mut Message<'_>,
     ) -> Result<Option<u32>>;
+
+    /// Does what an order says, and notes and tells the change. `index` is the source's number. May sleep.
+    fn order(&self, index: u32, order: &Order<'_>) -> Result;
 }
 
-/// A source that is listed until this is dropped, which waits for dumps that are asking it for an object, and sleeps.
+/// A source that is listed until this is dropped, which waits for dumps that are asking it for an object, and for orders, and sleeps.
 pub struct Published(Arc<Entry>);
 
 /// Lists the objects of a source, whose number is above those of all before it. `EINVAL` before [`prepare`]. Sleeps.
@@ -191,6 +200,8 @@ pub struct Family {
     pub version: u8,
     /// Commands that are dumps. They take no attributes.
     pub dumps: &'static [u8],
+    /// Commands that change something.
+    pub orders: &'static [OrderKind],
     /// Name of the multicast group that [`notify`] sends to, less than `GENL_NAMSIZ` bytes.
     pub group: &'static CStr,
 }
@@ -199,6 +210,7 @@ pub struct Family {
 pub struct Registration {
     family: Pin<KBox<Opaque<bindings::genl_family>>>,
     _operations: KVec<bindings::genl_small_ops>,
+    _orders: Orders,
     _group: KBox<bindings::genl_multicast_group>,
 }
 
@@ -222,12 +234,15 @@ impl Registration {
             };
             operations.push(operation, GFP_KERNEL)?;
         }
+        let orders = Orders::new(family)?;
         let mut group = KBox::new(bindings::genl_multicast_group::default(), GFP_KERNEL)?;
         write_name(&mut group.name, family.group)?;
         let mut inner = bindings::genl_family {
             version: family.version.into(),
             small_ops: operations.as_ptr(),
             n_small_ops: u8::try_from(operations.len())?,
+            ops: orders.operations.as_ptr(),
+            n_ops: u8::try_from(orders.operations.len())?,
             mcgrps: &*group,
             n_mcgrps: 1,
             module: module.as_ptr().cast(),
@@ -246,6 +261,7 @@ impl Registration {
         Ok(Self {
             family,
             _operations: operations,
+            _orders: orders,
             _group: group,
         })
     }

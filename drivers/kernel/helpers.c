@@ -73,7 +73,7 @@ void nk_rtnl_unlock(void)
 	rtnl_unlock();
 }
 
-/* Generic netlink: dumps, and notifications of the only multicast group of a family */
+/* Generic netlink: dumps, orders, and notifications of the only multicast group of a family */
 
 u8 nk_genl_command(const struct netlink_callback *cb)
 {
@@ -128,6 +128,20 @@ struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void *
 void nk_genl_free(struct sk_buff *skb)
 {
 	nlmsg_free(skb);
+}
+
+u8 nk_genl_order(const struct genl_info *info)
+{
+	return info->genlhdr->cmd;
+}
+
+/* An attribute of an order, whose policy has room for NK_GENL_MAX_ATTRIBUTE and has none but u32. */
+bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value)
+{
+	if (attribute > NK_GENL_MAX_ATTRIBUTE || !info->attrs || !info->attrs[attribute])
+		return false;
+	*value = nla_get_u32(info->attrs[attribute]);
+	return true;
 }
 
 void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header)

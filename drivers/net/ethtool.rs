@@ -30,7 +30,7 @@ fn port_counters(dev: &Device<Nic>) -> impl Iterator<Item = u64> {
     let counters = dev.data().port().counters().unwrap_or_default();
     let values =
         <[U64; size_of::<PortCounters>() / size_of::<U64>()]>::read_from_bytes(counters.as_bytes());
-    values.unwrap_or_default().into_iter().map(U64::get)
+    values.unwrap_or([U64::ZERO; _]).into_iter().map(U64::get)
 }
 
 impl Operations for Nic {

@@ -27,6 +27,8 @@ pub mod command {
     pub const PEER_UP_NTF: u8 = 6;
     /// Notification: a node went down.
     pub const PEER_DOWN_NTF: u8 = 7;
+    /// Takes a controller out of service for processes, or back into it.
+    pub const CONTROLLER_DRAIN: u8 = 8;
 }
 
 /// Attributes of a controller.
@@ -61,6 +63,10 @@ pub mod controller {
     pub const VECTORS: u16 = 14;
     /// `u64`, ms
     pub const LINK_AGE: u16 = 15;
+    /// `u32`, 0 or 1
+    pub const DRAINING: u16 = 16;
+    /// `u32`
+    pub const USER_QPS: u16 = 17;
 }
 
 /// Attributes of a node.

@@ -6,7 +6,7 @@ use kernel::{prelude::*, sync::atomic::Relaxed};
 use nk_rdma::Details;
 
 impl Qp {
-    /// Sizes that were granted, and how far the controller has come. Sleeps.
+    /// Sizes that were granted, how far the controller has come, and what went through the pair. Sleeps.
     pub(crate) fn describe(&self, details: &mut Details) -> Result {
         let sizes = &self.capabilities;
         details.add(c"sq_requests", sizes.max_send_wr)?;
@@ -22,7 +22,12 @@ impl Qp {
             return Ok(());
         };
         details.add(c"sq_index", state.sq_index.get())?;
-        details.add(c"rq_index", state.rq_index.get())
+        details.add(c"rq_index", state.rq_index.get())?;
+        let traffic = &state.traffic;
+        details.add_u64(c"requests", traffic.requests.get())?;
+        details.add_u64(c"served", traffic.served.get())?;
+        details.add_u64(c"sent_bytes", traffic.sent_bytes.get())?;
+        details.add_u64(c"received_bytes", traffic.received_bytes.get())
     }
 }
 

@@ -164,6 +164,7 @@ impl Driver for Rdma {
         let info = dev.port.info();
         PortAttributes {
             active: dev.netdev_active(),
+            deferred: dev.port.is_draining(),
             gids: info.limits.max_gids.get().into(),
             max_message: MAX_MESSAGE,
             speed: PortSpeed::from_mbps(info.link_speed_mbps),

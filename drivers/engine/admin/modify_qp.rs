@@ -72,6 +72,7 @@ impl<S: Storage> Node<S> {
             state: qp.state.to_wire(),
             sq_index: U32::new(qp.send.index),
             rq_index: U32::new(qp.recv.queue.as_ref().map_or(0, |queue| queue.index)),
+            traffic: qp.traffic.to_wire(),
             ..QpState::default()
         })
     }

@@ -11,6 +11,7 @@ use crate::{
         grant::Writers,
         inflight::Inflight,
         kept::KeptWqe,
+        latency::Sampler,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
         ring::Ring,
@@ -18,6 +19,7 @@ use crate::{
         slots::Owner,
         stall::Stall,
         timer::Timer,
+        traffic::Traffic,
     },
 };
 use nupa_proto::{
@@ -95,6 +97,7 @@ impl<S: Storage> Node<S> {
             poll_links: Links::default(),
             idle_polls: 0,
             deferred: DeferredEvents::default(),
+            traffic: Traffic::default(),
         };
         if body.sq_slot == body.rq_slot && !(qp.send.ring.is_none() && qp.has_recv()) {
             return Err(AdminStatus::InvalidField);
@@ -129,6 +132,12 @@ impl<S: Storage> Node<S> {
             rnr_deadline: None,
             peer_deadline: None,
             ring_need: 0,
+            // Frames are not measured.
+            sampler: if body.qp_type == QpType::Raw.to_wire() {
+                Sampler::OFF
+            } else {
+                Sampler::NEW
+            },
         })
     }
 

@@ -146,8 +146,7 @@ impl<S: Storage> Node<S> {
             Ok(Served::InPart) => Ok(Served::InPart),
             Ok(served) => {
                 platform.fence();
-                self.counters.rx_messages.add(1);
-                self.counters.rx_message_bytes.add(request.len);
+                self.count_served(qpn, request);
                 let atomic = u32::from(request.opcode != Opcode::Flush);
                 self.counters.rx_atomics.add(atomic);
                 Ok(served)

@@ -104,6 +104,10 @@ impl<S: Storage> Node<S> {
                 return Fetched::Later;
             }
         }
+        let succeeded = qp.traffic.requests;
+        if qp.send.sampler.wants(succeeded) && !request.is_local() {
+            qp.send.sampler.begin(platform, succeeded, request.behind);
+        }
         match checked {
             Ok(()) => Fetched::Request,
             Err(error) => Fetched::Failed(error),
@@ -135,14 +139,23 @@ impl<S: Storage> Node<S> {
         result: Result<(), WcError>,
     ) -> bool {
         let qpn = request.source.qpn;
-        let Some(qp) = self.qps.get_mut(qpn) else {
+        let Self { qps, counters, .. } = self;
+        let Some(qp) = qps.get_mut(qpn) else {
             return false;
         };
+        if qp.send.sampler.is_measuring() {
+            let fine = result.is_ok();
+            let sampler = &mut qp.send.sampler;
+            sampler.end(platform, request.behind, fine, counters);
+        }
         match qp.send.inflight.count {
             0 => (qp.send.index, qp.send.done) = (request.behind, 0),
             _ => qp.acknowledged(request),
         }
         (qp.send.rnr_deadline, qp.send.peer_deadline) = (None, None);
+        if result.is_ok() && !request.is_local() {
+            qp.traffic.requested(request.opcode, request.len);
+        }
         let (cqn, kind) = (qp.send.cqn, qp.kind);
         self.count_send(request, result);
         if result.is_err() || request.signaled {

@@ -242,12 +242,11 @@ impl<S: Storage> Node<S> {
             counters.rx_frames.add(1);
             counters.rx_bytes.add(request.len);
         } else {
-            counters.rx_messages.add(1);
-            counters.rx_message_bytes.add(request.len);
+            self.count_served(accepted.qpn, request);
         }
         if request.opcode == Opcode::Read {
-            counters.rx_reads.add(1);
-            counters.rx_read_bytes.add(request.len);
+            self.counters.rx_reads.add(1);
+            self.counters.rx_read_bytes.add(request.len);
         }
         if request.opcode == Opcode::SendInv {
             self.unbind(key_index(request.imm));
@@ -255,6 +254,16 @@ impl<S: Storage> Node<S> {
         if let Some(received) = accepted.received {
             let entry = request.arrival();
             self.received(platform, accepted.qpn, received, entry, request.solicited);
+        }
+    }
+
+    /// Counts a message whose data is in place, or that was carried out here.
+    #[inline(always)]
+    pub(crate) fn count_served(&mut self, qpn: u32, request: &Request) {
+        self.counters.rx_messages.add(1);
+        self.counters.rx_message_bytes.add(request.len);
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.traffic.served(request.opcode, request.len);
         }
     }
 

@@ -121,8 +121,7 @@ impl<S: Storage> Node<S> {
         accepted: &Accepted,
         grh: &Grh,
     ) {
-        self.counters.rx_messages.add(1);
-        self.counters.rx_message_bytes.add(request.len);
+        self.count_served(accepted.qpn, request);
         let entry = request.arrival();
         let vlan = grh.vlan_id.map_or(0, |_| CQE_VLAN);
         let entry = Cqe {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Counters of a node's port.
 
-use nupa_proto::admin::PortCounters;
+use nupa_proto::admin::{PortCounters, LATENCY_CLASSES};
 use zerocopy::little_endian::U64;
 
 /// A count that wraps around.
@@ -20,11 +20,18 @@ macro_rules! counters {
     ($($name:ident,)+) => {
         /// Counters of a node's port; fields as in [`PortCounters`].
         #[derive(Clone, Copy, Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Count,)+ }
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Count,)+
+            /// Requests that were measured, by how long they took.
+            pub(crate) tx_latency: [Count; LATENCY_CLASSES],
+        }
 
         impl Counters {
             pub(crate) fn to_wire(self) -> PortCounters {
-                PortCounters { $($name: U64::new(self.$name.0),)+ }
+                PortCounters {
+                    $($name: U64::new(self.$name.0),)+
+                    tx_latency: self.tx_latency.map(|count| U64::new(count.0)),
+                }
             }
         }
     };

@@ -6,11 +6,13 @@ use crate::state::{
     deferred::{Deferred, DeferredEvents, HasEvents},
     inflight::Inflight,
     kept::KeptWqe,
+    latency::Sampler,
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
     stall::Stall,
     timer::{HasTimer, Timed, Timer},
+    traffic::Traffic,
 };
 use nupa_proto::{
     admin::{rnr_timer_us, QpStateCode, QpType, RNR_FOREVER, RNR_RETRY_FOREVER},
@@ -61,6 +63,7 @@ pub(crate) struct QueuePair<P> {
     pub(crate) idle_polls: u16,
     /// Events that found no room.
     pub(crate) deferred: DeferredEvents,
+    pub(crate) traffic: Traffic,
 }
 
 /// The sending half.
@@ -84,6 +87,7 @@ pub(crate) struct SendSide<P> {
     pub(crate) peer_deadline: Option<u64>,
     /// Bytes of payload that it needs room for in a ring.
     pub(crate) ring_need: u32,
+    pub(crate) sampler: Sampler,
 }
 
 /// The receiving half.
@@ -279,6 +283,7 @@ impl<P> QueuePair<P> {
         self.rewind();
         (self.send.index, self.send.posted) = (0, 0);
         (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
+        self.send.sampler.clear();
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }

@@ -272,7 +272,14 @@ fn layouts_are_those_of_the_specification() {
             reserved,
             sq_index,
             rq_index,
-            reserved1
+            reserved1,
+            traffic
+        }),
+        layout!(QpTraffic {
+            requests,
+            served,
+            sent_bytes,
+            received_bytes
         }),
         layout!(SetRxFilter {
             addresses,
@@ -310,7 +317,8 @@ fn layouts_are_those_of_the_specification() {
             flushed,
             cq_overflows,
             tx_direct_writes,
-            tx_read_bytes
+            tx_read_bytes,
+            tx_latency
         }),
     ];
     spec::check_layouts(SPEC, &layouts);

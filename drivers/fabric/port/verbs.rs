@@ -162,7 +162,7 @@ impl Port {
         CqControl::for_user(&self.controller, ring, slot, vector, handler)
     }
 
-    /// Creates a queue pair of type RC or UD in the reset state, whose rings are its owner's.
+    /// Creates a queue pair of type RC or UD in the reset state, whose rings are its owner's. `ESHUTDOWN` while the controller is drained.
     pub fn create_user_qp(
         &self,
         parameters: QpParameters<'_>,
@@ -172,7 +172,7 @@ impl Port {
         Qp::for_user(&self.controller, parameters, queues, handler)
     }
 
-    /// As [`Port::create_user_qp`], with rings for the kernel to post to; without one for receive requests if they come
+    /// As [`Port::create_user_qp`], with rings for the kernel to post to, and while the controller is drained, too; without one for receive requests if they come
     /// from a shared receive queue.
     pub fn create_kernel_qp(
         &self,

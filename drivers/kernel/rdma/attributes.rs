@@ -135,6 +135,8 @@ impl PortSpeed {
 pub struct PortAttributes {
     /// Whether it can send and receive.
     pub active: bool,
+    /// Whether new users had better take another one, if it can (`IB_PORT_ACTIVE_DEFER`).
+    pub deferred: bool,
     /// Entries of the GID table.
     pub gids: u32,
     /// Bytes of the longest message.
@@ -147,7 +149,10 @@ impl PortAttributes {
     pub(crate) fn to_raw(self, attr: &mut bindings::ib_port_attr) {
         (attr.state, attr.phys_state) = if self.active {
             (
-                bindings::ib_port_state_IB_PORT_ACTIVE,
+                match self.deferred {
+                    true => bindings::ib_port_state_IB_PORT_ACTIVE_DEFER,
+                    false => bindings::ib_port_state_IB_PORT_ACTIVE,
+                },
                 bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP as u8,
             )
         } else {

@@ -40,4 +40,12 @@ impl Details {
             bindings::rdma_nl_put_driver_u32(self.message.as_ptr(), name.as_char_ptr(), value)
         })
     }
+
+    /// As [`Details::add`], for a number of 64 bits.
+    pub fn add_u64(&mut self, name: &CStr, value: u64) -> Result {
+        // SAFETY: As above.
+        to_result(unsafe {
+            bindings::rdma_nl_put_driver_u64(self.message.as_ptr(), name.as_char_ptr(), value)
+        })
+    }
 }

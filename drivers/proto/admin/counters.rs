@@ -60,11 +60,20 @@ pub struct PortCounters {
     pub tx_direct_writes: U64,
     /// Bytes of `tx_message_bytes` that were read, so came in.
     pub tx_read_bytes: U64,
+    /// Of each queue pair's RC and UD messages about one of 64 is measured, from when the device first takes the request to its completion. Those
+    /// that took less than 1 microsecond, less than 2, less than 4, and so on; the last one has all that took longer.
+    pub tx_latency: [U64; LATENCY_CLASSES],
 }
-assert_size!(PortCounters, 208);
+assert_size!(PortCounters, 304);
 
-/// Names of [`PortCounters`]' fields, in order; used by every tool that shows them.
-pub const PORT_COUNTER_NAMES: [&str; 26] = [
+/// Classes of [`PortCounters::tx_latency`].
+pub const LATENCY_CLASSES: usize = 12;
+
+/// Index of the first of [`PortCounters::tx_latency`] among [`PORT_COUNTER_NAMES`].
+pub const FIRST_LATENCY: usize = PORT_COUNTER_NAMES.len() - LATENCY_CLASSES;
+
+/// Names of [`PortCounters`]' counters, in order; used by every tool that shows them.
+pub const PORT_COUNTER_NAMES: [&str; 38] = [
     "tx_frames",
     "tx_bytes",
     "rx_frames",
@@ -91,4 +100,16 @@ pub const PORT_COUNTER_NAMES: [&str; 26] = [
     "cq_overflows",
     "tx_direct_writes",
     "tx_read_bytes",
+    "tx_latency_below_1us",
+    "tx_latency_below_2us",
+    "tx_latency_below_4us",
+    "tx_latency_below_8us",
+    "tx_latency_below_16us",
+    "tx_latency_below_32us",
+    "tx_latency_below_64us",
+    "tx_latency_below_128us",
+    "tx_latency_below_256us",
+    "tx_latency_below_512us",
+    "tx_latency_below_1024us",
+    "tx_latency_longer",
 ];

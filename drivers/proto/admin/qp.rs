@@ -2,7 +2,7 @@
 //! Queue pairs: creation, states, attributes.
 
 use super::PageList;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 wire_enum! {
@@ -174,5 +174,22 @@ pub struct QpState {
     pub rq_index: U32,
     /// Zero.
     pub reserved1: U32,
+    /// What went through it.
+    pub traffic: QpTraffic,
 }
-assert_size!(QpState, 16);
+assert_size!(QpState, 48);
+
+/// What went through a queue pair of messages (RC and UD) since it was created, wrapping around.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct QpTraffic {
+    /// Requests of its owner that succeeded, but for those that concern no peer (FAST_REG, LOCAL_INV, BIND_MW).
+    pub requests: U64,
+    /// Requests of its peer that succeeded, and datagrams that arrived.
+    pub served: U64,
+    /// Bytes of those that left this node.
+    pub sent_bytes: U64,
+    /// Bytes of those that came to this node.
+    pub received_bytes: U64,
+}
+assert_size!(QpTraffic, 32);

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::drain::Drain;
 use crate::emulator::Emulator;
 use crate::measure::{Measure, Selftest};
 use crate::ping::Ping;
 use crate::pool::Pool;
+use crate::stats::By;
 use crate::top::Top;
 
 /// How metrics get to Prometheus.
@@ -26,8 +28,8 @@ const SERVED: &str = "To have a node serve from boot on: systemctl enable --now 
 /// Nodes have the names that /etc/nupa/nodes.conf gives them: a line each, with the id and the name.
 ///
 /// Exit codes: 0 all is well; 1 a controller does not run, its link is down, a node does not answer or is not served, a pair of nodes failed or
-/// was flagged, versions do not fit together, memory holds no pool that can be used, or something is wrong with one; 2 wrong arguments; 3 no
-/// driver, no controller, or no emulator; 4 it could not be done or found out.
+/// was flagged, versions do not fit together, memory holds no pool that can be used, or something is wrong with one, or a controller that is
+/// drained has users left; 2 wrong arguments; 3 no driver, no controller, or no emulator; 4 it could not be done or found out.
 #[derive(Debug, Parser)]
 #[command(name = "nupactl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -76,6 +78,8 @@ pub(crate) enum Verb {
     Top(Top),
     /// Show who is there, and with --follow what happens from now on
     Events(Events),
+    /// Take a controller out of service: processes get no new queue pairs; wait until they have none
+    Drain(Drain),
     /// Show, make, discard, check, attach and detach memory that hosts share
     #[command(subcommand)]
     Pool(Pool),
@@ -129,6 +133,14 @@ pub(crate) struct Stats {
     /// Show those that are zero, too
     #[arg(long)]
     pub(crate) all: bool,
+
+    /// Show what went through the RDMA queue pairs that there are, by the node at their other end or by process
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["all", "histogram"])]
+    pub(crate) by: Option<By>,
+
+    /// Show how long RDMA requests took, of which one of 64 is measured
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) histogram: bool,
 }
 
 /// For how long to show what happens.

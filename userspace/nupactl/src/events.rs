@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::facts::{Controller, Host};
 use crate::netlink::{Monitor, Notification};
 use crate::talk::Refused;
+use crate::view;
 
 /// Something that happened, or how it is at the beginning. Each is a line by itself.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -191,7 +192,8 @@ impl Kind {
                     .map_or(String::new(), |trouble| format!(": {trouble}"));
                 format!(
                     "{} is {}, its link {link}{trouble}",
-                    controller.device, controller.state
+                    controller.device,
+                    view::state(controller)
                 )
             }
             Self::ControllerGone { device, .. } => {

@@ -3,6 +3,7 @@
 //! What is known of this host's controllers. What `--json` prints is these structures.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 use nupa_proto::{ident::UnknownValue, netlink::ControllerState};
 use schemars::JsonSchema;
@@ -50,6 +51,10 @@ pub(crate) struct Controller {
     pub(crate) firmware: String,
     /// Interrupt vectors for completion queues.
     pub(crate) vectors: u32,
+    /// Whether it is taken out of service: processes get no new queue pairs.
+    pub(crate) draining: bool,
+    /// Queue pairs that processes have.
+    pub(crate) user_queue_pairs: u32,
     /// Network interfaces.
     pub(crate) netdevs: Vec<String>,
     /// RDMA devices.
@@ -116,6 +121,21 @@ impl Host {
             .into_iter()
             .map(|raw| counters(raw, controllers))
             .collect())
+    }
+
+    /// Takes a controller out of service for processes, or back into it.
+    pub(crate) fn drain(&self, of: &Controller, draining: bool) -> anyhow::Result<()> {
+        let refused = |error: anyhow::Error| {
+            let what = match error.downcast_ref::<Refused>().map(|refused| refused.0.kind()) {
+                Some(ErrorKind::PermissionDenied) => "this takes CAP_NET_ADMIN: run it as root",
+                Some(ErrorKind::Unsupported) => {
+                    "the module nupa_fabric that is loaded cannot do this: it is older than this program"
+                }
+                _ => "`nupactl status` shows how it is",
+            };
+            error.context(format!("{} stays as it was: {what}", of.device))
+        };
+        self.connection.drain(of.index, draining).map_err(refused)
     }
 
     /// The node that has a name.
@@ -187,6 +207,8 @@ impl Host {
             link_speed: raw.link_speed,
             firmware: raw.firmware,
             vectors: raw.vectors,
+            draining: raw.draining,
+            user_queue_pairs: raw.user_qps,
             netdevs: interfaces.netdevs,
             rdma: interfaces.rdma,
             device: raw.device,

@@ -83,6 +83,17 @@ impl Socket {
         self.ask(family, command, NlmF::DUMP, Attributes::new())
     }
 
+    /// Has a family do something.
+    pub(crate) fn order(
+        &self,
+        family: u16,
+        command: u8,
+        attributes: Attributes,
+    ) -> anyhow::Result<()> {
+        self.ask(family, command, NlmF::ACK, attributes)?;
+        Ok(())
+    }
+
     /// Sends a question, and reads the answers.
     fn ask(
         &self,

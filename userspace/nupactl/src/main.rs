@@ -3,6 +3,7 @@
 //! Shows a host's fabric controllers, and the nodes that they reach.
 
 mod cli;
+mod drain;
 mod dump;
 mod emulator;
 mod events;
@@ -51,6 +52,8 @@ struct Printed {
     peers: Vec<Peer>,
     topo: Topology,
     stats: Vec<Counters>,
+    stats_by: Vec<stats::Usage>,
+    stats_histogram: Vec<stats::Histogram>,
     events: events::Event,
     qp: Vec<resources::QueuePair>,
     mr: Vec<resources::Region>,
@@ -59,6 +62,7 @@ struct Printed {
     lat: measure::Latency,
     bw: measure::Bandwidth,
     selftest: Vec<measure::Fabric>,
+    drain: drain::Drained,
     emulator: Vec<nupa_control::NodeStats>,
     pool_show: pool::Contents,
     pool_fsck: pool::Check,
@@ -190,6 +194,10 @@ fn show(
         Verb::Ping(args) => {
             let any = ping::show(host, &controllers, args, cli.json, out)?;
             return Ok(ExitCode::from(if any { 0 } else { TROUBLE }));
+        }
+        Verb::Drain(args) => {
+            let drained = drain::run(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::from(if drained { 0 } else { TROUBLE }));
         }
         Verb::Lat(args) => {
             measure::latency(host, &controllers, args, cli.json, out)?;

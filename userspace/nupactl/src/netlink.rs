@@ -17,7 +17,7 @@ use nupa_proto::admin::PORT_COUNTER_NAMES;
 use nupa_proto::netlink::{command, controller, counters, peer, FAMILY, MONITOR};
 
 use crate::genl::{Family, Heard, Message, Socket};
-use crate::talk::{find, Attributes, Refused, NOT_UNDERSTOOD};
+use crate::talk::{self, find, Attributes, Refused, NOT_UNDERSTOOD};
 
 /// Takes an attribute of an object.
 type Take<T> = fn(&mut T, &Nlattr<u16, Buffer>) -> Result<(), DeError>;
@@ -44,6 +44,8 @@ pub(crate) struct RawController {
     pub(crate) link_speed: u32,
     pub(crate) firmware: String,
     pub(crate) vectors: u32,
+    pub(crate) draining: bool,
+    pub(crate) user_qps: u32,
 }
 
 /// A node as the kernel says it.
@@ -98,6 +100,8 @@ impl RawController {
             controller::LINK_SPEED => self.link_speed = attribute.get_payload_as()?,
             controller::FIRMWARE => self.firmware = attribute.get_payload_as_with_len()?,
             controller::VECTORS => self.vectors = attribute.get_payload_as()?,
+            controller::DRAINING => self.draining = attribute.get_payload_as::<u32>()? != 0,
+            controller::USER_QPS => self.user_qps = attribute.get_payload_as()?,
             // A newer module may say more.
             _ => {}
         }
@@ -169,6 +173,15 @@ impl Connection {
     /// Counters of the controllers that run.
     pub(crate) fn counters(&self) -> anyhow::Result<Vec<RawCounters>> {
         self.dump(command::COUNTERS_GET, RawCounters::take)
+    }
+
+    /// Takes a controller out of service for processes, or back into it.
+    pub(crate) fn drain(&self, index: u32, draining: bool) -> anyhow::Result<()> {
+        let mut attributes = Attributes::new();
+        attributes.push(talk::attribute(controller::INDEX, index)?);
+        attributes.push(talk::attribute(controller::DRAINING, u32::from(draining))?);
+        self.socket
+            .order(self.family.id, command::CONTROLLER_DRAIN, attributes)
     }
 
     /// All objects that a command lists; `take` is shown the attributes of each.

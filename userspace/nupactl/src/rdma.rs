@@ -27,6 +27,7 @@ const DEVICE_NAME: u16 = 2;
 const DRIVER: u16 = 52;
 const DRIVER_STRING: u16 = 54;
 const DRIVER_U32: u16 = 57;
+const DRIVER_U64: u16 = 59;
 
 /// A kind of objects: the command that lists them, and the attribute that they are in. The attribute of one entry follows that.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +84,7 @@ pub(crate) struct Entry {
     numbers: BTreeMap<u16, u64>,
     /// The module of the kernel that made it, if one did.
     pub(crate) kernel: Option<String>,
-    driver: BTreeMap<String, u32>,
+    driver: BTreeMap<String, u64>,
 }
 
 impl Entry {
@@ -116,8 +117,13 @@ impl Entry {
     }
 
     /// What the driver says under a name.
-    pub(crate) fn of_driver(&self, name: &str) -> Option<u32> {
+    pub(crate) fn of_driver(&self, name: &str) -> Option<u64> {
         self.driver.get(name).copied()
+    }
+
+    /// The same, if it has at most 32 bits.
+    pub(crate) fn small_of_driver(&self, name: &str) -> Option<u32> {
+        self.of_driver(name)?.try_into().ok()
     }
 }
 
@@ -194,17 +200,15 @@ fn integer(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Numbers that a driver says, by their names.
-fn driver(attributes: &Attributes) -> anyhow::Result<BTreeMap<String, u32>> {
+fn driver(attributes: &Attributes) -> anyhow::Result<BTreeMap<String, u64>> {
     let mut found = BTreeMap::new();
     let mut name = None;
     for attribute in attributes.iter() {
         match *attribute.nla_type().nla_type() {
             DRIVER_STRING => name = Some(text(attribute)?),
-            DRIVER_U32 => {
-                if let Some(name) = name.take() {
-                    let value = attribute.get_payload_as().context(NOT_UNDERSTOOD)?;
-                    found.insert(name, value);
-                }
+            DRIVER_U32 | DRIVER_U64 => {
+                let value = integer(attribute.payload().as_ref()).context(NOT_UNDERSTOOD)?;
+                found.extend(name.take().map(|name| (name, value)));
             }
             // A hint how to print the value, or a value of another type.
             _ => {}
@@ -223,6 +227,8 @@ mod tests {
         for attribute in [
             talk::attribute(DRIVER_STRING, "sq_index").unwrap(),
             talk::attribute(DRIVER_U32, 7u32).unwrap(),
+            talk::attribute(DRIVER_STRING, "sent_bytes").unwrap(),
+            talk::attribute(DRIVER_U64, 5u64 << 40).unwrap(),
             talk::attribute(DRIVER_STRING, "name without a value").unwrap(),
         ] {
             details.push(attribute);
@@ -241,7 +247,9 @@ mod tests {
         assert_eq!(entry.number(attribute::MRLEN), Some(1 << 40));
         assert_eq!(entry.small(attribute::MRLEN), None);
         assert_eq!(entry.kernel.as_deref(), Some("nvme"));
-        assert_eq!(entry.of_driver("sq_index"), Some(7));
+        assert_eq!(entry.small_of_driver("sq_index"), Some(7));
+        assert_eq!(entry.of_driver("sent_bytes"), Some(5 << 40));
+        assert_eq!(entry.small_of_driver("sent_bytes"), None);
         assert_eq!(entry.numbers.len(), 3);
     }
 }

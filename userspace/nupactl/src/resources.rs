@@ -26,7 +26,7 @@ const STATES: [&str; 7] = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"];
 const TYPES: [&str; 5] = ["SMI", "GSI", "RC", "UC", "UD"];
 
 /// Who made an object.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Owner {
     /// Id of the process, unless it is the kernel, or in a container whose processes are not seen here.
     pub(crate) pid: Option<u32>,
@@ -35,7 +35,7 @@ pub(crate) struct Owner {
 }
 
 /// A queue pair.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct QueuePair {
     /// Name of its RDMA device.
     pub(crate) device: String,
@@ -59,8 +59,23 @@ pub(crate) struct QueuePair {
     pub(crate) send_index: Option<u32>,
     /// Index up to which the controller has taken the receive queue; it wraps.
     pub(crate) receive_index: Option<u32>,
+    /// What went through it, if the controller says so.
+    pub(crate) traffic: Option<Traffic>,
     /// Who made it.
     pub(crate) owner: Owner,
+}
+
+/// What went through a queue pair since it was made; the data of a READ is received by who asked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Traffic {
+    /// Requests of its process that succeeded.
+    pub(crate) requests: u64,
+    /// Requests of its peer that were served here, and datagrams that arrived.
+    pub(crate) served: u64,
+    /// Bytes that left this node.
+    pub(crate) sent_bytes: u64,
+    /// Bytes that came to this node.
+    pub(crate) received_bytes: u64,
 }
 
 /// A memory region.
@@ -182,7 +197,7 @@ impl<'a> Resources<'a> {
 
     fn queue_pair(&self, device: String, entry: &Entry) -> Option<QueuePair> {
         let kind = entry.small(attribute::TYPE);
-        let remote_node = entry.of_driver("remote_node");
+        let remote_node = entry.small_of_driver("remote_node");
         let remote_node = remote_node.and_then(|node| u16::try_from(node).ok());
         let connected = remote_node.is_some();
         Some(QueuePair {
@@ -194,10 +209,11 @@ impl<'a> Resources<'a> {
             remote_name: remote_node.and_then(|node| self.host.name(node)),
             // The kernel says 0 of one that is not connected yet.
             remote_number: entry.small(attribute::RQPN).filter(|_| connected),
-            send_requests: entry.of_driver("sq_requests"),
-            receive_requests: entry.of_driver("rq_requests"),
-            send_index: entry.of_driver("sq_index"),
-            receive_index: entry.of_driver("rq_index"),
+            send_requests: entry.small_of_driver("sq_requests"),
+            receive_requests: entry.small_of_driver("rq_requests"),
+            send_index: entry.small_of_driver("sq_index"),
+            receive_index: entry.small_of_driver("rq_index"),
+            traffic: traffic(entry),
             owner: owner(entry),
         })
     }
@@ -206,12 +222,12 @@ impl<'a> Resources<'a> {
     pub(crate) fn regions(&self) -> anyhow::Result<Vec<Region>> {
         let objects = self.objects(REGIONS)?.into_iter();
         let region = |(device, entry): (String, Entry)| {
-            let shift = entry.of_driver("page_shift");
+            let shift = entry.small_of_driver("page_shift");
             Some(Region {
                 device,
                 number: entry.small(attribute::MRN)?,
                 bytes: entry.number(attribute::MRLEN)?,
-                pages: entry.of_driver("pages"),
+                pages: entry.small_of_driver("pages"),
                 page_size: shift.and_then(|shift| 1u64.checked_shl(shift)),
                 owner: owner(&entry),
             })
@@ -227,8 +243,8 @@ impl<'a> Resources<'a> {
                 device,
                 number: entry.small(attribute::CQN)?,
                 entries: entry.small(attribute::CQE),
-                ring_entries: entry.of_driver("ring_entries"),
-                vector: entry.of_driver("vector"),
+                ring_entries: entry.small_of_driver("ring_entries"),
+                vector: entry.small_of_driver("vector"),
                 users: entry.number(attribute::USECNT),
                 owner: owner(&entry),
             })
@@ -247,6 +263,15 @@ fn named(names: &[&str], number: Option<u32>) -> String {
     };
     let name = usize::try_from(number).ok().and_then(|at| names.get(at));
     name.map_or_else(|| number.to_string(), |name| (*name).to_owned())
+}
+
+fn traffic(entry: &Entry) -> Option<Traffic> {
+    Some(Traffic {
+        requests: entry.of_driver("requests")?,
+        served: entry.of_driver("served")?,
+        sent_bytes: entry.of_driver("sent_bytes")?,
+        received_bytes: entry.of_driver("received_bytes")?,
+    })
 }
 
 fn owner(entry: &Entry) -> Owner {

@@ -28,7 +28,7 @@ pub(crate) fn status(controllers: &[Controller]) -> String {
     for controller in controllers {
         table.add_row([
             controller.device.clone(),
-            controller.state.to_owned(),
+            state(controller),
             link(controller),
             named(controller.node, controller.name.as_deref()),
             controller.fabric.clone(),
@@ -40,7 +40,15 @@ pub(crate) fn status(controllers: &[Controller]) -> String {
         let trouble = controller.trouble.as_ref()?;
         Some(format!("\n{}: {trouble}", controller.device))
     });
-    format!("{}{}", trimmed(&table), troubles.collect::<String>())
+    let drained = controllers.iter().filter(|of| of.draining).map(|of| {
+        format!(
+            "\n{device}: processes get no new queue pairs, and have {}; `nupactl drain --undo {device}` puts it back into service",
+            of.user_queue_pairs,
+            device = of.device,
+        )
+    });
+    let notes: String = troubles.chain(drained).collect();
+    format!("{}{notes}", trimmed(&table))
 }
 
 /// Links as a table.
@@ -62,7 +70,10 @@ pub(crate) fn links(controllers: &[Controller], counters: &[Counters]) -> String
         };
         table.add_row([
             controller.device.clone(),
-            link(controller),
+            match controller.draining {
+                true => format!("{}, draining", link(controller)),
+                false => link(controller),
+            },
             duration(controller.link_age),
             or_dash(&controller.netdevs),
             or_dash(&controller.rdma),
@@ -119,7 +130,7 @@ pub(crate) fn topo(controllers: &[Controller], peers: &[Peer]) -> String {
         lines.push(format!(
             "`- node {node}, this one: {} {interfaces}, {}, link {}",
             controller.device,
-            controller.state,
+            state(controller),
             link(controller)
         ));
         let behind: Vec<_> = peers
@@ -242,6 +253,16 @@ pub(crate) fn table(header: &[&str]) -> Table {
 pub(crate) fn trimmed(table: &Table) -> String {
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
     lines.join("\n")
+}
+
+/// What a controller is fit for.
+pub(crate) fn state(controller: &Controller) -> String {
+    let draining = if controller.draining {
+        ", draining"
+    } else {
+        ""
+    };
+    format!("{}{draining}", controller.state)
 }
 
 /// A link, for people.

@@ -99,6 +99,7 @@ fn family_group_and_commands() {
         (command::CONTROLLER_DEL_NTF, "controller-del-ntf"),
         (command::PEER_UP_NTF, "peer-up-ntf"),
         (command::PEER_DOWN_NTF, "peer-down-ntf"),
+        (command::CONTROLLER_DRAIN, "controller-drain"),
     ];
     assert_eq!(listed, expected);
 }
@@ -136,6 +137,8 @@ fn attributes_of_controllers_and_peers() {
             (controller::CAPABILITIES, "capabilities", "u64"),
             (controller::VECTORS, "vectors", "u32"),
             (controller::LINK_AGE, "link-age", "u64"),
+            (controller::DRAINING, "draining", "u32"),
+            (controller::USER_QPS, "user-qps", "u32"),
         ])
     );
     assert_eq!(

@@ -18,3 +18,4 @@ mod resize;
 mod shared;
 mod states;
 mod stopped;
+mod traffic;

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     controller::Controller,
     doorbell::{DoorbellSlot, Slot},
+    drain::UserQp,
     handlers::Kind,
     memory::QueueMemory,
     port::{object::Object, CqControl, EventHandler},
@@ -69,6 +70,8 @@ pub struct Qp {
     slots: (Arc<DoorbellSlot>, Option<Arc<DoorbellSlot>>),
     /// Rings that are the port's.
     _memory: [Option<QueueMemory>; 2],
+    /// Of a pair of a process.
+    _user: Option<UserQp>,
 }
 
 impl Drop for Qp {
@@ -124,6 +127,7 @@ impl Qp {
         queues: QpQueues,
         handler: Arc<dyn EventHandler>,
     ) -> Result<Self> {
+        let user = UserQp::new(controller)?;
         let recv_slot = queues
             .recv_slot
             .map(|slot| Arc::new(slot, GFP_KERNEL_ACCOUNT));
@@ -133,7 +137,9 @@ impl Qp {
             slot: Arc::new(queues.slot, GFP_KERNEL_ACCOUNT)?,
             recv_slot: recv_slot.transpose()?,
         };
-        Self::new(controller, parameters, queues, handler)
+        let mut qp = Self::new(controller, parameters, queues, handler)?;
+        qp._user = Some(user);
+        Ok(qp)
     }
 
     /// A pair whose rings are the port's, and those rings.
@@ -191,6 +197,7 @@ impl Qp {
             _pd: parameters.pd.clone(),
             slots: (queues.slot, queues.recv_slot),
             _memory: [None, None],
+            _user: None,
         };
         qp.object.add_handler(Kind::Qp, handler)?;
         Ok(qp)

@@ -25,6 +25,7 @@ fn qp(number: u32, node: Option<u16>, state: &str, name: &str, index: u32) -> Qu
         receive_requests: None,
         send_index: Some(index),
         receive_index: Some(0),
+        traffic: None,
         owner: owner(name),
     }
 }
@@ -55,6 +56,8 @@ fn controller() -> Controller {
         link_speed: 256_000,
         firmware: String::new(),
         vectors: 2,
+        draining: false,
+        user_queue_pairs: 0,
         netdevs: vec!["nupanet0".to_owned()],
         rdma: vec!["nupa_rdma0".to_owned()],
     }

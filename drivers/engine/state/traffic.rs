@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What went through a queue pair.
+
+use nupa_proto::{admin::QpTraffic, wqe::Opcode};
+
+/// Messages and bytes of a queue pair since it was made, wrapping around. Frames are counted by the port alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) requests: u64,
+    served: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl Traffic {
+    /// Counts a request of this queue pair that is done.
+    #[inline(always)]
+    pub(crate) fn requested(&mut self, opcode: Opcode, len: u32) {
+        self.requests = self.requests.wrapping_add(1);
+        let bytes = match opcode {
+            Opcode::Read => &mut self.received_bytes,
+            _ => &mut self.sent_bytes,
+        };
+        *bytes = bytes.wrapping_add(len.into());
+    }
+
+    /// Counts a request of its peer, or a datagram, that is done.
+    #[inline(always)]
+    pub(crate) fn served(&mut self, opcode: Opcode, len: u32) {
+        self.served = self.served.wrapping_add(1);
+        let bytes = match opcode {
+            Opcode::Read => &mut self.sent_bytes,
+            _ => &mut self.received_bytes,
+        };
+        *bytes = bytes.wrapping_add(len.into());
+    }
+
+    pub(crate) fn to_wire(self) -> QpTraffic {
+        QpTraffic {
+            requests: self.requests.into(),
+            served: self.served.into(),
+            sent_bytes: self.sent_bytes.into(),
+            received_bytes: self.received_bytes.into(),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Takes a controller out of service, and waits until no process uses it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::facts::{Controller, Host};
+use crate::resources::{Owner, Resources};
+use crate::view;
+
+/// How long to wait before looking again who is left.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Which controller to take out of service, and for how long to wait.
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// The controller: its device, as `nupactl status` shows it, or its index. The only one, if it is not said
+    controller: Option<String>,
+
+    /// Wait for so many seconds at most, in place of without end; 0 only looks who is left
+    #[arg(long, value_name = "SECONDS", conflicts_with = "undo")]
+    timeout: Option<u32>,
+
+    /// Put it back into service
+    #[arg(long)]
+    undo: bool,
+}
+
+/// How far a controller is drained.
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Drained {
+    /// Index of the controller.
+    controller: u32,
+    /// Name of its device on its bus.
+    device: String,
+    /// Whether processes get no new queue pairs.
+    draining: bool,
+    /// Queue pairs that processes have.
+    queue_pairs: u32,
+    /// The processes, as far as they are seen here.
+    processes: Vec<Process>,
+}
+
+/// A process that has queue pairs.
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+struct Process {
+    pid: u32,
+    /// Its name, unless it ended meanwhile.
+    name: Option<String>,
+    /// How many it has.
+    queue_pairs: u32,
+}
+
+/// Does it. False if there are queue pairs left when the time is over.
+pub(crate) fn run(
+    host: &Host,
+    controllers: &[Controller],
+    args: &Drain,
+    json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    let controller = choose(controllers, args.controller.as_deref())?;
+    let index = controller.index;
+    host.drain(controller, !args.undo)?;
+    let timeout = args.timeout.map(u64::from).map(Duration::from_secs);
+    let start = Instant::now();
+    let mut told = None;
+    let (now, fine) = loop {
+        let now = look(host, index, &controller.device)?;
+        let over = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
+        if args.undo || now.queue_pairs == 0 || over {
+            let fine = args.undo || now.queue_pairs == 0;
+            break (now, fine);
+        }
+        // Each change is told once, while it is waited for.
+        if !json && told.as_ref() != Some(&now) {
+            writeln!(out, "{}", now.left())?;
+            out.flush()?;
+        }
+        told = Some(now);
+        sleep(PAUSE);
+    };
+    if json {
+        writeln!(out, "{}", view::json(&now)?)?;
+    } else {
+        writeln!(out, "{}", now.summary())?;
+    }
+    Ok(fine)
+}
+
+/// The controller that is meant.
+fn choose<'a>(
+    controllers: &'a [Controller],
+    wanted: Option<&str>,
+) -> anyhow::Result<&'a Controller> {
+    let devices = || {
+        let devices: Vec<_> = controllers.iter().map(|of| of.device.as_str()).collect();
+        devices.join(", ")
+    };
+    match (wanted, controllers) {
+        (None, [only]) => Ok(only),
+        (None, _) => bail!("say which controller: {}", devices()),
+        (Some(wanted), _) => {
+            let meant = |of: &&Controller| of.device == wanted || of.index.to_string() == wanted;
+            let Some(found) = controllers.iter().find(meant) else {
+                bail!(
+                    "there is no controller {wanted} here; there is {}",
+                    devices()
+                );
+            };
+            Ok(found)
+        }
+    }
+}
+
+/// Who has queue pairs of a controller. Nobody has any of one that has gone.
+fn look(host: &Host, index: u32, device: &str) -> anyhow::Result<Drained> {
+    let controllers = host.controllers()?;
+    let found = controllers.iter().find(|of| of.index == index);
+    let mut drained = Drained {
+        controller: index,
+        device: device.to_owned(),
+        draining: found.is_some_and(|of| of.draining),
+        queue_pairs: found.map_or(0, |of| of.user_queue_pairs),
+        processes: Vec::new(),
+    };
+    if let Some(of) = found.filter(|of| of.user_queue_pairs != 0) {
+        let queue_pairs = Resources::open(host, std::slice::from_ref(of))?.queue_pairs()?;
+        drained.processes = processes(queue_pairs.into_iter().map(|qp| qp.owner));
+    }
+    Ok(drained)
+}
+
+/// Processes by id. What the kernel has made is none of theirs.
+fn processes(owners: impl Iterator<Item = Owner>) -> Vec<Process> {
+    let mut found: BTreeMap<u32, Process> = BTreeMap::new();
+    for owner in owners {
+        let Some(pid) = owner.pid else { continue };
+        let process = found.entry(pid).or_insert(Process {
+            pid,
+            name: owner.name,
+            queue_pairs: 0,
+        });
+        process.queue_pairs = process.queue_pairs.saturating_add(1);
+    }
+    found.into_values().collect()
+}
+
+impl Drained {
+    /// Who is left.
+    fn left(&self) -> String {
+        let mut text = format!("{}: {} left", self.device, pairs(self.queue_pairs));
+        let mut unseen = self.queue_pairs;
+        for process in &self.processes {
+            unseen = unseen.saturating_sub(process.queue_pairs);
+            let name = process.name.as_deref().unwrap_or("?");
+            text += &format!(
+                "\n  process {} ({name}): {}",
+                process.pid,
+                pairs(process.queue_pairs)
+            );
+        }
+        if unseen != 0 {
+            text += &format!(
+                "\n  processes that are not seen here, as in containers, or that end just now: {}",
+                pairs(unseen)
+            );
+        }
+        text
+    }
+
+    fn summary(&self) -> String {
+        let device = &self.device;
+        match (self.draining, self.queue_pairs) {
+            (false, _) => format!("{device} is in service"),
+            (true, 0) => format!(
+                "{device} is drained: no process has queue pairs, and none gets new ones. Its driver may be unbound or unloaded; \
+                 `nupactl drain --undo {device}` puts it back into service"
+            ),
+            (true, _) => format!(
+                "{}\nIt is still being drained: no process gets new queue pairs. End these processes and run `nupactl drain {device}` \
+                 again, or put it back into service: `nupactl drain --undo {device}`",
+                self.left()
+            ),
+        }
+    }
+}
+
+fn pairs(count: u32) -> String {
+    match count {
+        1 => "1 queue pair".to_owned(),
+        _ => format!("{count} queue pairs"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(pid: Option<u32>, name: &str) -> Owner {
+        Owner {
+            pid,
+            name: Some(name.to_owned()),
+        }
+    }
+
+    #[test]
+    fn those_who_are_left_are_named_and_counted() {
+        let owners = [
+            owner(Some(7), "perf"),
+            owner(None, "ib_core"),
+            owner(Some(5), "store"),
+            owner(Some(7), "perf"),
+        ];
+        let drained = Drained {
+            controller: 0,
+            device: "0000:00:04.0".to_owned(),
+            draining: true,
+            queue_pairs: 4,
+            processes: processes(owners.into_iter()),
+        };
+        assert_eq!(
+            drained.left(),
+            "0000:00:04.0: 4 queue pairs left\n  process 5 (store): 1 queue pair\n  process 7 (perf): 2 queue pairs\n  \
+             processes that are not seen here, as in containers, or that end just now: 1 queue pair"
+        );
+        assert!(drained
+            .summary()
+            .contains("nupactl drain --undo 0000:00:04.0"));
+    }
+}
