@@ -136,6 +136,18 @@ def test_nupactl(pair, said, saw):
     saw(", ".join(verbs))
 
 
+@one_mode
+@follows("Documentation/nupactl.md", "Maintenance")
+def test_maintenance(settled, said):
+    """A controller that nobody uses is out of service at once, and back in it."""
+    node, _ = settled
+    replaced = {"[CONTROLLER]": node.device()}
+    for command, draining in zip(said.commands(replaced=replaced), (True, False)):
+        typed(node, command.text)
+        assert ("draining" in typed(node, "nupactl link")) == draining, command
+        assert "--timeout" not in command.comment or "--timeout" in typed(node, "nupactl drain --help")
+
+
 @ivshmem
 @follows("Documentation/nupactl.md", "Memory that hosts share")
 def test_nupactl_pool(fabric, said, saw):

@@ -2,7 +2,6 @@
 """RPM packages: what rpmbuild of a Debian makes of the spec file, without a Fedora to install it on."""
 
 import os
-import subprocess
 import tempfile
 
 import pytest
