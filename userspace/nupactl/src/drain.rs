@@ -162,17 +162,17 @@ impl Drained {
         for process in &self.processes {
             unseen = unseen.saturating_sub(process.queue_pairs);
             let name = process.name.as_deref().unwrap_or("?");
-            text += &format!(
+            text.push_str(&format!(
                 "\n  process {} ({name}): {}",
                 process.pid,
                 pairs(process.queue_pairs)
-            );
+            ));
         }
         if unseen != 0 {
-            text += &format!(
+            text.push_str(&format!(
                 "\n  processes that are not seen here, as in containers, or that end just now: {}",
                 pairs(unseen)
-            );
+            ));
         }
         text
     }

@@ -88,7 +88,11 @@ fn table(shown: &[Histogram]) -> String {
         // Up to the longest that there was.
         let used = counts.collect::<Vec<_>>();
         let used = used.iter().rposition(|count| *count != 0);
-        for class in histogram.classes.iter().take(used.map_or(0, |at| at + 1)) {
+        for class in histogram
+            .classes
+            .iter()
+            .take(used.map_or(0, |at| at.saturating_add(1)))
+        {
             let bar = class.messages.saturating_mul(BAR).div_ceil(most.max(1));
             table.add_row([
                 histogram.device.clone(),
