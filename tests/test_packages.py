@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """The Debian packages on a Debian as users have it: installed, used over reboots and an upgrade, and removed."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -37,8 +38,8 @@ def script(*command, **variables):
 class Host(Node):
     """A node that boots the Debian and keeps what is written on a disk of its own."""
 
-    def __init__(self, number, run_dir):
-        super().__init__(number, run_dir, cpus=1)
+    def __init__(self, number, run_dir, fabric):
+        super().__init__(number, run_dir, cpus=1, fabric=fabric)
         self.image = environment("DEBIAN")
         self.disk = self.run_dir / f"{self.name}.disk"
         self.memory = self.run_dir / f"{self.name}.pool"
@@ -48,9 +49,11 @@ class Host(Node):
         script("mkfs.ext4", "-q", self.disk)
 
     def environment(self):
-        disk = f"-drive if=none,id=disk,file={self.disk},format=raw,cache=unsafe -device virtio-blk-pci,drive=disk,disable-legacy=on"
-        memory = f"-object memory-backend-file,id=pool,mem-path={self.memory},size=64M,share=on -device ivshmem-plain,memdev=pool"
-        return dict(super().environment(), NUPA_GUEST=self.image, QEMU_ARGS=f"{disk} {memory}")
+        arguments = f"-drive if=none,id=disk,file={self.disk},format=raw,cache=unsafe -device virtio-blk-pci,bus=pcie.0,drive=disk,disable-legacy=on"
+        if self.fabric == "pcie":
+            # A pool beside the controller, which a fabric of CXL memory is by itself.
+            arguments += f" -object memory-backend-file,id=pool,mem-path={self.memory},size=64M,share=on -device ivshmem-plain,memdev=pool"
+        return dict(super().environment(), NUPA_GUEST=self.image, QEMU_ARGS=arguments)
 
     def reboot(self):
         """Goes down as a host does, and comes up again."""
@@ -79,20 +82,34 @@ class Host(Node):
 @pytest.fixture
 def pair_of_hosts():
     """A Debian without our packages, and a node with its network up that it is to reach."""
+    yield from started("pcie")
+
+
+@pytest.fixture
+def pair_with_a_pool():
+    """A Debian without our packages, and a node that shares CXL memory with it, which holds no pool yet."""
+    yield from started("cxl")
+
+
+def started(fabric):
+    """Starts such a pair, and ends it when the test has."""
     assert pathlib.Path(environment("DEBIAN")).is_dir(), "nothing to install on: scripts/setup --debian makes it"
     run_dir = make_run_dir("nupa-packages-")
-    switch = Switch(run_dir, nodes=2)
+    switch = Switch(run_dir, nodes=2) if fabric == "pcie" else None
     try:
-        switch.start()
-        host, peer = Host(1, run_dir), Node(2, run_dir, cpus=1)
+        if switch:
+            switch.start()
+        host, peer = Host(1, run_dir, fabric), Node(2, run_dir, cpus=1, fabric=fabric)
         for node in (host, peer):
             node.begin_start()
         peer.finish_start()
-        peer.up()
+        if switch:
+            peer.up()
         host.finish_start()
         yield host, peer
     finally:
-        switch.stop()
+        if switch:
+            switch.stop()
         stop_all(run_dir)
 
 
@@ -136,6 +153,21 @@ def serves(host, peer):
     host.run("systemctl stop nupactl-serve", timeout=60)
 
 
+@contextlib.contextmanager
+def packages_of(version):
+    """A directory with packages of a version, which nodes see; not the one that other tests make packages in."""
+    with tempfile.TemporaryDirectory(prefix="nupa-deb-", dir=TOP / "build") as directory:
+        script(TOP / "scripts" / "deb", directory, NUPA_VERSION=version)
+        os.chmod(directory, 0o755)
+        yield directory
+
+
+def networkd(host):
+    """The example, with the address that the host is to have."""
+    host.run("sed 's/10.77.0.1/{0.ip}/; s/fd77::1/{0.ip6}/' /usr/share/doc/nupa-tools/examples/nupanet0.network "
+             ">/etc/systemd/network/nupanet0.network".format(host))
+
+
 @long
 def test_life_of_an_installation(pair_of_hosts, saw):
     host, peer = pair_of_hosts
@@ -144,12 +176,9 @@ def test_life_of_an_installation(pair_of_hosts, saw):
     before = host.run(FILES, timeout=60).out
     assert host.run("lsmod").out.count("nupa") == 0
 
-    with tempfile.TemporaryDirectory(prefix="nupa-deb-", dir=TOP / "build") as older:
-        script(TOP / "scripts" / "deb", older, NUPA_VERSION="0.0.1")
-        os.chmod(older, 0o755)
+    with packages_of("0.0.1") as older:
         host.install("/nupa/" + os.path.relpath(older, TOP))
-    host.run("sed 's/10.77.0.1/{0.ip}/; s/fd77::1/{0.ip6}/' /usr/share/doc/nupa-tools/examples/nupanet0.network "
-             ">/etc/systemd/network/nupanet0.network".format(host))
+    networkd(host)
     host.reboot()
     host.works(peer)
 
@@ -172,3 +201,35 @@ def test_life_of_an_installation(pair_of_hosts, saw):
     assert not left, "differs from before the installation:\n" + "\n".join(left)
     host.healthy()
     saw(f"{len(packages)} packages, 0.0.1 to {version}, three reboots, a pool at boot; nothing is left")
+
+
+@long
+@only("cxl", why="about CXL memory, which systemd's units make a device of at boot")
+def test_pool_of_cxl_memory_at_boot(pair_with_a_pool, saw):
+    """By the examples of the package: memory becomes a DAX device and stays no system memory, its pool is attached, and the network is up."""
+    host, peer = pair_with_a_pool
+    examples = "/usr/share/doc/nupa-tools/examples"
+    before = host.run(FILES, timeout=60).out
+    with packages_of("0.0.2") as made:
+        packages, _ = versions(made)
+        host.install("/nupa/" + os.path.relpath(made, TOP))
+    host.run(f"cp {examples}/nupa-pool.conf /etc/modprobe.d/ && cp {examples}/nupa-cxl-region.service /etc/systemd/system/")
+    networkd(host)
+    host.run("systemctl daemon-reload && systemctl enable --now nupa-cxl-region", timeout=60)
+    host.run("modprobe device_dax && echo dax0.0 >/sys/bus/dax/drivers/device_dax/new_id", timeout=60)
+    host.run("nupactl pool format dax0.0 --nodes 2 --yes", timeout=60)
+    host.run("systemctl enable --now nupa-pool@dax0.0", timeout=60)
+    host.reboot()
+    wait_until("the pool to be attached", lambda: host.run("systemctl is-active nupa-pool@dax0.0", check=False).out.strip() == "active", 60)
+    peer.up()
+    host.works(peer)
+    assert "dax0.0" in host.run("nupactl status").out
+
+    host.run("systemctl disable --now nupa-pool@dax0.0 nupa-cxl-region", timeout=60)
+    host.run("modprobe -r nupa_rdma nupa_net nupa_fabric && rm /etc/systemd/network/nupanet0.network /etc/modprobe.d/nupa-pool.conf"
+             " /etc/systemd/system/nupa-cxl-region.service && systemctl daemon-reload", timeout=60)
+    host.run("DEBIAN_FRONTEND=noninteractive apt-get purge -y " + " ".join(packages), timeout=120)
+    left = sorted(set(host.run(FILES, timeout=60).out.splitlines()) ^ set(before.splitlines()))
+    assert not left, "differs from before the installation:\n" + "\n".join(left)
+    host.healthy()
+    saw("the region, the pool and the network are there after a boot; nothing is left")
