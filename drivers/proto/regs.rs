@@ -73,7 +73,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"NUPA");
 /// Interface major version: a driver refuses another one.
 pub const VERSION_MAJOR: u16 = 3;
 /// Interface minor version: additions that an older driver can ignore.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 /// Value of [`REG_VERSION`].
 pub const VERSION: u32 = ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32;
 

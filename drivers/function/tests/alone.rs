@@ -297,6 +297,24 @@ fn nodes_that_run_elsewhere_are_answered_for() {
     assert_eq!(map, [(1 << 1) | (1 << HERE), 1 << (9 - 8), 0]);
 }
 
+/// A driver that was made for fewer counters gets those, and nothing is written behind them.
+#[test]
+fn counters_are_as_many_as_there_is_room_for() {
+    let mut world = World::new();
+    world.start(PAGES);
+    assert_eq!(world.here().host.ram.write(BUFFER, &[0xaa; 24]), Ok(()));
+    let buffer = BufferRef {
+        addr: BUFFER.into(),
+        len: 20.into(),
+        reserved: 0.into(),
+    };
+    let completion = world.command(AdminOpcode::QueryCounters, &buffer);
+    assert_eq!(completion.status.get(), AdminStatus::Success.to_wire());
+    let mut bytes = [0; 24];
+    assert_eq!(world.here().host.ram.read(BUFFER, &mut bytes), Ok(()));
+    assert_eq!(bytes.split_at(16), (&[0; 16][..], &[0xaa; 8][..]));
+}
+
 /// A command whose page list is read while others may have the function: what changes in between changes nothing.
 #[test]
 fn commands_are_prepared_without_the_function() {
