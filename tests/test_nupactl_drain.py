@@ -67,6 +67,20 @@ def test_drain(settled, rdma, saw):
     saw(looked.out.splitlines()[1].strip())
 
 
+def test_undone_while_it_waits(settled, rdma, saw):
+    """Somebody else puts the controller back into service: the verb says so, waits no more, and does not call it drained."""
+    one, two = settled
+    a, _ = rdma.rc(one, two)
+    pid = pid_of(one, a.qp.qpn)
+    one.run(f"rm -f {OUTPUT}")
+    draining = one.spawn(f"timeout 60 {NUPACTL} drain >{OUTPUT} 2>&1")
+    wait_until("the process to be named", lambda: f"process {pid}" in one.read(OUTPUT))
+    one.run(f"{NUPACTL} drain --undo")
+    done, said = draining.wait(20), one.read(OUTPUT)
+    assert done.code == TROUBLE and said.endswith(f"{one.device()} was put back into service meanwhile"), (done, said)
+    saw(said.splitlines()[-1])
+
+
 def test_who_may_drain_what(settled, saw):
     one, _ = settled
     as_user = one.run(f"setpriv --reuid=65534 --clear-groups {NUPACTL} drain", check=False)

@@ -59,7 +59,7 @@ struct Process {
     queue_pairs: u32,
 }
 
-/// Does it. False if there are queue pairs left when the time is over.
+/// Does it. False if there are queue pairs left when the time is over, or somebody else undid it meanwhile.
 pub(crate) fn run(
     host: &Host,
     controllers: &[Controller],
@@ -68,17 +68,21 @@ pub(crate) fn run(
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
     let controller = choose(controllers, args.controller.as_deref())?;
-    let index = controller.index;
     host.drain(controller, !args.undo)?;
     let timeout = args.timeout.map(u64::from).map(Duration::from_secs);
     let start = Instant::now();
     let mut told = None;
-    let (now, fine) = loop {
-        let now = look(host, index, &controller.device)?;
+    let now = loop {
+        let Some(now) = look(host, controller)? else {
+            bail!(
+                "{} has gone: its driver was unbound or unloaded meanwhile",
+                controller.device
+            );
+        };
         let over = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
-        if args.undo || now.queue_pairs == 0 || over {
-            let fine = args.undo || now.queue_pairs == 0;
-            break (now, fine);
+        // It may be somebody else who puts it back into service.
+        if !now.draining || now.queue_pairs == 0 || over {
+            break now;
         }
         // Each change is told once, while it is waited for.
         if !json && told.as_ref() != Some(&now) {
@@ -88,12 +92,18 @@ pub(crate) fn run(
         told = Some(now);
         sleep(PAUSE);
     };
-    if json {
-        writeln!(out, "{}", view::json(&now)?)?;
-    } else {
-        writeln!(out, "{}", now.summary())?;
-    }
-    Ok(fine)
+    let text = match json {
+        true => view::json(&now)?,
+        false if !args.undo && !now.draining => {
+            format!("{} was put back into service meanwhile", now.device)
+        }
+        false => now.summary(),
+    };
+    writeln!(out, "{text}")?;
+    Ok(match args.undo {
+        true => !now.draining,
+        false => now.draining && now.queue_pairs == 0,
+    })
 }
 
 /// The controller that is meant.
@@ -121,22 +131,24 @@ fn choose<'a>(
     }
 }
 
-/// Who has queue pairs of a controller. Nobody has any of one that has gone.
-fn look(host: &Host, index: u32, device: &str) -> anyhow::Result<Drained> {
+/// Who has queue pairs of a controller; `None` if that has gone.
+fn look(host: &Host, controller: &Controller) -> anyhow::Result<Option<Drained>> {
     let controllers = host.controllers()?;
-    let found = controllers.iter().find(|of| of.index == index);
+    let Some(of) = controllers.iter().find(|of| of.index == controller.index) else {
+        return Ok(None);
+    };
     let mut drained = Drained {
-        controller: index,
-        device: device.to_owned(),
-        draining: found.is_some_and(|of| of.draining),
-        queue_pairs: found.map_or(0, |of| of.user_queue_pairs),
+        controller: of.index,
+        device: of.device.clone(),
+        draining: of.draining,
+        queue_pairs: of.user_queue_pairs,
         processes: Vec::new(),
     };
-    if let Some(of) = found.filter(|of| of.user_queue_pairs != 0) {
+    if of.user_queue_pairs != 0 {
         let queue_pairs = Resources::open(host, std::slice::from_ref(of))?.queue_pairs()?;
         drained.processes = processes(queue_pairs.into_iter().map(|qp| qp.owner));
     }
-    Ok(drained)
+    Ok(Some(drained))
 }
 
 /// Processes by id. What the kernel has made is none of theirs.
