@@ -7,6 +7,7 @@
 mod interface;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 
@@ -63,6 +64,18 @@ pub(crate) struct QueuePair {
     pub(crate) traffic: Option<Traffic>,
     /// Who made it.
     pub(crate) owner: Owner,
+}
+
+impl QueuePair {
+    /// What tells it from all others that there are at the same time: its device, and its number there.
+    pub(crate) fn key(&self) -> (&str, u32) {
+        (&self.device, self.number)
+    }
+}
+
+/// Queue pairs by their keys.
+pub(crate) fn by_number(pairs: &[QueuePair]) -> BTreeMap<(&str, u32), &QueuePair> {
+    pairs.iter().map(|qp| (qp.key(), qp)).collect()
 }
 
 /// What went through a queue pair since it was made; the data of a READ is received by who asked for it.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Counted;
 use crate::events::named;
 use crate::facts::Host;
-use crate::resources::{Owner, QueuePair, Resources, Traffic};
+use crate::resources::{by_number, Owner, QueuePair, Resources, Traffic};
 use crate::view;
 
 /// What is added up.
@@ -56,10 +56,10 @@ impl Counted for QueuePairs<'_> {
     }
 
     fn since(now: &[QueuePair], before: &[QueuePair]) -> Vec<QueuePair> {
+        let before = by_number(before);
         let mut changed = now.to_vec();
         for qp in &mut changed {
-            let same = |old: &&QueuePair| (&old.device, old.number) == (&qp.device, qp.number);
-            let old = before.iter().find(same).and_then(|old| old.traffic);
+            let old = before.get(&qp.key()).and_then(|old| old.traffic);
             qp.traffic = qp.traffic.map(|now| match old {
                 Some(old) => difference(now, old),
                 None => now,

@@ -6,7 +6,7 @@ use super::sample::Sample;
 use super::Sort;
 use crate::events::named;
 use crate::facts::{Controller, Peer};
-use crate::resources::QueuePair;
+use crate::resources::{by_number, QueuePair};
 use crate::view::{bytes, link, table, trimmed, NO_CONTROLLER};
 
 /// A page.
@@ -86,10 +86,12 @@ impl Page<'_> {
 
     /// Queue pairs in the order that is wanted.
     fn queue_pairs(&self, now: &Sample) -> String {
+        let before = self.before.map(|before| by_number(&before.queue_pairs));
+        let before = before.unwrap_or_default();
         let mut sorted: Vec<_> = now
             .queue_pairs
             .iter()
-            .map(|qp| (qp, self.is_active(qp)))
+            .map(|qp| (qp, is_active(qp, before.get(&qp.key()).copied())))
             .collect();
         // Those that are equal stay in the order of device and number.
         sorted.sort_by(|(a, active), (b, other)| match self.sort {
@@ -118,17 +120,11 @@ impl Page<'_> {
         }
         trimmed(&table)
     }
+}
 
-    /// Whether the controller took something from the queues of a queue pair since the last look.
-    fn is_active(&self, qp: &QueuePair) -> bool {
-        let old = self.before.and_then(|before| {
-            let mut all = before.queue_pairs.iter();
-            all.find(|old| (&old.device, old.number) == (&qp.device, qp.number))
-        });
-        old.is_some_and(|old| {
-            (old.send_index, old.receive_index) != (qp.send_index, qp.receive_index)
-        })
-    }
+/// Whether the controller took something from the queues of a queue pair since the last look, when it was like this.
+fn is_active(qp: &QueuePair, old: Option<&QueuePair>) -> bool {
+    old.is_some_and(|old| (old.send_index, old.receive_index) != (qp.send_index, qp.receive_index))
 }
 
 fn plain(text: &str) -> Vec<Line> {

@@ -59,13 +59,19 @@ fn show(
     loop {
         let now = Sample::read(host)?;
         let begin = Instant::now();
+        let mut changed = true;
         loop {
-            terminal.draw(|frame| draw(frame, &mut view, before.as_ref(), now.as_ref()))?;
+            // Thousands of queue pairs are not sorted again for nothing.
+            if changed {
+                terminal.draw(|frame| draw(frame, &mut view, before.as_ref(), now.as_ref()))?;
+            }
             let left = args.interval.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 break;
             }
             let key = event::poll(left.min(TICK))?.then(event::read).transpose()?;
+            // A key, or another size.
+            changed = key.is_some();
             let quits = matches!(key, Some(Event::Key(key)) if !view.key(key));
             if quits || ends.load(Ordering::Relaxed) {
                 return Ok(());
