@@ -160,12 +160,12 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Ends the generation: commands fail from now on. `silence` keeps the function from using memory; whoever is told
-    /// that the generation is over may free what the function had of it, so nobody is told before that is done. Sleeps.
+    /// Ends the generation: commands fail from now on. `quiesce` keeps the function from using memory. Callers of commands free
+    /// what the function had of it once they learn that the generation is over, so that is told only afterwards. Sleeps.
     /// Waits for a command under way, at most its timeout.
-    pub(crate) fn stop(&self, silence: impl FnOnce()) {
+    pub(crate) fn stop(&self, quiesce: impl FnOnce()) {
         let mut inner = self.inner.lock();
-        silence();
+        quiesce();
         inner.generation = inner.generation.wrapping_add(1);
         inner.ring = None;
     }

@@ -43,7 +43,7 @@ impl Service {
     /// Begins or ends draining; returns whether that is a change. Any context.
     pub(crate) fn set_draining(&self, draining: bool) -> bool {
         self.told.store(false, Relaxed);
-        // Fully ordered, so that either a queue pair that is being made sees this, or whoever counts afterwards sees that.
+        // Fully ordered: either creation of a queue pair sees this, or a later count sees the queue pair.
         self.draining.xchg(draining, Full) != draining
     }
 }

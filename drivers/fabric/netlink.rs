@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs are told about the controllers of this host, and what they order: the generic netlink family of
+//! What programs are told about the controllers of this host, and what they have done: the generic netlink family of
 //! `Documentation/netlink/specs/nupa.yaml`.
 
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     port::{Listener, ListenerRegistration, Port, PortEvent},
 };
 use kernel::{prelude::*, str::CString, sync::Arc};
-use nk::genl::{self, Family, Message, Order, OrderKind, Published, Source};
+use nk::genl::{self, DoCommand, DoRequest, Family, Message, Published, Source};
 use nupa_proto::{
     admin::PortCounters,
     netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR, VERSION},
@@ -25,14 +25,14 @@ pub(crate) const NUPA: Family = Family {
         command::PEER_GET,
         command::COUNTERS_GET,
     ],
-    orders: &[OrderKind {
+    commands: &[DoCommand {
         command: command::CONTROLLER_DRAIN,
         attributes: &[controller::INDEX, controller::DRAINING],
     }],
     group: MONITOR,
 };
 
-// Where the kernel looks for the source that an order is for.
+// Where the kernel looks for the source that a request is for.
 const _: () = assert!(controller::INDEX == genl::SOURCE);
 
 /// A controller that programs are told about, until this is dropped.
@@ -172,11 +172,11 @@ impl Source for Listed {
         }
     }
 
-    fn order(&self, index: u32, order: &Order<'_>) -> Result {
-        if order.command() != command::CONTROLLER_DRAIN {
+    fn doit(&self, index: u32, request: &DoRequest<'_>) -> Result {
+        if request.command() != command::CONTROLLER_DRAIN {
             return Err(EINVAL);
         }
-        match order.value(controller::DRAINING) {
+        match request.value(controller::DRAINING) {
             Some(draining @ 0..=1) => self.drain(index, draining == 1),
             _ => return Err(EINVAL),
         }

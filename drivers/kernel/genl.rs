@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Generic netlink: a family whose dumps list the objects of a module, whose orders change them, and whose notifications tell what
+//! Generic netlink: a family whose dumps list the objects of a module, whose commands change them, and whose notifications tell what
 //! happens to them.
 //!
 //! C header: `include/net/genetlink.h`. A module calls [`prepare`] first. A [`Family`] is registered for as long as a [`Registration`]
 //! lives, the last thing that the module's `init` makes: nothing waits for dumps of a module that could not be loaded. What dumps
 //! list comes from [`Source`]s, which come and go meanwhile ([`publish`]). Callbacks run in the process that reads the dump or gives the
-//! order, and may sleep. [`notify`] sends to the listeners of the family's multicast group.
+//! command, and may sleep. [`notify`] sends to the listeners of the family's multicast group.
 
-mod order;
+mod doit;
 
-pub use self::order::{Order, OrderKind, SOURCE};
+pub use self::doit::{DoCommand, DoRequest, SOURCE};
 
-use self::order::Orders;
+use self::doit::DoCommands;
 use crate::bindings;
 use core::marker::PhantomData;
 use kernel::{
@@ -61,7 +61,7 @@ struct Sources {
 #[pin_data]
 struct Entry {
     number: u32,
-    /// `None` once it is listed no more. Dumps and orders ask it under this lock.
+    /// `None` once it is listed no more. Dumps and commands ask it under this lock.
     #[pin]
     source: Mutex<Option<Arc<dyn Source>>>,
 }
@@ -106,11 +106,11 @@ pub trait Source: Send + Sync {
         message: &mut Message<'_>,
     ) -> Result<Option<u32>>;
 
-    /// Does what an order says, and notes and tells the change. `index` is the source's number. May sleep.
-    fn order(&self, index: u32, order: &Order<'_>) -> Result;
+    /// Does what a request says, and notes and tells the change. `index` is the source's number. May sleep.
+    fn doit(&self, index: u32, request: &DoRequest<'_>) -> Result;
 }
 
-/// A source that is listed until this is dropped, which waits for dumps that are asking it for an object, and for orders, and sleeps.
+/// A source that is listed until this is dropped, which waits for dumps that are asking it for an object, and for commands, and sleeps.
 pub struct Published(Arc<Entry>);
 
 /// Lists the objects of a source, whose number is above those of all before it. `EINVAL` before [`prepare`]. Sleeps.
@@ -201,7 +201,7 @@ pub struct Family {
     /// Commands that are dumps. They take no attributes.
     pub dumps: &'static [u8],
     /// Commands that change something.
-    pub orders: &'static [OrderKind],
+    pub commands: &'static [DoCommand],
     /// Name of the multicast group that [`notify`] sends to, less than `GENL_NAMSIZ` bytes.
     pub group: &'static CStr,
 }
@@ -210,7 +210,7 @@ pub struct Family {
 pub struct Registration {
     family: Pin<KBox<Opaque<bindings::genl_family>>>,
     _operations: KVec<bindings::genl_small_ops>,
-    _orders: Orders,
+    _commands: DoCommands,
     _group: KBox<bindings::genl_multicast_group>,
 }
 
@@ -234,15 +234,15 @@ impl Registration {
             };
             operations.push(operation, GFP_KERNEL)?;
         }
-        let orders = Orders::new(family)?;
+        let commands = DoCommands::new(family)?;
         let mut group = KBox::new(bindings::genl_multicast_group::default(), GFP_KERNEL)?;
         write_name(&mut group.name, family.group)?;
         let mut inner = bindings::genl_family {
             version: family.version.into(),
             small_ops: operations.as_ptr(),
             n_small_ops: u8::try_from(operations.len())?,
-            ops: orders.operations.as_ptr(),
-            n_ops: u8::try_from(orders.operations.len())?,
+            ops: commands.operations.as_ptr(),
+            n_ops: u8::try_from(commands.operations.len())?,
             mcgrps: &*group,
             n_mcgrps: 1,
             module: module.as_ptr().cast(),
@@ -261,7 +261,7 @@ impl Registration {
         Ok(Self {
             family,
             _operations: operations,
-            _orders: orders,
+            _commands: commands,
             _group: group,
         })
     }

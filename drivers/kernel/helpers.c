@@ -73,7 +73,7 @@ void nk_rtnl_unlock(void)
 	rtnl_unlock();
 }
 
-/* Generic netlink: dumps, orders, and notifications of the only multicast group of a family */
+/* Generic netlink: dumps, commands that change something, and notifications of the only multicast group of a family */
 
 u8 nk_genl_command(const struct netlink_callback *cb)
 {
@@ -130,12 +130,12 @@ void nk_genl_free(struct sk_buff *skb)
 	nlmsg_free(skb);
 }
 
-u8 nk_genl_order(const struct genl_info *info)
+u8 nk_genl_request_command(const struct genl_info *info)
 {
 	return info->genlhdr->cmd;
 }
 
-/* An attribute of an order, whose policy has room for NK_GENL_MAX_ATTRIBUTE and has none but u32. */
+/* An attribute of such a command, whose policy has room for NK_GENL_MAX_ATTRIBUTE and has none but u32. */
 bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value)
 {
 	if (attribute > NK_GENL_MAX_ATTRIBUTE || !info->attrs || !info->attrs[attribute])

@@ -42,7 +42,7 @@ bool nk_netif_carrier_ok(const struct net_device *dev);
 void nk_rtnl_lock(void);
 void nk_rtnl_unlock(void);
 
-/* Generic netlink: dumps, orders, and notifications of the only multicast group of a family */
+/* Generic netlink: dumps, commands that change something, and notifications of the only multicast group of a family */
 u8 nk_genl_command(const struct netlink_callback *cb);
 void *nk_genl_context(struct netlink_callback *cb);
 void *nk_genl_begin(struct sk_buff *skb, struct netlink_callback *cb);
@@ -51,7 +51,7 @@ void nk_genl_end(struct sk_buff *skb, struct netlink_callback *cb, void *header)
 void nk_genl_cancel(struct sk_buff *skb, void *header);
 struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void **header);
 void nk_genl_free(struct sk_buff *skb);
-u8 nk_genl_order(const struct genl_info *info);
+u8 nk_genl_request_command(const struct genl_info *info);
 bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value);
 void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header);
 

@@ -118,7 +118,7 @@ impl Pool {
         });
         self.may_assign(window, time, options, &slots, &owners)?;
         let is_there = owners.own.contains(node) && slots.free.contains(node);
-        // Whoever is interrupted between these has no id of its choice, and not two.
+        // An interruption between these leaves the host without an id of its choice, not with two.
         for other in owners.own.iter().filter(|other| *other != node) {
             self.mark(window, time, &slots, other, options.token, 0)?;
         }

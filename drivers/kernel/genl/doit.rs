@@ -9,42 +9,42 @@ use kernel::{
     prelude::*,
 };
 
-/// Attributes of an order have numbers up to this.
+/// Attributes of a command have numbers up to this.
 const MAX_ATTRIBUTE: usize = bindings::nk_const_NK_GENL_MAX_ATTRIBUTE as usize;
 
-/// The attribute of all orders that has the number of the source which it is for.
+/// The attribute of all commands that has the number of the source which it is for.
 pub const SOURCE: u16 = 1;
 
-/// What the kernel checks of the attributes of an order.
+/// What the kernel checks of the attributes of a command.
 type Policy = [bindings::nla_policy; MAX_ATTRIBUTE + 1];
 
 /// A command that changes something of a source, for those with `CAP_NET_ADMIN`. Its attributes are `u32`, and others are refused.
-pub struct OrderKind {
+pub struct DoCommand {
     /// The command.
     pub command: u8,
     /// Attributes that it may have, below 32. The first one, [`SOURCE`], says which source it is for, by its number.
     pub attributes: &'static [u16],
 }
 
-/// Orders as generic netlink knows them.
-pub(super) struct Orders {
+/// These commands as generic netlink knows them.
+pub(super) struct DoCommands {
     pub(super) operations: KVec<bindings::genl_ops>,
     _policies: KVec<KBox<Policy>>,
 }
 
-impl Orders {
+impl DoCommands {
     /// Those of a family. `EINVAL` for an attribute that none can have.
     pub(super) fn new(family: &Family) -> Result<Self> {
-        let mut operations = KVec::with_capacity(family.orders.len(), GFP_KERNEL)?;
-        let mut policies = KVec::with_capacity(family.orders.len(), GFP_KERNEL)?;
-        for kind in family.orders {
+        let mut operations = KVec::with_capacity(family.commands.len(), GFP_KERNEL)?;
+        let mut policies = KVec::with_capacity(family.commands.len(), GFP_KERNEL)?;
+        for kind in family.commands {
             let mut policy = KBox::new([bindings::nla_policy::default(); _], GFP_KERNEL)?;
             for attribute in kind.attributes {
                 let entry = policy.get_mut(usize::from(*attribute)).ok_or(EINVAL)?;
                 entry.type_ = bindings::nk_const_NK_NLA_U32 as u8;
             }
             let operation = bindings::genl_ops {
-                doit: Some(order),
+                doit: Some(doit),
                 policy: policy.as_ptr(),
                 maxattr: MAX_ATTRIBUTE as c_uint,
                 cmd: kind.command,
@@ -61,21 +61,21 @@ impl Orders {
     }
 }
 
-/// An order that came in.
+/// A request that came in.
 ///
 /// # Invariants
 ///
-/// `info` is that of a command of [`Orders`], for `'call`.
-pub struct Order<'call> {
+/// `info` is that of a command of [`DoCommands`], for `'call`.
+pub struct DoRequest<'call> {
     info: *const bindings::genl_info,
     call: PhantomData<&'call ()>,
 }
 
-impl Order<'_> {
+impl DoRequest<'_> {
     /// The command.
     pub fn command(&self) -> u8 {
         // SAFETY: By the type's invariant.
-        unsafe { bindings::nk_genl_order(self.info) }
+        unsafe { bindings::nk_genl_request_command(self.info) }
     }
 
     /// The value of an attribute; `None` without it.
@@ -86,30 +86,30 @@ impl Order<'_> {
     }
 }
 
-/// Has a source do what an order says. `genl_ops::doit`
+/// Has a source do what a request says. `genl_ops::doit`
 ///
 /// # Safety
 ///
-/// `info` is that of a command of [`Orders`], as generic netlink passes it.
-unsafe extern "C" fn order(_: *mut bindings::sk_buff, info: *mut bindings::genl_info) -> c_int {
+/// `info` is that of a command of [`DoCommands`], as generic netlink passes it.
+unsafe extern "C" fn doit(_: *mut bindings::sk_buff, info: *mut bindings::genl_info) -> c_int {
     // INVARIANT: By this function's contract; it is gone when this returns.
-    let order = Order {
+    let request = DoRequest {
         info,
         call: PhantomData,
     };
-    match obey(&order) {
+    match dispatch(&request) {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }
 }
 
-/// `EINVAL` if the order does not say which source it is for, `ENODEV` if there is no such source.
-fn obey(order: &Order<'_>) -> Result {
-    let number = order.value(SOURCE).ok_or(EINVAL)?;
+/// `EINVAL` if the request does not say which source it is for, `ENODEV` if there is no such source.
+fn dispatch(request: &DoRequest<'_>) -> Result {
+    let number = request.value(SOURCE).ok_or(EINVAL)?;
     let entry = SOURCES.lock().at(number).ok_or(ENODEV)?;
     if entry.number != number {
         return Err(ENODEV);
     }
     let source = entry.source.lock();
-    source.as_ref().ok_or(ENODEV)?.order(number, order)
+    source.as_ref().ok_or(ENODEV)?.doit(number, request)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::{Answer, Command};
 
 /// How long an emulator may take that has all its nodes busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest answer that is read: that for 64 nodes is a twentieth of it.
 const MAX_ANSWER: u64 = 1 << 20;
 
@@ -47,11 +47,11 @@ impl From<io::Error> for AskError {
 /// Tells an emulator a command, and returns its answer, which is one of success.
 ///
 /// # Errors
-/// Whoever else listens on the socket may say anything; what is no answer is an error.
+/// Another program that listens on the socket may answer anything; what is no answer is an error.
 pub fn ask(socket: &Path, command: Command) -> Result<Answer, AskError> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("{command}\n").as_bytes())?;
     let mut text = Vec::new();
     stream.take(MAX_ANSWER).read_to_end(&mut text)?;

@@ -14,7 +14,7 @@ use nupa_pool::{NodeSet, Refusal};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::host::Wish;
+use self::host::ChosenNode;
 use self::place::{Place, DEVICE_DAX};
 use crate::view;
 
@@ -132,8 +132,10 @@ pub(crate) fn run(pool: &Pool, json: bool, out: &mut impl Write) -> anyhow::Resu
             force,
         } => {
             let limit = Duration::from_secs(u64::from(*wait));
-            let wish = node.map(|node| host::Wish::new(node, *force)).transpose()?;
-            let text = attach(device, limit, wish.as_ref()).with_context(|| device.clone())?;
+            let chosen = node
+                .map(|node| host::ChosenNode::new(node, *force))
+                .transpose()?;
+            let text = attach(device, limit, chosen.as_ref()).with_context(|| device.clone())?;
             writeln!(out, "{device}: {text}")?;
         }
         Pool::Detach { device } => {
@@ -204,7 +206,11 @@ fn contents(device: &str, found: &nupa_mkpool::Contents) -> Contents {
 }
 
 /// Hands a device with a pool to nupa_fabric; says what there is now. What it refuses is left as it was.
-fn attach(device: &str, limit: Duration, wish: Option<&Wish>) -> anyhow::Result<&'static str> {
+fn attach(
+    device: &str,
+    limit: Duration,
+    chosen: Option<&ChosenNode>,
+) -> anyhow::Result<&'static str> {
     let place = Place::await_device(device, limit)?;
     place.check()?;
     ensure!(
@@ -214,7 +220,7 @@ fn attach(device: &str, limit: Duration, wish: Option<&Wish>) -> anyhow::Result<
     let before = place.driver();
     match before.as_deref() {
         _ if place.is_ours() => {
-            wish.map_or(Ok(()), |wish| wish.is_fulfilled(device))?;
+            chosen.map_or(Ok(()), |chosen| chosen.check_attached(device))?;
             return Ok("it is attached already");
         }
         None | Some(DEVICE_DAX) => {}
@@ -227,7 +233,7 @@ fn attach(device: &str, limit: Duration, wish: Option<&Wish>) -> anyhow::Result<
         ),
     }
     let programs = before.is_some();
-    inspect(&place, device, programs, wish)?;
+    inspect(&place, device, programs, chosen)?;
     place.take()?;
     if place.give_to_us()? {
         return Ok("attached");
@@ -240,22 +246,27 @@ fn attach(device: &str, limit: Duration, wish: Option<&Wish>) -> anyhow::Result<
 
 /// An error if the memory of a device holds no pool that this host can use, or not as the node that it wants to be. Nothing else is changed.
 /// `programs`: they can map it.
-fn inspect(place: &Place, device: &str, programs: bool, wish: Option<&Wish>) -> anyhow::Result<()> {
-    let grant = || wish.map_or(Ok(()), |wish| wish.grant(device));
+fn inspect(
+    place: &Place,
+    device: &str,
+    programs: bool,
+    chosen: Option<&ChosenNode>,
+) -> anyhow::Result<()> {
+    let assign = || chosen.map_or(Ok(()), |chosen| chosen.assign(device));
     if programs || !place.is_dax() {
         holds_pool(device, &nupa_mkpool::look(device)?)?;
-        return grant();
+        return assign();
     }
     // A DAX device without a driver can be read only while device_dax has it. Where that cannot be, nupa_fabric looks by itself.
     if !place.give_to_programs()? {
         ensure!(
-            wish.is_none(),
+            chosen.is_none(),
             "--node has to map the memory, which needs device_dax; first: modprobe device_dax"
         );
         return Ok(());
     }
     let found = nupa_mkpool::look(device).map_or(Ok(()), |found| holds_pool(device, &found));
-    let found = found.and_then(|()| grant());
+    let found = found.and_then(|()| assign());
     place.take()?;
     found
 }

@@ -20,7 +20,7 @@ pub(crate) enum Fault {
     /// Nobody listens there.
     Nobody,
     /// What listens there is something else.
-    Stranger,
+    OtherProgram,
     /// The connection ended before its time.
     Ended,
     /// It took too long.
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
     /// It does not see the node as up.
     Down,
     /// It has no interface that is up to measure by.
-    Lame,
+    NoInterface,
 }
 
 /// Those that have no number with them, by their codes.
@@ -38,11 +38,11 @@ const CODES: [(Fault, u16); 10] = [
     (Fault::Wrong, 4),
     (Fault::Silent, 5),
     (Fault::Nobody, 6),
-    (Fault::Stranger, 7),
+    (Fault::OtherProgram, 7),
     (Fault::Ended, 8),
     (Fault::Late, 9),
     (Fault::Down, 10),
-    (Fault::Lame, 11),
+    (Fault::NoInterface, 11),
 ];
 
 impl Fault {
@@ -61,9 +61,9 @@ impl Fault {
         Err(known.map_or(Self::Version(0), |(fault, _)| *fault))
     }
 
-    /// Whether it is about the node that was to be measured to, whoever measures.
+    /// Whether it is about the node that was to be measured to, from any node.
     pub(super) fn is_of_node(self) -> bool {
-        matches!(self, Self::Version(_) | Self::Nobody | Self::Stranger)
+        matches!(self, Self::Version(_) | Self::Nobody | Self::OtherProgram)
     }
 
     /// What happened, and what to do.
@@ -88,13 +88,13 @@ impl Fault {
             Self::Nobody => format!(
                 "nobody serves on node {node}: run `nupactl serve` there, or `systemctl start nupactl-serve`"
             ),
-            Self::Stranger => format!(
+            Self::OtherProgram => format!(
                 "what listens at port {PORT} of node {node} is not `nupactl serve`: `ss -ltnp` there says what it is"
             ),
             Self::Ended => format!("node {node} ended the connection: `nupactl serve` there may have been stopped; try again"),
             Self::Late => format!("node {node} did not go on: it may have gone down, or be overloaded; `nupactl ping` tells"),
             Self::Down => format!("node {node} is down as the other node sees it: `nupactl peers` there shows those that are up"),
-            Self::Lame => format!(
+            Self::NoInterface => format!(
                 "node {node} has no interface that is up: `nupactl status` there says what is wrong"
             ),
         }

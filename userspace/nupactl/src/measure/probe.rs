@@ -97,7 +97,7 @@ pub(super) fn round_trips(to: SocketAddrV6, plan: &Plan) -> Result<Vec<u64>, Fau
 }
 
 /// Sends messages until the plan is done, the last one marked, and returns how many bytes that were.
-pub(super) fn pour(
+pub(super) fn send_messages(
     wire: &mut Wire,
     messages: &mut Messages,
     count: u32,
@@ -120,7 +120,7 @@ pub(super) fn pour(
 }
 
 /// Takes messages until the last one, and returns how many bytes came. Goes on where bytes are wrong, so that the other side can end.
-pub(super) fn drain(wire: &mut Wire, messages: &mut Messages) -> Result<u64, Fault> {
+pub(super) fn receive_messages(wire: &mut Wire, messages: &mut Messages) -> Result<u64, Fault> {
     let mut room = messages.room();
     let (mut bytes, mut turn) = (0u64, 0u64);
     let (mut right, mut ended) = (true, false);
@@ -143,7 +143,7 @@ pub(super) fn send(to: SocketAddrV6, plan: &Plan) -> Result<Amount, Fault> {
     let mut wire = open(to, &request, plan.time)?;
     let mut messages = Messages::new(plan.size, request.seed);
     let begin = Instant::now();
-    let bytes = pour(&mut wire, &mut messages, plan.count, plan.time)?;
+    let bytes = send_messages(&mut wire, &mut messages, plan.count, plan.time)?;
     let (came, _) = wire.reported()??;
     if came != bytes {
         return Err(Fault::Wrong);
@@ -160,7 +160,7 @@ pub(super) fn receive(to: SocketAddrV6, plan: &Plan) -> Result<Amount, Fault> {
     let mut wire = open(to, &request, plan.time)?;
     let mut messages = Messages::new(plan.size, request.seed);
     let begin = Instant::now();
-    let bytes = drain(&mut wire, &mut messages)?;
+    let bytes = receive_messages(&mut wire, &mut messages)?;
     Ok(Amount {
         bytes,
         time: begin.elapsed(),

@@ -246,7 +246,7 @@ impl<'a> Tester<'a> {
             latency: report.ok().map(micros),
             bytes_per_second: report.ok().map(|(_, rate)| rate),
             trouble: report.err().map(|fault| {
-                let of = if fault == Fault::Lame || self.troubles.contains_key(&from) {
+                let of = if fault == Fault::NoInterface || self.troubles.contains_key(&from) {
                     from
                 } else {
                     to

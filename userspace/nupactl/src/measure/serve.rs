@@ -37,17 +37,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves until it is interrupted.
 pub(super) fn run(host: &mut Host, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut ears = Ears::default();
+    let mut listeners = Listeners::default();
     let clients = Clients::default();
     let mut looked: Option<Instant> = None;
     loop {
         // Clients that come do not make it look more often.
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
             let controllers = host.if_loaded(Host::controllers)?;
-            ears.update(controllers.unwrap_or_default(), out)?;
+            listeners.update(controllers.unwrap_or_default(), out)?;
             looked = Some(Instant::now());
         }
-        let mut waited: Vec<_> = ears
+        let mut waited: Vec<_> = listeners
             .open
             .values()
             .map(|listener| PollFd::new(listener, PollFlags::IN))
@@ -56,7 +56,7 @@ pub(super) fn run(host: &mut Host, out: &mut impl Write) -> anyhow::Result<()> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        for listener in ears.open.values() {
+        for listener in listeners.open.values() {
             clients.accept(listener);
         }
     }
@@ -64,13 +64,13 @@ pub(super) fn run(host: &mut Host, out: &mut impl Write) -> anyhow::Result<()> {
 
 /// Addresses that are listened on.
 #[derive(Default)]
-struct Ears {
+struct Listeners {
     open: BTreeMap<SocketAddrV6, TcpListener>,
     /// What was said of controllers that cannot be listened at, by their devices.
     said: BTreeMap<String, String>,
 }
 
-impl Ears {
+impl Listeners {
     /// Listens at the interfaces that there are now.
     fn update(&mut self, controllers: Vec<Controller>, out: &mut impl Write) -> anyhow::Result<()> {
         let mut wanted = BTreeMap::new();
@@ -221,10 +221,12 @@ fn client(stream: TcpStream, place: &Place) -> Result<(), Fault> {
     match request.kind {
         Kind::Echo => echo(&mut wire, &mut messages.room(), request.count),
         Kind::Sink => {
-            let came = probe::drain(&mut wire, &mut messages);
+            let came = probe::receive_messages(&mut wire, &mut messages);
             wire.report(came.map(|bytes| (bytes, 0)))
         }
-        _ => probe::pour(&mut wire, &mut messages, request.count, request.time).map(|_| ()),
+        _ => {
+            probe::send_messages(&mut wire, &mut messages, request.count, request.time).map(|_| ())
+        }
     }
 }
 
@@ -272,7 +274,7 @@ fn way(request: &Request) -> Result<Way, Fault> {
     match found() {
         Ok(Some(way)) => Ok(way),
         Ok(None) => Err(Fault::Down),
-        Err(_) => Err(Fault::Lame),
+        Err(_) => Err(Fault::NoInterface),
     }
 }
 

@@ -258,7 +258,7 @@ impl Wire {
         let sent = self.write(request.raw().as_bytes());
         let head: Head = self.take().map_err(|fault| sent.err().unwrap_or(fault))?;
         if head.magic != MAGIC {
-            return Err(Fault::Stranger);
+            return Err(Fault::OtherProgram);
         }
         if head.version.get() != VERSION {
             return Err(Fault::Version(head.version.get()));

@@ -14,14 +14,14 @@ const UUID: &str = "/sys/class/dmi/id/product_uuid";
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// A node id that this host wants to have.
-pub(super) struct Wish {
+pub(super) struct ChosenNode {
     node: u16,
     identity: u64,
     /// Also if another host had it last.
     force: bool,
 }
 
-impl Wish {
+impl ChosenNode {
     pub(super) fn new(node: u16, force: bool) -> anyhow::Result<Self> {
         let name = match fs::read_to_string(UUID) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -38,13 +38,13 @@ impl Wish {
     }
 
     /// Gives this host the id in the pool that the memory of a device holds.
-    pub(super) fn grant(&self, device: &str) -> anyhow::Result<()> {
+    pub(super) fn assign(&self, device: &str) -> anyhow::Result<()> {
         let done = nupa_mkpool::assign(device, self.node, self.identity, self.force);
         done.with_context(|| format!("this host cannot be node {}", self.node))
     }
 
     /// An error unless a device that is attached has the id.
-    pub(super) fn is_fulfilled(&self, device: &str) -> anyhow::Result<()> {
+    pub(super) fn check_attached(&self, device: &str) -> anyhow::Result<()> {
         let controllers = Host::open()?.controllers()?;
         let found = controllers.iter().find(|of| of.device == device);
         let node = found.context("it is attached, but does not run")?.node;

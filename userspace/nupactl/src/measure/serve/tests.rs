@@ -202,7 +202,7 @@ fn answered(answer: &'static [u8]) -> Fault {
 fn strangers_and_other_versions_are_told_apart() {
     assert_eq!(answered(b"NUPAmeas\x02\0\0\0\0\0\0\0"), Fault::Version(2));
     assert_eq!(answered(b"NUPAmeas\x01\0\x02\0\0\0\0\0"), Fault::Busy);
-    assert_eq!(answered(b"220 mail ESMTP ready"), Fault::Stranger);
+    assert_eq!(answered(b"220 mail ESMTP ready"), Fault::OtherProgram);
     assert_eq!(answered(b"NUPA"), Fault::Ended);
     // It agrees, and goes.
     assert_eq!(answered(b"NUPAmeas\x01\0\0\0\0\0\0\0"), Fault::Ended);
