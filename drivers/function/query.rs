@@ -54,10 +54,12 @@ pub(crate) fn counters<S: Storage, H: Platform>(
     function: &Function<S, H>,
     buffer: &BufferRef,
 ) -> Outcome {
+    // No counter is written in part.
+    const PART: usize = size_of::<u64>() - 1;
     let counters: PortCounters = function.node.counters();
     let bytes = counters.as_bytes();
     let room = usize::try_from(buffer.len.get()).unwrap_or(usize::MAX);
-    let known = room.min(bytes.len()) & !(size_of::<u64>() - 1);
+    let known = room.min(bytes.len()) & !PART;
     answer(&function.host, buffer, bytes.get(..known).unwrap_or(bytes))
 }
 
