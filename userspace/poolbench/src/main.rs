@@ -44,7 +44,7 @@ enum Work {
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
         seconds: u32,
     },
-    /// Answers each word of `ping`; prints "ready" first, and ends with it.
+    /// Answers each word of `ping`, which may have been started before; prints "ready" first, and ends with it.
     Pong,
     /// Stores a word and waits for the same from `pong`, again and again.
     Ping {
