@@ -68,7 +68,7 @@ pub(crate) enum Verb {
     /// Measure the bandwidth to another node and from it, where `nupactl serve` runs
     #[command(after_help = SERVED)]
     Bw(Measure),
-    /// Measure between all nodes of the fabric, and say which pairs do not fit to the others; `nupactl serve` runs on each
+    /// Measure between all nodes of the fabric, and say which pairs stand out from the others; `nupactl serve` runs on each
     #[command(after_help = SERVED)]
     Selftest(Selftest),
     /// Let other nodes measure to this one, at port 6872 (TCP) of the fabric interfaces' link-local addresses; takes no rights

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Which of many measurements does not fit to the others.
+//! Which of many measurements stands out from the others.
 //!
 //! What the better ones have is the measure, and not the mean or the median: of three nodes of which one is slow, four of six pairs are. It is the
 //! quarter that is best, and not the best one, so that a lucky one does not make all others slow.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Measurements between all nodes of a fabric, and which of them do not fit to the others.
+//! Measurements between all nodes of a fabric, and which of them stand out from the others.
 
 mod tables;
 
@@ -95,9 +95,9 @@ pub(crate) struct Pair {
     bytes_per_second: Option<u64>,
     /// Why it failed, and what to do.
     trouble: Option<String>,
-    /// The latency does not fit to that of the others.
+    /// The latency stands out from that of the others.
     slow_latency: bool,
-    /// The bandwidth does not fit to that of the others.
+    /// The bandwidth stands out from that of the others.
     slow_rate: bool,
 }
 
@@ -315,7 +315,7 @@ impl Judged {
         report.ok().and_then(odd).unwrap_or(false)
     }
 
-    /// Pairs that do not fit to the others.
+    /// Pairs that stand out from the others.
     fn odd(&self, measured: &BTreeMap<(u16, u16), Report>) -> Vec<(u16, u16)> {
         let odd = measured
             .iter()

@@ -24,7 +24,7 @@ pub(super) fn text(fabric: &Fabric) -> String {
     parts.join("\n\n")
 }
 
-/// A table of each node to each other one. What does not fit to the others is marked.
+/// A table of each node to each other one. What stands out from the others is marked.
 fn matrix(fabric: &Fabric, title: &str, cell: &dyn Fn(&Pair) -> Option<(String, bool)>) -> String {
     let names: Vec<_> = fabric
         .nodes
