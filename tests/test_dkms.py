@@ -16,14 +16,14 @@ pytestmark = [long, only("pcie", why="nothing of it runs on nodes"),
               pytest.mark.skipif(DEBUG_KERNEL, reason="packages are for the distribution's kernel"),
               pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")]
 
-# Arguments: the kernel, and the checkout. Compared is what there is of the file system, but for what each use of apt changes,
-# the key that dkms makes for itself, and the indices of depmod, which dkms removes where no image of the kernel is installed.
+# Arguments: the kernel, and the checkout. Compared is what there is of the file system, but for what each use of apt changes, and
+# the key that dkms makes for itself when it builds the first module of a host: it signs those of all packages, and may be enrolled.
 LIFE = """
 export DEBIAN_FRONTEND=noninteractive
 files() {
 	find / -xdev \\( -path /tmp -o -path /var/cache/apt -o -path /var/cache/debconf -o -path /var/cache/ldconfig -o -path /var/lib/apt \\
 		-o -path '/var/lib/dpkg/*-old' -o -path /var/log -o -path /root \\
-		-o -path '/var/lib/dkms/mok.*' -o -path '/usr/lib/modules/*/modules.*' \\) -prune -o -printf '%M %u:%g %p -> %l\\n' | sort
+		-o -path /var/lib/dkms/mok.key -o -path /var/lib/dkms/mok.pub \\) -prune -o -printf '%M %u:%g %p -> %l\\n' | sort
 }
 kernel=$1
 # Not where others make packages.
