@@ -24,7 +24,7 @@ pub use self::{
     napi::{Napi, NapiContext, Poll},
     offload::{Gso, GsoKind},
     operations::{Operations, Transmit},
-    page_pool::{PagePool, RxPage},
+    page_pool::{PagePool, RxBuffer},
     registration::{Config, Registration, Unregistered},
     skb::{RxSkb, SkBuff, MAX_FRAGS},
     stats::LinkStats,

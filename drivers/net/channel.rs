@@ -5,7 +5,7 @@ use crate::{
     moderation::Sampler,
     nic::Nic,
     poll::{Poller, Wake},
-    rx::{Rx, BUFFER_ORDER},
+    rx::{Rx, PAGE_ORDER},
     settings::Settings,
     tx::Tx,
 };
@@ -13,7 +13,7 @@ use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc},
 };
-use nk::net::{Device, Napi, PagePool, RxPage, TxFifo};
+use nk::net::{Device, Napi, PagePool, RxBuffer, TxFifo};
 use nupa_fabric::{Cq, Port, QpConfig, QpControl};
 
 /// Longest wait of a frame for receive buffers at its target. Long enough for a busy target to be scheduled and to
@@ -32,7 +32,7 @@ pub(crate) struct Channel {
 }
 
 /// Packets being sent, receive buffers and where those came from.
-type Memory = (Option<TxFifo>, Option<(KVVec<Option<RxPage>>, PagePool)>);
+type Memory = (Option<TxFifo>, Option<(KVVec<Option<RxBuffer>>, PagePool)>);
 
 /// log2 of the entries of a completion queue for so much outstanding work, a power of two.
 fn log_cq(work: u32) -> Result<u8> {
@@ -68,7 +68,7 @@ impl Channel {
             rnr_timeout_us: RNR_TIMEOUT_US,
         })?;
         let moderation = moderate(settings, &send_cq, &recv_cq)?;
-        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, BUFFER_ORDER)?;
+        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, PAGE_ORDER)?;
         let hash = settings.channels > 1;
         let tx = Tx::new(
             port.dma_device(),
