@@ -4,8 +4,8 @@
 use nk::net::ethtool::Coalesce;
 use nupa_fabric::PortInfo;
 
-/// Receive buffers of a queue at most.
-pub(crate) const MAX_RX: u32 = 8192;
+/// Receive buffers of a queue at most (128 MiB).
+pub(crate) const MAX_RX: u32 = 4096;
 /// Packets in flight of a queue at most.
 pub(crate) const MAX_TX: u32 = 4096;
 /// Fewest of both: one frame of the largest size must fit several times.
