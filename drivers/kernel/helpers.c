@@ -358,9 +358,14 @@ dma_addr_t nk_page_pool_dma_addr(const struct page *page)
 	return page_pool_get_dma_addr(page);
 }
 
-void nk_page_pool_sync_for_cpu(const struct page *page, u32 len)
+void nk_page_pool_sync_for_cpu(const struct page *page, u32 offset, u32 len)
 {
-	page_pool_dma_sync_for_cpu(pp_page_to_nmdesc(page)->pp, page, 0, len);
+	page_pool_dma_sync_for_cpu(pp_page_to_nmdesc(page)->pp, page, offset, len);
+}
+
+void nk_page_pool_get(struct page *page)
+{
+	page_pool_ref_page(page);
 }
 
 void nk_page_pool_put(struct page *page)

@@ -94,7 +94,8 @@ void nk_skb_set_hash(struct sk_buff *skb, u32 hash, bool l4);
 
 /* Page pool */
 dma_addr_t nk_page_pool_dma_addr(const struct page *page);
-void nk_page_pool_sync_for_cpu(const struct page *page, u32 len);
+void nk_page_pool_sync_for_cpu(const struct page *page, u32 offset, u32 len);
+void nk_page_pool_get(struct page *page);
 void nk_page_pool_put(struct page *page);
 void *nk_page_address(const struct page *page);
 
