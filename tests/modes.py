@@ -35,6 +35,14 @@ def only(*modes, why):
 
 # For what takes long and seldom breaks: left out of `make test`, part of `make test-long`.
 long = pytest.mark.long
+
+
+def long_but_on(*modes):
+    """A mark of tests that take long, and whose code differs little between modes: `make test` has them in these modes."""
+    assert modes and set(modes) <= set(MODES)
+    return pytest.mark.long(*modes)
+
+
 # Whether this run has everything: tests that take long, and all files on all modes.
 EVERYTHING = os.environ.get("NUPA_TEST_LONG") == "1"
 
@@ -52,7 +60,8 @@ def mode_of(item):
 def fits(item):
     """Whether a test has something to say in its mode, in this run."""
     mode, module = mode_of(item), item.module.__name__
-    if not EVERYTHING and item.get_closest_marker("long"):
+    long_test = item.get_closest_marker("long")
+    if not EVERYTHING and long_test and mode not in long_test.args:
         return False
     if not EVERYTHING and mode in SHORT and len(chosen()) > 1 and module not in SHORT[mode]:
         return False

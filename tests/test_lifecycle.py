@@ -3,7 +3,7 @@
 
 import memory
 import traffic
-from modes import emulator_only, only
+from modes import emulator_only, long, only
 from nodes import INTERFACE
 from waiting import DEBUG_KERNEL, many, wait_until
 
@@ -29,6 +29,7 @@ def back_to_work(one, two):
     traffic.tcp(two, one.ip, size=2 << 20)
 
 
+@long
 def test_hundred_loads_and_unloads(pair, fabric, saw):
     """A hundred with a controller; what joins a pool waits each time to see that its place is its own."""
     one, two = pair

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Node ids of one's choice in a pool: kept over everything but another choice, and refused where they are others'."""
 
-from modes import POOLS, only
+from modes import POOLS, long, only
 from pages import follows
 from test_nupactl import FAILED, FINE, NUPACTL, USAGE, told
 from waiting import wait_until
@@ -41,6 +41,7 @@ def hosts(fabric):
     return found
 
 
+@long
 @follows("Documentation/pool.md", "Which node a host is")
 def test_ids_of_ones_choice(fabric, said, saw):
     """Two hosts choose, one wants the other's id; the choice outlives the module; and one insists."""

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import traffic
+from modes import long_but_on
 from nodes import INTERFACE
 from test_rdma_lifecycle import learn_of_loss, loaded, works, writer_ends
 from verbs import DEVICE
@@ -59,6 +60,7 @@ def settings(node):
     return link["ifindex"], link["mtu"], link["address"], addresses, node.run(f"ethtool -g {INTERFACE}").out
 
 
+@long_but_on("pcie")
 def test_sleep_under_traffic(pair, rdma, saw):
     """All devices of a node are suspended for some seconds, as for sleep, and resumed, under traffic of all kinds: the other sees it
     go and come, and all goes on."""
@@ -86,6 +88,7 @@ def test_sleep_under_traffic(pair, rdma, saw):
     saw(f"{said}; {report['sent'] + report['received']} bytes of TCP went on, the writer saw {writer}")
 
 
+@long_but_on("cxl")
 def test_shutdown_under_traffic(pair, fabric, rdma, saw):
     """A node is halted: its machine stays on, and still the others know at once that it left."""
     one, two = pair

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from modes import only
+from modes import long, only
 from nodes import INTERFACE
 from verbs import DEVICE, gid_of, install
 from waiting import PATIENCE, many, wait_until
@@ -103,6 +103,7 @@ def test_rdma_client(equipped, saw, version):
     saw("a message each way")
 
 
+@long
 @only("pcie", why="test_rdma_queues has a thousand connections in each mode, and each message of these crosses like others")
 def test_two_thousand_connections(equipped, saw):
     """Opened and closed, 100 from each node at a time; nothing is left and none fails."""

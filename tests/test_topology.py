@@ -292,6 +292,7 @@ def test_netconsole(pair, saw):
     the device, and may not take a lock that whoever was interrupted has."""
     one, two = pair
     count = 2000
+    two.run("rm -f /run/netconsole.log")
     listener = two.spawn(f"timeout {120 * PATIENCE} python3 -uc {shlex.quote(LISTENER)} >/run/netconsole.log")
     wait_until("the listener", lambda: "listening" in two.run("cat /run/netconsole.log").out)
     try:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import traffic
+from modes import long_but_on
 from nodes import INTERFACE
 from waiting import wait_until
 
@@ -182,6 +183,7 @@ MTUS = [(68, 2000), (576, 16000), (1280, 32000), (1500, 65507), (4321, 65507), (
         (40001, 65507), (65535, 65507)]
 
 
+@long_but_on("ivshmem")
 def test_mtu_sweep(pair, saw):
     one, two = pair
     for mtu, largest in MTUS:
