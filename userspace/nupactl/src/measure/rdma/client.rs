@@ -16,6 +16,8 @@ fn open(to: SocketAddrV6, plan: &Plan, kind: Kind) -> Result<(Wire, Link, Messag
     let request: Request = plan.request(kind);
     let mut wire = probe::connect(to)?;
     let local = Local::open(&wire, kind, false, plan.size)?;
+    // Loading a library here, and making objects on both sides, takes longer than a connection.
+    wire.give(GRACE);
     wire.ask(&request).map_err(|fault| match fault {
         // One that knows these kinds says what it lacks.
         Fault::Refused => Fault::Older,
