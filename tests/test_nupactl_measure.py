@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 
+from modes import only
 from nodes import INTERFACE
 from test_nupactl import FAILED, FINE, NAMED, NOTHING, NUPACTL, TROUBLE, USAGE, debugfs_peers, told
 from test_nupactl_ping import USER, node_id
@@ -110,7 +111,7 @@ def test_rdma_latency_and_bandwidth(settled, saw):
         assert (found["node"], found["count"], found["size"], found["transport"]) == (number, 30, 1000, "rdma")
         assert 0 < found["min"] <= found["median"] <= found["p99"] <= found["max"] < 60e6, found
         assert [after - then for after, then in zip(counted(), before)] == [30000] * 4
-        for size in 65536, 5001, 1 << 20:
+        for size in 5001, 1 << 20:
             before = counted()
             found = json.loads(one.run(f"{USER} {NUPACTL} --json bw --rdma -n 40 -s {size} {number}", timeout=60).out)
             assert found["transport"] == "rdma"
@@ -128,6 +129,7 @@ def test_rdma_latency_and_bandwidth(settled, saw):
     saw(text.splitlines()[-1])
 
 
+@only("pcie", why="what a host lacks is said in all modes alike")
 def test_rdma_lacks_something(pair, saw):
     """What this host or the other one lacks for RDMA is told in a sentence, with what to do; TCP works without it."""
     one, two = pair
@@ -150,20 +152,16 @@ def test_rdma_lacks_something(pair, saw):
         two.run(f"{NUPACTL} drain --timeout 0")
         says(one, f"lat --rdma {number}", TROUBLE, f"the controller of node {number} is drained")
         two.run(f"{NUPACTL} drain --undo")
-        says(one, f"lat --rdma -n 2 {number}", FINE, "round trips")
         two.run("rmmod nupa_rdma")
         told_there = says(one, f"lat --rdma {number}", TROUBLE, f"node {number} has no RDMA device on this fabric: `modprobe nupa_rdma`")
-        one.run("rmmod nupa_rdma")
-        says(one, f"bw --rdma {number}", FAILED, "this host has no RDMA device on this fabric")
-        for node in pair:
-            node.up()
-        wait_until("the new devices", lambda: one.run(f"{NUPACTL} lat --rdma -n 2 {number}", check=False, timeout=60).code == FINE)
+        two.up()
+        wait_until("the new device", lambda: one.run(f"{NUPACTL} lat --rdma -n 2 {number}", check=False, timeout=60).code == FINE)
     with runs(two, f"{no_library} {NUPACTL} serve"):
         says(one, f"lat --rdma {number}", TROUBLE, f"node {number} {lacks[0][1]}")
         says(one, f"bw -n 2 {number}", FINE, "from the node")
     with runs(two, OLDER):
         says(one, f"lat --rdma {number}", FAILED, f"node {number} serves measurements over TCP alone")
-    saw(f"{told_here}; {told_there}")
+    saw(told_there.splitlines()[-1])
 
 
 def test_rdma_peer_ends(settled, saw):
