@@ -60,6 +60,29 @@ def test_one_node_too_many_is_refused_by_itself(mode):
     assert done.returncode != 0 and "6 nodes need" in done.stderr and "--lanes 1" in done.stderr, done
 
 
+@by_root
+def test_what_another_user_put_into_tmp_is_not_believed(tmp_path, saw):
+    """Where the run directory's path is too long, its files are in a place that others may write to, under a name that they know."""
+    far, shared = tmp_path / ("x" * 80), tmp_path / "shared"
+    shared.mkdir()
+    place = pathlib.Path(script("bash", "-c", '. vms/lib.sh && echo "$run_dir"', run_dir=far, XDG_RUNTIME_DIR=str(shared)).stdout.strip())
+    assert place.parent == shared
+
+    def refused(*command):
+        done = script(*command, run_dir=far, XDG_RUNTIME_DIR=str(shared))
+        return done.stderr if done.returncode else ""
+
+    place.mkdir()
+    assert not refused(VMS / "status")
+    os.chown(place, 65534, 65534)
+    told = refused(VMS / "status")
+    assert f"{place} is another user's" in told and f"{place} is another user's" in refused(VMS / "stop", "all"), told
+    place.rmdir()
+    place.symlink_to(tmp_path)
+    assert "or a link" in refused(VMS / "status")
+    saw(told.strip())
+
+
 @modes.long
 def test_vm_up(saw):
     """Three nodes come up by one command, and reach each other; a second one has nothing left to do but the fourth."""

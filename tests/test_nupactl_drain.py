@@ -12,6 +12,8 @@ from verbs import DEVICE, remote, sge
 from waiting import wait_until
 
 OUTPUT = "/run/drain.out"
+# Requests of nupa_requests.py that are like those of nupactl but for one thing.
+REFUSED = ["no value", "another value", "no such controller", "long", "another attribute"]
 
 
 def port_state(node):
@@ -89,6 +91,22 @@ def test_who_may_drain_what(settled, saw):
     assert other.code == FAILED and "there is no controller 0000:ff:1f.7 here" in other.err and one.device() in other.err, other
     assert not told(one, "status")[0]["draining"]
     saw(as_user.err.strip())
+
+
+def test_odd_requests_drain_nothing(settled, saw):
+    """By root, by another user, and by who is root in a namespace of its own."""
+    one, _ = settled
+    index = told(one, "status")[0]["index"]
+    program = f"python3 -B /nupa/tests/guest/nupa_requests.py {index}"
+    errors = json.loads(one.run(program).out)
+    expected = {"nothing": "EINVAL, 1 is missing", "no index": "EINVAL, 1 is missing", "no value": "EINVAL, 16 is missing",
+                "another value": "ERANGE", "no such controller": "ENODEV", "no such command": "ENOTSUP"}
+    assert errors == {name: expected.get(name, "EINVAL") for name in errors}, errors
+    for others in "setpriv --reuid=65534 --clear-groups", "unshare --user --map-root-user":
+        found = json.loads(one.run(f"{others} {program}").out)
+        assert {found[name] for name in REFUSED} == {"EPERM"}, (others, found)
+    assert not told(one, "status")[0]["draining"]
+    saw(f"{len(errors)} requests, such as {next(iter(errors))}")
 
 
 def test_draining_ends_with_the_driver(pair, saw):

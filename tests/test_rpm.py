@@ -29,13 +29,14 @@ for package in *.rpm; do
 done
 """
 LIBRARIES = "/usr/lib64/libibverbs/"
+UNITS = {f"/usr/lib/systemd/system/{unit.name}" for unit in (TOP / "packaging/systemd").iterdir()}
 # What each package has at least, and nothing outside of what is named.
 FILES = {
     "libnupa-verbs": ({LIBRARIES + "libnupa-rdmav34.so", "/etc/libibverbs.d/nupa.driver"},
                       (LIBRARIES, "/etc/libibverbs.d/", "/usr/share/licenses/")),
-    "nupa-tools": ({"/usr/bin/nupactl", "/usr/bin/nupa-mkpool", "/usr/lib/systemd/system/nupa-pool@.service", "/usr/share/man/man8/nupactl.8",
+    "nupa-tools": ({"/usr/bin/nupactl", "/usr/bin/nupa-mkpool", "/usr/share/man/man8/nupactl.8",
                     "/usr/share/doc/nupa-tools/install.md", "/usr/share/doc/nupa-tools/examples/nupanet0.network",
-                    "/usr/share/bash-completion/completions/nupactl"},
+                    "/usr/share/bash-completion/completions/nupactl"} | UNITS,
                    ("/usr/bin/", "/usr/lib/systemd/system/", "/usr/share/")),
     "nupa-devel": ({"/usr/include/infiniband/nupadv.h", "/usr/include/rdma/nupa-abi.h"}, ("/usr/include/",)),
     "nupa-dkms": ({f"/usr/src/nupa-1.2.3/{name}" for name in ("dkms.conf", "dkms/build", "dkms/kernel.sh", "Kbuild", "drivers/net/nupa_net.rs")},

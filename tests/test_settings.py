@@ -129,6 +129,39 @@ def test_both_queues_carry_traffic(pair, saw):
     saw(", ".join(f"{name} {count}" for name, count in moved.items()))
 
 
+def test_the_core_knows_the_queues(pair, saw):
+    """Which NAPI instance polls each queue, and what each has moved: netdev's family of generic netlink agrees with the interface."""
+    one, two = pair
+
+    def asked():
+        return two.run(f"python3 /nupa/tests/guest/netdev.py {INTERFACE}").json()
+
+    for count in (2, 1, 2):
+        two.run(f"ethtool -L {INTERFACE} combined {count}")
+        one.await_ping(two.ip)
+        found = asked()
+        napis = [napi["id"] for napi in found["napis"]]
+        assert len(set(napis)) == count, found
+        for kind in (0, 1):
+            queues = {queue["id"]: queue["napi"] for queue in found["queues"] if queue["type"] == kind}
+            assert sorted(queues) == list(range(count)) and sorted(queues.values()) == sorted(napis), found
+    traffic.iperf3(one, two, "-P 4", seconds=2)
+    two.run(f"ethtool -L {INTERFACE} combined 1")
+    link, found = two.link()["stats64"], asked()
+    for direction in ("rx", "tx"):
+        for unit in ("packets", "bytes"):
+            before, name = link[direction][unit], f"{direction}_{unit}"
+            total = found["device"][0][name]
+            # The neighbours may have said something in between.
+            assert before <= total <= two.link()["stats64"][direction][unit], (name, link, found)
+            in_use = sum(queue.get(name, 0) for queue in found["by_queue"])
+            assert 0 < in_use < total, f"{name}: the queue that is not in use has moved nothing: {found}"
+    two.run(f"ip link set {INTERFACE} down")
+    assert not asked()["napis"]
+    two.run(f"ip link set {INTERFACE} up")
+    saw(f"{found['device'][0]['rx_bytes']} bytes received, {in_use} sent by the queue that is left")
+
+
 def test_rings_under_traffic(pair, saw):
     one, two = pair
     most = maxima(one, "-g")

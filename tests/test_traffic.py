@@ -153,6 +153,41 @@ def test_udp_stream_loses_nothing_on_the_fabric(settled, saw):
     saw(f"{end['packets']} datagrams, {lost} lost at full sockets, none on the way")
 
 
+def test_a_datagram_is_charged_what_it_takes(settled, saw):
+    """What a socket of the default size holds while nobody reads: a program that is late by a few milliseconds loses what does not fit.
+
+    A datagram of 8 KB that were charged a whole receive buffer would leave room for a dozen.
+    """
+    one, two = settled
+    sent, size = 40, 8192
+    receiver = two.spawn(f"""python3 -c '
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5401))
+end = socket.create_server(("", 5401)); end.accept()
+print(s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)); s.setblocking(False)
+while True:
+    try: data = s.recv(65536)
+    except BlockingIOError: break
+    print(len(data), sum(data) % 251)'""")
+    two.run("for i in $(seq 100); do ss -Hltn 'sport = :5401' | grep -q . && exit 0; sleep 0.1; done; exit 1")
+
+    def arrived():
+        return two.link()["stats64"]["rx"]["packets"]
+
+    before = arrived()
+    one.run(f"""python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range({sent}): s.sendto(bytes([n]) * {size}, ("{two.ip}", 5401))'""")
+    wait_until("the datagrams", lambda: arrived() >= before + sent)
+    one.run(f"python3 -c 'import socket; socket.create_connection((\"{two.ip}\", 5401))'")
+    room, *lines = receiver.wait(30).out.splitlines()
+    assert lines == [f"{size} {number * size % 251}" for number in range(len(lines))], lines
+    held, fits = len(lines), int(room) // size
+    assert fits * 2 // 3 <= held <= fits + 1, f"{held} of {sent} in a socket of {room} bytes"
+    saw(f"{held} datagrams of {size} bytes in a socket of {room}")
+
+
 def test_udp_segmentation_offload(settled, saw):
     """One send of many datagrams (UDP_SEGMENT) must arrive as that many datagrams."""
     one, two = settled

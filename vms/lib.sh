@@ -8,10 +8,19 @@
 # shellcheck source=../scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 
+# own_or_none PATH: ends the script if another user has made a file there, or a link. In /tmp anybody can, and what lies there is believed: ids of
+# processes to end, sockets, files to write to.
+own_or_none() {
+	if [[ -L $1 || (-e $1 && ! -O $1) ]]; then die "$1 is another user's, or a link: remove it, or name a directory of yours in XDG_RUNTIME_DIR"; fi
+}
+
 # Sockets lie in the run directory, and a socket's path has at most 107 characters.
 run_dir=${NUPA_RUN:-$build/run}
+shared_place=''
 if ((${#run_dir} > 80)); then
+	shared_place=1
 	run_dir=${XDG_RUNTIME_DIR:-/tmp}/nupa-$UID-$(key_of "$run_dir")
+	own_or_none "$run_dir"
 fi
 
 # The file that is the pool's memory. It has to be in memory, or writing it back to the disk would stall the nodes.

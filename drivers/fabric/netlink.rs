@@ -8,7 +8,7 @@ use crate::{
     port::{Listener, ListenerRegistration, Port, PortEvent},
 };
 use kernel::{prelude::*, str::CString, sync::Arc};
-use nk::genl::{self, DoCommand, DoRequest, Family, Message, Published, Source};
+use nk::genl::{self, DoAttribute, DoCommand, DoRequest, Family, Message, Published, Source};
 use nupa_proto::{
     admin::PortCounters,
     netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR, VERSION},
@@ -27,7 +27,10 @@ pub(crate) const NUPA: Family = Family {
     ],
     commands: &[DoCommand {
         command: command::CONTROLLER_DRAIN,
-        attributes: &[controller::INDEX, controller::DRAINING],
+        attributes: &[
+            DoAttribute::Any(controller::INDEX),
+            DoAttribute::UpTo(controller::DRAINING, 1),
+        ],
     }],
     group: MONITOR,
 };
@@ -176,10 +179,7 @@ impl Source for Listed {
         if request.command() != command::CONTROLLER_DRAIN {
             return Err(EINVAL);
         }
-        match request.value(controller::DRAINING) {
-            Some(draining @ 0..=1) => self.drain(index, draining == 1),
-            _ => return Err(EINVAL),
-        }
+        self.drain(index, request.needed(controller::DRAINING)? != 0);
         Ok(())
     }
 }

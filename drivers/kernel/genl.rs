@@ -9,7 +9,7 @@
 
 mod doit;
 
-pub use self::doit::{DoCommand, DoRequest, SOURCE};
+pub use self::doit::{DoAttribute, DoCommand, DoRequest, SOURCE};
 
 use self::doit::DoCommands;
 use crate::bindings;

@@ -144,6 +144,31 @@ bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value)
 	return true;
 }
 
+/* Tells whoever asks which attribute is missing, or is the wrong one (extended acknowledgement). */
+void nk_genl_missing(const struct genl_info *info, u16 attribute)
+{
+	NL_SET_ERR_ATTR_MISS(info->extack, NULL, attribute);
+}
+
+void nk_genl_wrong(const struct genl_info *info, u16 attribute)
+{
+	if (attribute <= NK_GENL_MAX_ATTRIBUTE && info->attrs && info->attrs[attribute])
+		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
+}
+
+/* What such a u32 may be: anything, or up to a number. */
+void nk_genl_policy_u32(struct nla_policy *policy)
+{
+	policy->type = NLA_U32;
+}
+
+void nk_genl_policy_u32_max(struct nla_policy *policy, s16 max)
+{
+	policy->type = NLA_U32;
+	policy->validation_type = NLA_VALIDATE_MAX;
+	policy->max = max;
+}
+
 void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header)
 {
 	genlmsg_end(skb, header);
@@ -333,9 +358,14 @@ dma_addr_t nk_page_pool_dma_addr(const struct page *page)
 	return page_pool_get_dma_addr(page);
 }
 
-void nk_page_pool_sync_for_cpu(const struct page *page, u32 len)
+void nk_page_pool_sync_for_cpu(const struct page *page, u32 offset, u32 len)
 {
-	page_pool_dma_sync_for_cpu(pp_page_to_nmdesc(page)->pp, page, 0, len);
+	page_pool_dma_sync_for_cpu(pp_page_to_nmdesc(page)->pp, page, offset, len);
+}
+
+void nk_page_pool_get(struct page *page)
+{
+	page_pool_ref_page(page);
 }
 
 void nk_page_pool_put(struct page *page)

@@ -18,7 +18,6 @@ enum nk_const {
 	NK_TICK_NSEC = TICK_NSEC,
 	NK_GENL_MAX_ATTRIBUTE = 31,
 	NK_GENL_ADMIN_PERM = GENL_ADMIN_PERM,
-	NK_NLA_U32 = NLA_U32,
 	NK_PP_FLAG_DMA_MAP = PP_FLAG_DMA_MAP,
 	NK_PP_FLAG_DMA_SYNC_DEV = PP_FLAG_DMA_SYNC_DEV,
 	NK_COALESCE_RX_USECS = ETHTOOL_COALESCE_RX_USECS,
@@ -53,6 +52,10 @@ struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void *
 void nk_genl_free(struct sk_buff *skb);
 u8 nk_genl_request_command(const struct genl_info *info);
 bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value);
+void nk_genl_missing(const struct genl_info *info, u16 attribute);
+void nk_genl_wrong(const struct genl_info *info, u16 attribute);
+void nk_genl_policy_u32(struct nla_policy *policy);
+void nk_genl_policy_u32_max(struct nla_policy *policy, s16 max);
 void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header);
 
 /* Transmit queue */
@@ -91,7 +94,8 @@ void nk_skb_set_hash(struct sk_buff *skb, u32 hash, bool l4);
 
 /* Page pool */
 dma_addr_t nk_page_pool_dma_addr(const struct page *page);
-void nk_page_pool_sync_for_cpu(const struct page *page, u32 len);
+void nk_page_pool_sync_for_cpu(const struct page *page, u32 offset, u32 len);
+void nk_page_pool_get(struct page *page);
 void nk_page_pool_put(struct page *page);
 void *nk_page_address(const struct page *page);
 

@@ -5,7 +5,7 @@ use crate::{
     moderation::Sampler,
     nic::Nic,
     poll::{Poller, Wake},
-    rx::{Rx, BUFFER_ORDER},
+    rx::{Rx, PAGE_ORDER},
     settings::Settings,
     tx::Tx,
 };
@@ -13,7 +13,7 @@ use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc},
 };
-use nk::net::{Device, Napi, PagePool, RxPage, TxFifo};
+use nk::net::{Device, Napi, PagePool, QueueLink, Rtnl, RxBuffer, TxFifo};
 use nupa_fabric::{Cq, Port, QpConfig, QpControl};
 
 /// Longest wait of a frame for receive buffers at its target. Long enough for a busy target to be scheduled and to
@@ -26,13 +26,15 @@ pub(crate) struct Channel {
     qp: QpControl,
     /// What the controller may read and write until then, kept while the channel is being dropped.
     memory: Option<Memory>,
+    /// What tells user space that `napi` polls the queues of this channel.
+    link: Option<QueueLink>,
     napi: Arc<Napi<Poller>>,
     index: usize,
     dev: ARef<Device<Nic>>,
 }
 
 /// Packets being sent, receive buffers and where those came from.
-type Memory = (Option<TxFifo>, Option<(KVVec<Option<RxPage>>, PagePool)>);
+type Memory = (Option<TxFifo>, Option<(KVVec<Option<RxBuffer>>, PagePool)>);
 
 /// log2 of the entries of a completion queue for so much outstanding work, a power of two.
 fn log_cq(work: u32) -> Result<u8> {
@@ -68,7 +70,7 @@ impl Channel {
             rnr_timeout_us: RNR_TIMEOUT_US,
         })?;
         let moderation = moderate(settings, &send_cq, &recv_cq)?;
-        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, BUFFER_ORDER)?;
+        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, PAGE_ORDER)?;
         let hash = settings.channels > 1;
         let tx = Tx::new(
             port.dma_device(),
@@ -83,6 +85,7 @@ impl Channel {
         let this = Self {
             qp: qp.control,
             memory: None,
+            link: None,
             napi,
             index,
             dev: dev.clone(),
@@ -97,6 +100,21 @@ impl Channel {
         // The first poll arms the completion queues.
         this.napi.schedule();
         Ok(this)
+    }
+
+    /// Lets user space see what polls the queues, which are in use now. [`unlink`](Self::unlink) comes before the end.
+    pub(crate) fn link(&mut self, rtnl: &Rtnl) {
+        let index = u32::try_from(self.index);
+        self.link = index
+            .ok()
+            .and_then(|index| self.napi.link(index, rtnl).ok());
+    }
+
+    /// Undoes that.
+    pub(crate) fn unlink(&mut self, rtnl: &Rtnl) {
+        if let Some(link) = self.link.take() {
+            link.unlink(rtnl);
+        }
     }
 
     /// Number of the queue pair, for the port's spreading table.

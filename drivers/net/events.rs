@@ -31,7 +31,7 @@ impl Events {
         let rtnl = RtnlGuard::lock();
         self.dev.carrier_off();
         self.dev.detach(&rtnl);
-        self.dev.data().close_channels(&self.dev);
+        self.dev.data().close_channels(&self.dev, &rtnl);
     }
 
     /// The controller is back: create what was there before.

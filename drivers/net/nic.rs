@@ -5,7 +5,7 @@ use crate::{
     channel::Channel,
     filter::Filter,
     settings::{Settings, DEFAULT_MTU, MAX_MTU, MIN_MTU},
-    stats::ChannelStats,
+    stats::{self, ChannelStats},
     tx::{self, Tx},
 };
 use kernel::{
@@ -15,8 +15,8 @@ use kernel::{
     time,
 };
 use nk::net::{
-    AddressList, Config, Device, Features, LinkStats, Operations, Registration, Rtnl, SkBuff,
-    Transmit, TxQueue, Unregistered,
+    AddressList, Config, Device, Features, LinkStats, Operations, Registration, Rtnl, RxQueueStats,
+    SkBuff, Transmit, TxQueue, TxQueueStats, Unregistered,
 };
 use nupa_fabric::Port;
 
@@ -114,9 +114,9 @@ impl Nic {
         self.state.lock().open(&self.port, dev, rtnl)
     }
 
-    /// Stops the queues and drops the channels, if there are any. With the RTNL held.
-    pub(crate) fn close_channels(&self, dev: &Device<Self>) {
-        self.state.lock().close(&self.port, dev);
+    /// Stops the queues and drops the channels, if there are any.
+    pub(crate) fn close_channels(&self, dev: &Device<Self>, rtnl: &Rtnl) {
+        self.state.lock().close(&self.port, dev, rtnl);
     }
 
     /// Changes settings, restarting the channels if there are any. If that fails, the settings remain as they were, and the
@@ -159,6 +159,9 @@ impl State {
             // One channel per CPU if there are enough vectors; without a preference the core spreads by hash.
             let _ = dev.set_xps(u16::try_from(index)?, index);
         }
+        for channel in &mut channels {
+            channel.link(rtnl);
+        }
         self.channels = channels;
         Ok(())
     }
@@ -171,7 +174,7 @@ impl State {
         rtnl: &Rtnl,
         before: Settings,
     ) -> Result {
-        self.close(port, dev);
+        self.close(port, dev, rtnl);
         let Err(e) = self.open(port, dev, rtnl) else {
             return Ok(());
         };
@@ -180,11 +183,14 @@ impl State {
         Err(e)
     }
 
-    fn close(&mut self, port: &Port, dev: &Device<Nic>) {
+    fn close(&mut self, port: &Port, dev: &Device<Nic>, rtnl: &Rtnl) {
         if self.channels.is_empty() {
             return;
         }
         dev.stop_all_queues();
+        for channel in &mut self.channels {
+            channel.unlink(rtnl);
+        }
         // A lost controller does not spread any more.
         let _ = port.set_rss(&[]);
         self.channels.clear();
@@ -201,8 +207,8 @@ impl Operations for Nic {
         Ok(())
     }
 
-    fn stop(dev: &Device<Self>) {
-        dev.data().close_channels(dev);
+    fn stop(dev: &Device<Self>, rtnl: &Rtnl) {
+        dev.data().close_channels(dev, rtnl);
     }
 
     #[inline]
@@ -259,6 +265,25 @@ impl Operations for Nic {
             stats.add_rx_errors(channel.rx.errors.get());
             stats.add_multicast(channel.rx.multicast.get());
         }
+    }
+
+    fn rx_queue_stats(dev: &Device<Self>, queue: usize, stats: &mut RxQueueStats<'_>) {
+        if let Some(channel) = dev.data().get_ref().channel_stats(queue) {
+            stats::report_rx(core::slice::from_ref(channel), stats);
+        }
+    }
+
+    fn tx_queue_stats(dev: &Device<Self>, queue: usize, stats: &mut TxQueueStats<'_>) {
+        if let Some(channel) = dev.data().get_ref().channel_stats(queue) {
+            stats::report_tx(core::slice::from_ref(channel), stats);
+        }
+    }
+
+    fn base_stats(dev: &Device<Self>, rx: &mut RxQueueStats<'_>, tx: &mut TxQueueStats<'_>) {
+        let nic = dev.data();
+        let idle = nic.stats.get(dev.real_queues()..).unwrap_or_default();
+        stats::report_rx(idle, rx);
+        stats::report_tx(idle, tx);
     }
 
     fn tx_timeout(dev: &Device<Self>, queue: usize) {

@@ -2,8 +2,9 @@
 //! Receive half of a channel. All of it is in the channel's poll function.
 //!
 //! Receive buffers are of a page pool. A frame fills as many as it needs; they become fragments of its packet as they are.
-//! What takes a small part of a buffer is copied, so that it can be posted again at once and a socket is not charged a
-//! buffer for a few bytes.
+//! What is left of the last one is cut off and posted again, so that a socket is charged no more than what its packets take: with a
+//! whole buffer for each datagram, a socket of the default size would be full after half as many.
+//! What takes a small part of a buffer is copied, and all of the buffer is posted again.
 
 use crate::{
     frame::{self, Wanted},
@@ -11,16 +12,19 @@ use crate::{
     stats::RxStats,
 };
 use kernel::{page::PAGE_SIZE, prelude::*};
-use nk::net::{Device, Features, NapiContext, PagePool, RxPage, RxSkb};
+use nk::net::{Device, Features, NapiContext, PagePool, RxBuffer, RxSkb, MAX_FRAGS};
 use nupa_fabric::{Cq, RecvQueue};
-use nupa_proto::{cqe::Cqe, status::WcStatus};
+use nupa_proto::{cqe::Cqe, frame::MAX_SUPER_FRAME, status::WcStatus};
 
-/// Bytes of a buffer. A frame of the largest MTU fills four, the longest super-frame thirteen: where the engine is software on this
-/// processor, it is the number of buffers that costs.
-const BUFFER_SIZE: usize = 16 << 10;
-/// Processor pages of a buffer, as log2.
-pub(crate) const BUFFER_ORDER: u32 = BUFFER_SIZE.div_ceil(PAGE_SIZE).ilog2();
-/// Frames up to this size are copied: an eighth of a buffer.
+/// Bytes of the pool's pages, each a buffer to begin with. A frame of the largest MTU fills two, the longest super-frame seven: where
+/// the engine is software on this processor, it is the number of buffers that costs.
+const PAGE: usize = 32 << 10;
+/// The processor's pages of one of these, as log2.
+pub(crate) const PAGE_ORDER: u32 = PAGE.div_ceil(PAGE_SIZE).ilog2();
+/// Bytes of the smallest buffer. The longest super-frame fits into one packet even if all its buffers are that small.
+const LEAST: u32 = 12 << 10;
+const _: () = assert!(LEAST as usize * MAX_FRAGS >= MAX_SUPER_FRAME as usize);
+/// Frames up to this size are copied.
 const COPY_LIMIT: u32 = 2 << 10;
 /// Buffers that are posted at once.
 const REFILL_BATCH: u32 = 8;
@@ -32,13 +36,13 @@ pub(crate) struct Rx {
     /// Number of the channel.
     index: u16,
     /// Posted buffers by their number modulo the size, a power of two.
-    pages: KVVec<Option<RxPage>>,
+    posted: KVVec<Option<RxBuffer>>,
     /// Number of the next buffer to post; free-running.
     head: u32,
     /// Number of the oldest posted buffer.
     tail: u32,
-    /// Pages to post again before the pool is asked.
-    spares: KVVec<RxPage>,
+    /// Buffers to post before the pool is asked.
+    spares: KVVec<RxBuffer>,
     pool: PagePool,
 }
 
@@ -51,9 +55,9 @@ impl Rx {
         mut pool: PagePool,
         entries: u32,
     ) -> Result<Self> {
-        let mut pages = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
+        let mut posted = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
         for _ in 0..entries {
-            pages.push(None, GFP_KERNEL)?;
+            posted.push(None, GFP_KERNEL)?;
         }
         let mut spares = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
         pool.fill(entries, &mut spares)?;
@@ -61,7 +65,7 @@ impl Rx {
             ring,
             cq,
             index,
-            pages,
+            posted,
             head: 0,
             tail: 0,
             spares,
@@ -75,8 +79,8 @@ impl Rx {
     }
 
     /// Gives up the queue's part of the controller's objects; the buffers, which these may still write, are left.
-    pub(crate) fn into_buffers(self) -> (KVVec<Option<RxPage>>, PagePool) {
-        (self.pages, self.pool)
+    pub(crate) fn into_buffers(self) -> (KVVec<Option<RxBuffer>>, PagePool) {
+        (self.posted, self.pool)
     }
 
     /// Asks for an event at the next frame. Returns whether there are frames already.
@@ -91,9 +95,9 @@ impl Rx {
     }
 
     #[inline]
-    fn slot(&mut self, number: u32) -> Option<&mut Option<RxPage>> {
-        let mask = self.pages.len().wrapping_sub(1);
-        self.pages.get_mut(number as usize & mask)
+    fn slot(&mut self, number: u32) -> Option<&mut Option<RxBuffer>> {
+        let mask = self.posted.len().wrapping_sub(1);
+        self.posted.get_mut(number as usize & mask)
     }
 
     /// Posts buffers if a batch of them is missing, without a context those that are there. Returns whether there was memory
@@ -106,21 +110,21 @@ impl Rx {
         }
         let mut enough = true;
         for _ in 0..free {
-            let page = self.spares.pop();
-            let Some(page) = page.or_else(|| self.pool.alloc(context?)) else {
+            let buffer = self.spares.pop();
+            let Some(buffer) = buffer.or_else(|| self.pool.alloc(context?)) else {
                 enough = false;
                 break;
             };
             let number = self.head;
             if self
                 .ring
-                .post(number.into(), page.dma_address(), page.size())
+                .post(number.into(), buffer.dma_address(), buffer.size())
                 .is_err()
             {
                 break;
             }
             if let Some(slot) = self.slot(number) {
-                *slot = Some(page);
+                *slot = Some(buffer);
             }
             self.head = number.wrapping_add(1);
         }
@@ -129,7 +133,7 @@ impl Rx {
     }
 
     /// Takes the oldest posted buffer.
-    fn take(&mut self) -> Option<RxPage> {
+    fn take(&mut self) -> Option<RxBuffer> {
         let number = self.tail;
         self.tail = number.wrapping_add(1);
         self.slot(number)?.take()
@@ -173,32 +177,48 @@ impl Rx {
         };
         let mut packet = context.alloc(linear).ok_or(ENOMEM)?;
         let first = self.take().ok_or(EIO)?;
-        first.sync_for_cpu(len);
+        let here = len.min(first.size());
+        first.sync_for_cpu(here);
         packet.copy_from(&first, 0, linear)?;
         if linear == len {
-            // There is room for every page that can be out; were there none, the page would go to the pool.
-            let _ = self.spares.push_within_capacity(first);
+            self.keep(first);
             return Ok(packet);
         }
-        let here = len.min(first.size());
         if here > linear {
-            packet.add_page(first, linear, here.wrapping_sub(linear))?;
+            self.add(&mut packet, first, linear, here)?;
         }
         let mut rest = len.wrapping_sub(here);
         for _ in 1..buffers {
-            let page = self.take().ok_or(EIO)?;
-            let here = rest.min(page.size());
+            let buffer = self.take().ok_or(EIO)?;
+            let here = rest.min(buffer.size());
             if here == 0 {
                 return Err(EIO);
             }
-            page.sync_for_cpu(here);
-            packet.add_page(page, 0, here)?;
+            buffer.sync_for_cpu(here);
+            self.add(&mut packet, buffer, 0, here)?;
             rest = rest.wrapping_sub(here);
         }
         if rest != 0 {
             return Err(EIO);
         }
         Ok(packet)
+    }
+
+    /// Appends what the frame has of a buffer, from `start` to `end`, to its packet.
+    #[inline]
+    fn add(&mut self, packet: &mut RxSkb, mut buffer: RxBuffer, start: u32, end: u32) -> Result {
+        if let Some(left) = buffer.split_off(end, LEAST) {
+            self.keep(left);
+        }
+        packet.add_buffer(buffer, start, end.wrapping_sub(start))
+    }
+
+    /// Keeps a buffer to be posted again.
+    #[inline]
+    fn keep(&mut self, buffer: RxBuffer) {
+        // There is room: of the buffers that were posted, which are no more than that, each is kept at most once. Were there
+        // none, it would go to the pool.
+        let _ = self.spares.push_within_capacity(buffer);
     }
 
     /// Hands a packet to the stack.

@@ -4,8 +4,8 @@
 use nk::net::ethtool::Coalesce;
 use nupa_fabric::PortInfo;
 
-/// Receive buffers of a queue at most.
-pub(crate) const MAX_RX: u32 = 8192;
+/// Receive buffers of a queue at most (128 MiB).
+pub(crate) const MAX_RX: u32 = 4096;
 /// Packets in flight of a queue at most.
 pub(crate) const MAX_TX: u32 = 4096;
 /// Fewest of both: one frame of the largest size must fit several times.
@@ -21,14 +21,14 @@ pub(crate) const MAX_MTU: u32 = 65535;
 ///
 /// Frames travel whole, so a large one costs nothing but makes everything that is counted in packets cheaper: TCP fills
 /// 64 KiB super-frames without a small remainder (with 9000 it is seven segments and a rest), datagrams are not cut.
-/// With its Ethernet header such a frame fills four receive buffers exactly. Bridges and routers to networks with a
+/// With its Ethernet header such a frame fills two receive buffers exactly. Bridges and routers to networks with a
 /// smaller MTU are a matter of path MTU discovery, or of setting this one.
 pub(crate) const DEFAULT_MTU: u32 = 65520;
 
 /// Receive buffers that are spread over the channels to start with (64 MiB).
-const DEFAULT_RX_TOTAL: u32 = 4096;
+const DEFAULT_RX_TOTAL: u32 = 2048;
 /// Of these, most per channel: 128 frames of the largest MTU. More only make the working set larger than the caches.
-const DEFAULT_RX: u32 = 512;
+const DEFAULT_RX: u32 = 256;
 /// Packets in flight per channel to start with.
 const DEFAULT_TX: u32 = 512;
 /// Transmit moderation to start with. Packets are mostly reclaimed at the next transmit or receive poll; the interrupt
@@ -55,7 +55,7 @@ impl Settings {
     pub(crate) fn new(info: &PortInfo) -> Self {
         let rx = DEFAULT_RX_TOTAL
             .checked_div(info.vectors)
-            .map_or(DEFAULT_RX, |share| share.clamp(1 << 8, DEFAULT_RX));
+            .map_or(DEFAULT_RX, |share| share.clamp(1 << 7, DEFAULT_RX));
         Self {
             channels: info.vectors,
             rx: max_rx(info).min(1 << rx.ilog2()),

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters of a channel.
 
-use nk::counter::Counter;
+use nk::{
+    counter::Counter,
+    net::{RxQueueStats, TxQueueStats},
+};
 
 /// Counters of one direction that both have.
 #[derive(Default)]
@@ -57,6 +60,28 @@ pub(crate) struct ChannelStats {
 
 /// Finds a counter.
 type Getter = fn(&ChannelStats) -> &Counter;
+
+/// The sum of a counter of several channels.
+fn sum(channels: &[ChannelStats], counter: Getter) -> u64 {
+    let add = |sum: u64, channel| sum.wrapping_add(counter(channel).get());
+    channels.iter().fold(0, add)
+}
+
+/// What the network core shows of receive queues.
+pub(crate) fn report_rx(channels: &[ChannelStats], stats: &mut RxQueueStats<'_>) {
+    stats.set_packets(sum(channels, |channel| &channel.rx.received.packets));
+    stats.set_bytes(sum(channels, |channel| &channel.rx.received.bytes));
+    let buffers = sum(channels, |channel| &channel.rx.alloc_failed);
+    let packets = sum(channels, |channel| &channel.rx.dropped);
+    stats.set_alloc_fail(buffers.wrapping_add(packets));
+}
+
+/// What the network core shows of transmit queues.
+pub(crate) fn report_tx(channels: &[ChannelStats], stats: &mut TxQueueStats<'_>) {
+    stats.set_packets(sum(channels, |channel| &channel.tx.sent.packets));
+    stats.set_bytes(sum(channels, |channel| &channel.tx.sent.bytes));
+    stats.set_stop(sum(channels, |channel| &channel.tx.stopped));
+}
 
 /// Name and place of each counter that `ethtool -S` shows per channel.
 pub(crate) const NAMED: &[(&str, Getter)] = &[

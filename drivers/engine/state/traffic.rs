@@ -3,7 +3,7 @@
 
 use nupa_proto::{admin::QpTraffic, wqe::Opcode};
 
-/// Messages and bytes of a queue pair since it was made, wrapping around. Frames are counted by the port alone.
+/// Messages and bytes of a queue pair since it was made, wrapping around. Of one of frames it means nothing: those are the port's to count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) requests: u64,

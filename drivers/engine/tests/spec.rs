@@ -386,6 +386,15 @@ fn registers_are_those_of_the_specification() {
     assert_eq!(found, expected);
 }
 
+#[test]
+fn pages_have_the_version_of_the_interface() {
+    let version = format!("{}.{}", regs::VERSION_MAJOR, regs::VERSION_MINOR);
+    let said = format!("`REG_VERSION` is {version} (0x{:08x})", regs::VERSION);
+    assert!(SPEC.contains(&said), "{said}");
+    let said = format!("| interface of the controller | {version} (");
+    assert!(include_str!("../../../README.md").contains(&said), "{said}");
+}
+
 /// Sources of the layouts, for constants that would have to be listed here otherwise.
 const SOURCES: [&str; 7] = [
     include_str!("../../proto/regs.rs"),

@@ -22,8 +22,31 @@ type Policy = [bindings::nla_policy; MAX_ATTRIBUTE + 1];
 pub struct DoCommand {
     /// The command.
     pub command: u8,
-    /// Attributes that it may have, below 32. The first one, [`SOURCE`], says which source it is for, by its number.
-    pub attributes: &'static [u16],
+    /// Attributes that it may have. [`SOURCE`] has to be one, and says which source it is for, by its number.
+    pub attributes: &'static [DoAttribute],
+}
+
+/// An attribute of a command: its number, below 32, and what it may be.
+pub enum DoAttribute {
+    /// Any number.
+    Any(u16),
+    /// Numbers up to the second one. The kernel refuses others (`ERANGE`).
+    UpTo(u16, i16),
+}
+
+impl DoAttribute {
+    /// Puts it into a policy. `EINVAL` if its number is too high.
+    fn enter(&self, policy: &mut Policy) -> Result {
+        let (Self::Any(number) | Self::UpTo(number, _)) = self;
+        let entry = policy.get_mut(usize::from(*number)).ok_or(EINVAL)?;
+        match self {
+            // SAFETY: The entry is ours.
+            Self::Any(_) => unsafe { bindings::nk_genl_policy_u32(entry) },
+            // SAFETY: As above.
+            Self::UpTo(_, max) => unsafe { bindings::nk_genl_policy_u32_max(entry, *max) },
+        }
+        Ok(())
+    }
 }
 
 /// These commands as generic netlink knows them.
@@ -40,8 +63,7 @@ impl DoCommands {
         for kind in family.commands {
             let mut policy = KBox::new([bindings::nla_policy::default(); _], GFP_KERNEL)?;
             for attribute in kind.attributes {
-                let entry = policy.get_mut(usize::from(*attribute)).ok_or(EINVAL)?;
-                entry.type_ = bindings::nk_const_NK_NLA_U32 as u8;
+                attribute.enter(&mut policy)?;
             }
             let operation = bindings::genl_ops {
                 doit: Some(doit),
@@ -79,10 +101,26 @@ impl DoRequest<'_> {
     }
 
     /// The value of an attribute; `None` without it.
-    pub fn value(&self, attribute: u16) -> Option<u32> {
+    fn value(&self, attribute: u16) -> Option<u32> {
         let mut value = 0;
         // SAFETY: By the type's invariant, and `value` is ours. The kernel has checked that attributes are `u32`.
         unsafe { bindings::nk_genl_u32(self.info, attribute, &mut value) }.then_some(value)
+    }
+
+    /// The value of an attribute. `EINVAL` without it, and whoever asks is told which one is missing.
+    pub fn needed(&self, attribute: u16) -> Result<u32> {
+        self.value(attribute).ok_or_else(|| {
+            // SAFETY: By the type's invariant.
+            unsafe { bindings::nk_genl_missing(self.info, attribute) };
+            EINVAL
+        })
+    }
+
+    /// Tells whoever asks that an attribute is wrong, whose error this is.
+    fn wrong(&self, attribute: u16, error: Error) -> Error {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::nk_genl_wrong(self.info, attribute) };
+        error
     }
 }
 
@@ -105,11 +143,11 @@ unsafe extern "C" fn doit(_: *mut bindings::sk_buff, info: *mut bindings::genl_i
 
 /// `EINVAL` if the request does not say which source it is for, `ENODEV` if there is no such source.
 fn dispatch(request: &DoRequest<'_>) -> Result {
-    let number = request.value(SOURCE).ok_or(EINVAL)?;
-    let entry = SOURCES.lock().at(number).ok_or(ENODEV)?;
-    if entry.number != number {
-        return Err(ENODEV);
-    }
+    let number = request.needed(SOURCE)?;
+    let entry = SOURCES.lock().at(number);
+    let entry = entry
+        .filter(|entry| entry.number == number)
+        .ok_or_else(|| request.wrong(SOURCE, ENODEV))?;
     let source = entry.source.lock();
     source.as_ref().ok_or(ENODEV)?.doit(number, request)
 }

@@ -114,6 +114,12 @@ impl<T: Operations> Device<T> {
         to_result(unsafe { bindings::netif_set_real_num_queues(self.as_raw(), tx, rx) })
     }
 
+    /// How many queues of each kind are in use. Stable with the RTNL held.
+    pub fn real_queues(&self) -> usize {
+        // SAFETY: The device is alive; aligned word reads do not tear.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).real_num_rx_queues) as usize }
+    }
+
     /// Prefers transmit queue `queue` on CPU `cpu`. May sleep.
     pub fn set_xps(&self, queue: u16, cpu: u32) -> Result {
         // SAFETY: The device is alive; the function checks both numbers.

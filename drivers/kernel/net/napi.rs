@@ -6,7 +6,7 @@
 use super::{
     operations::Operations,
     skb::{RxSkb, SkBuff},
-    Device,
+    Device, Rtnl,
 };
 use crate::bindings;
 use core::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull};
@@ -148,6 +148,23 @@ impl<P: Poll> Napi<P> {
         unsafe { (*self.target.get()).take() }
     }
 
+    /// Says that this polls queue `index` of the device, in both directions, for user space to see (`netdev.yaml`). `EINVAL` if
+    /// there is no such queue.
+    pub fn link(self: &Arc<Self>, index: u32, _rtnl: &Rtnl) -> Result<QueueLink> {
+        let dev = self.dev.as_ptr();
+        // SAFETY: The device is alive; both counts are fixed when it is allocated.
+        let queues = unsafe { (*dev).num_rx_queues.min((*dev).num_tx_queues) };
+        if index >= queues {
+            return Err(EINVAL);
+        }
+        let link = QueueLink {
+            napi: self.clone(),
+            index,
+        };
+        link.set(self.napi.get());
+        Ok(link)
+    }
+
     /// Has the target polled soon. Any context.
     #[inline]
     pub fn schedule(&self) {
@@ -184,6 +201,46 @@ impl<P: Poll> Napi<P> {
             unsafe { bindings::napi_complete_done(napi, work as c_int) };
         }
         work as c_int
+    }
+}
+
+/// A queue that refers to the NAPI instance which polls it (`netif_queue_set_napi()`); [`unlink`](Self::unlink) ends that.
+///
+/// # Invariants
+///
+/// `index` is a queue of the instance's device.
+pub struct QueueLink {
+    napi: Arc<dyn NapiAnchor>,
+    index: u32,
+}
+
+impl QueueLink {
+    /// Has the queue refer to `napi`. With the RTNL held.
+    fn set(&self, napi: *mut bindings::napi_struct) {
+        let dev = self.napi.as_netdev();
+        for kind in [
+            bindings::netdev_queue_type_NETDEV_QUEUE_TYPE_RX,
+            bindings::netdev_queue_type_NETDEV_QUEUE_TYPE_TX,
+        ] {
+            // SAFETY: The instance keeps its device alive, which has such a queue by the type invariants.
+            unsafe { bindings::netif_queue_set_napi(dev, self.index, kind, napi) };
+        }
+    }
+
+    /// Has the queue refer to nothing any more.
+    pub fn unlink(self, _rtnl: &Rtnl) {
+        self.set(core::ptr::null_mut());
+        let mut this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: It is not used, or dropped, again.
+        unsafe { core::ptr::drop_in_place(&raw mut this.napi) };
+    }
+}
+
+impl Drop for QueueLink {
+    fn drop(&mut self) {
+        // Without the RTNL the queue cannot be told, so what it refers to has to stay for ever.
+        kernel::warn_on!(true);
+        core::mem::forget(self.napi.clone());
     }
 }
 

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Operations of a network device.
 //!
-//! C header: `include/linux/netdevice.h` (`struct net_device_ops`)
+//! C headers: `include/linux/netdevice.h` (`struct net_device_ops`), `include/net/netdev_queues.h` (`struct netdev_stat_ops`)
 
-use super::{address::AddressList, skb::SkBuff, stats::LinkStats, tx_queue::TxQueue, Device, Rtnl};
+use super::{
+    address::AddressList,
+    skb::SkBuff,
+    stats::{LinkStats, RxQueueStats, TxQueueStats},
+    tx_queue::TxQueue,
+    Device, Rtnl,
+};
 use crate::bindings;
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{
@@ -31,7 +37,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
     fn open(dev: &Device<Self>, rtnl: &Rtnl) -> Result;
 
     /// Takes the interface down. The core has stopped all queues and sends nothing any more.
-    fn stop(dev: &Device<Self>);
+    fn stop(dev: &Device<Self>, rtnl: &Rtnl);
 
     /// Sends one packet; `more` are about to follow at once on this queue. Softirqs are off (netpoll: interrupts as
     /// well), the transmit lock is held: must not sleep. Not called while no data is in place for the queue.
@@ -57,6 +63,16 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// Adds up statistics. Does not sleep; any context.
     fn stats(dev: &Device<Self>, stats: &mut LinkStats<'_>);
+
+    /// Says what receive queue `queue`, which is in use, has received.
+    fn rx_queue_stats(dev: &Device<Self>, queue: usize, stats: &mut RxQueueStats<'_>);
+
+    /// Says what transmit queue `queue`, which is in use, has sent.
+    fn tx_queue_stats(dev: &Device<Self>, queue: usize, stats: &mut TxQueueStats<'_>);
+
+    /// Says what [`stats`](Self::stats) has beyond the queues that are in use. What is set here, if only to 0, is reported of
+    /// the device as well, as the sum of this and those queues.
+    fn base_stats(dev: &Device<Self>, rx: &mut RxQueueStats<'_>, tx: &mut TxQueueStats<'_>);
 
     /// Queue `queue` has been stopped for longer than the watchdog's timeout. Softirq context, no RTNL, no sleep.
     fn tx_timeout(dev: &Device<Self>, queue: usize);
@@ -84,7 +100,9 @@ impl<T: Operations> VTable<T> {
 
     unsafe extern "C" fn stop(dev: *mut bindings::net_device) -> c_int {
         // SAFETY: As in `open`.
-        T::stop(unsafe { Device::<T>::from_raw(dev) });
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: The core holds the RTNL for the time of the call.
+        T::stop(dev, &unsafe { Rtnl::held() });
         0
     }
 
@@ -155,6 +173,36 @@ impl<T: Operations> VTable<T> {
         T::stats(dev, &mut LinkStats::new(stats));
     }
 
+    unsafe extern "C" fn rx_queue_stats(
+        dev: *mut bindings::net_device,
+        queue: c_int,
+        stats: *mut bindings::netdev_queue_stats_rx,
+    ) {
+        // SAFETY: As in `stats`.
+        let (dev, stats) = unsafe { (Device::<T>::from_raw(dev), &mut *stats) };
+        T::rx_queue_stats(dev, queue as usize, &mut RxQueueStats::new(stats));
+    }
+
+    unsafe extern "C" fn tx_queue_stats(
+        dev: *mut bindings::net_device,
+        queue: c_int,
+        stats: *mut bindings::netdev_queue_stats_tx,
+    ) {
+        // SAFETY: As in `stats`.
+        let (dev, stats) = unsafe { (Device::<T>::from_raw(dev), &mut *stats) };
+        T::tx_queue_stats(dev, queue as usize, &mut TxQueueStats::new(stats));
+    }
+
+    unsafe extern "C" fn base_stats(
+        dev: *mut bindings::net_device,
+        rx: *mut bindings::netdev_queue_stats_rx,
+        tx: *mut bindings::netdev_queue_stats_tx,
+    ) {
+        // SAFETY: As in `stats`; the two do not overlap.
+        let (dev, rx, tx) = unsafe { (Device::<T>::from_raw(dev), &mut *rx, &mut *tx) };
+        T::base_stats(dev, &mut RxQueueStats::new(rx), &mut TxQueueStats::new(tx));
+    }
+
     unsafe extern "C" fn tx_timeout(dev: *mut bindings::net_device, queue: c_uint) {
         // SAFETY: As in `open`.
         T::tx_timeout(unsafe { Device::<T>::from_raw(dev) }, queue as usize);
@@ -171,5 +219,12 @@ impl<T: Operations> VTable<T> {
         ndo_get_stats64: Some(Self::stats),
         ndo_tx_timeout: Some(Self::tx_timeout),
         ..pin_init::zeroed()
+    };
+
+    /// The table of statistics of queues, one per driver.
+    pub(super) const STAT_OPS: &'static bindings::netdev_stat_ops = &bindings::netdev_stat_ops {
+        get_queue_stats_rx: Some(Self::rx_queue_stats),
+        get_queue_stats_tx: Some(Self::tx_queue_stats),
+        get_base_stats: Some(Self::base_stats),
     };
 }

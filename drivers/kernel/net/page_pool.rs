@@ -74,7 +74,7 @@ impl PagePool {
 
     /// Takes a page in the poll function of the pool's NAPI. `None` if there is no memory, or if it is another's.
     #[inline]
-    pub fn alloc(&mut self, context: &NapiContext<'_>) -> Option<RxPage> {
+    pub fn alloc(&mut self, context: &NapiContext<'_>) -> Option<RxBuffer> {
         if !core::ptr::eq(context.as_napi(), self.napi.as_napi()) {
             return None;
         }
@@ -84,7 +84,7 @@ impl PagePool {
 
     /// Takes up to `count` pages before polling starts, as many as there are memory and room in `pages` for. `EBUSY` if the
     /// pool's NAPI is enabled. May sleep.
-    pub fn fill(&mut self, count: u32, pages: &mut KVVec<RxPage>) -> Result {
+    pub fn fill(&mut self, count: u32, pages: &mut KVVec<RxBuffer>) -> Result {
         let napi = self.napi.clone();
         let disabled = napi.while_disabled(&mut || {
             for _ in 0..count {
@@ -104,12 +104,14 @@ impl PagePool {
     ///
     /// This is in the poll function of the pool's NAPI, which returns pages without a lock, or that is disabled.
     #[inline]
-    unsafe fn take(&mut self) -> Option<RxPage> {
+    unsafe fn take(&mut self) -> Option<RxBuffer> {
         // SAFETY: The pool is ours, and `&mut` excludes other allocators; by this function's contract nobody returns a page
         // without a lock meanwhile.
         let page = unsafe { bindings::page_pool_alloc_pages(self.pool.as_ptr(), GFP_RX) };
-        NonNull::new(page).map(|page| RxPage {
+        // INVARIANT: The pool gives a page with one reference, whose bytes nobody else has.
+        NonNull::new(page).map(|page| RxBuffer {
             page,
+            offset: 0,
             size: self.size,
         })
     }
@@ -117,6 +119,8 @@ impl PagePool {
 
 /// `GFP_ATOMIC | __GFP_NOWARN`: the queue is refilled at the next chance.
 const GFP_RX: bindings::gfp_t = bindings::nk_const_NK_GFP_RX;
+/// Bytes: no processor that the driver is for has longer cache lines. What the device writes and what packets hold are never in one.
+const CACHE_LINE: u32 = 128;
 
 impl Drop for PagePool {
     fn drop(&mut self) {
@@ -131,41 +135,64 @@ impl Drop for PagePool {
     }
 }
 
-/// An owned page of a pool; dropping it gives it back. Any context.
+/// A receive buffer: a page of a pool, or a part of one. Dropping it gives it back; the page goes to its pool when all its
+/// parts have come back. Any context.
 ///
 /// # Invariants
 ///
-/// The pointer is to the first page of `size` bytes that belong to a page pool; this owns one reference, the only one.
-pub struct RxPage {
+/// `page` is the first page of an allocation of a page pool that has at least `offset + size` bytes. This owns one reference
+/// (`pp_ref_count`) to it, and these bytes are nobody else's.
+pub struct RxBuffer {
     page: NonNull<bindings::page>,
+    offset: u32,
     size: u32,
 }
 
 // SAFETY: A page has no ties to a thread; returning it is allowed from any context.
-unsafe impl Send for RxPage {}
+unsafe impl Send for RxBuffer {}
 
-impl RxPage {
+impl RxBuffer {
     /// Bytes.
     #[inline]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Where the device sees the page.
+    /// Where the device sees the buffer.
     #[inline]
     pub fn dma_address(&self) -> DmaAddress {
-        // SAFETY: By the type invariants; the pool mapped it.
-        unsafe { bindings::nk_page_pool_dma_addr(self.page.as_ptr()) }
+        // SAFETY: By the type invariants; the pool mapped the page.
+        let page = unsafe { bindings::nk_page_pool_dma_addr(self.page.as_ptr()) };
+        page.wrapping_add(self.offset.into())
     }
 
     /// Makes what the device wrote to the first `len` bytes visible to the CPU.
     #[inline]
     pub fn sync_for_cpu(&self, len: u32) {
+        let len = len.min(self.size);
         // SAFETY: By the type invariants; the range lies in the page.
-        unsafe { bindings::nk_page_pool_sync_for_cpu(self.page.as_ptr(), len.min(self.size)) };
+        unsafe { bindings::nk_page_pool_sync_for_cpu(self.page.as_ptr(), self.offset, len) };
     }
 
-    /// Start of a range of the page, `EINVAL` if it is not within.
+    /// Cuts off what lies behind the first `used` bytes, for another frame, if that is `least` bytes or more. The device may write
+    /// there at once: the cut is at a multiple of a cache line.
+    #[inline]
+    pub fn split_off(&mut self, used: u32, least: u32) -> Option<Self> {
+        let used = used.checked_next_multiple_of(CACHE_LINE)?;
+        let rest = self.size.checked_sub(used).filter(|rest| *rest >= least)?;
+        // SAFETY: We have a reference to the page by the type invariants, so it is out of its pool.
+        unsafe { bindings::nk_page_pool_get(self.page.as_ptr()) };
+        // INVARIANT: These bytes are cut off below, so that they have one owner, with the reference just taken.
+        let rest = Self {
+            page: self.page,
+            offset: self.offset.wrapping_add(used),
+            size: rest,
+        };
+        self.size = used;
+        Some(rest)
+    }
+
+    /// Start of a range of the buffer, `EINVAL` if it is not within.
     #[inline]
     pub(super) fn bytes(&self, offset: u32, len: u32) -> Result<*const u8> {
         match offset.checked_add(len) {
@@ -174,20 +201,22 @@ impl RxPage {
                 bindings::nk_page_address(self.page.as_ptr())
                     .cast::<u8>()
                     .cast_const()
+                    .add(self.offset as usize)
                     .add(offset as usize)
             }),
             _ => Err(EINVAL),
         }
     }
 
-    /// Gives up the reference without returning the page.
+    /// Gives up the reference without returning the page; returns that, and where the buffer begins in it.
     #[inline]
-    pub(super) fn into_raw(self) -> *mut bindings::page {
-        core::mem::ManuallyDrop::new(self).page.as_ptr()
+    pub(super) fn into_raw(self) -> (*mut bindings::page, u32) {
+        let this = core::mem::ManuallyDrop::new(self);
+        (this.page.as_ptr(), this.offset)
     }
 }
 
-impl Drop for RxPage {
+impl Drop for RxBuffer {
     fn drop(&mut self) {
         // SAFETY: The reference is ours by the type invariants; the pool outlives its pages.
         unsafe { bindings::nk_page_pool_put(self.page.as_ptr()) };

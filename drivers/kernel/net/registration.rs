@@ -100,6 +100,7 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             // The address changes while the interface is up, and `set_rx_mode` takes further ones.
             bindings::nk_set_address_flags(dev);
             (*dev).netdev_ops = VTable::<T>::OPS;
+            (*dev).stat_ops = VTable::<T>::STAT_OPS;
             (*dev).ethtool_ops = ethtool::VTable::<T>::OPS;
             (*dev).mtu = config.mtu;
             (*dev).min_mtu = config.min_mtu;

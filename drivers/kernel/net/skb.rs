@@ -3,7 +3,7 @@
 //!
 //! C header: `include/linux/skbuff.h`
 
-use super::{offload::Gso, page_pool::RxPage};
+use super::{offload::Gso, page_pool::RxBuffer};
 use crate::bindings;
 use core::{mem::ManuallyDrop, ptr::NonNull};
 use kernel::prelude::*;
@@ -234,12 +234,12 @@ impl RxSkb {
         self.0.linear()
     }
 
-    /// Copies `len` bytes at `offset` of `page` to the end of the linear part.
+    /// Copies `len` bytes at `offset` of `buffer` to the end of the linear part.
     ///
-    /// `EINVAL` if they do not lie in the page, `ENOSPC` if there is no room or there are fragments already.
+    /// `EINVAL` if they do not lie in the buffer, `ENOSPC` if there is no room or there are fragments already.
     #[inline]
-    pub fn copy_from(&mut self, page: &RxPage, offset: u32, len: u32) -> Result {
-        let source = page.bytes(offset, len)?;
+    pub fn copy_from(&mut self, buffer: &RxBuffer, offset: u32, len: u32) -> Result {
+        let source = buffer.bytes(offset, len)?;
         let skb = self.0.as_raw();
         // SAFETY: By the invariants of `SkBuff`; `end` is never below `tail`.
         let (tailroom, fragmented) =
@@ -255,21 +255,23 @@ impl RxSkb {
         Ok(())
     }
 
-    /// Appends `len` bytes at `offset` of `page` as a fragment, without a copy. The page goes to the packet and, once
-    /// that is freed, back to its pool.
+    /// Appends `len` bytes at `offset` of `buffer` as a fragment, without a copy. The buffer goes to the packet, which is charged
+    /// its size, and once that is freed back to its pool.
     ///
-    /// `EINVAL` if they do not lie in the page, `ENOSPC` if the packet has [`MAX_FRAGS`] fragments already.
+    /// `EINVAL` if they do not lie in the buffer, `ENOSPC` if the packet has [`MAX_FRAGS`] fragments already.
     #[inline]
-    pub fn add_page(&mut self, page: RxPage, offset: u32, len: u32) -> Result {
-        page.bytes(offset, len)?;
+    pub fn add_buffer(&mut self, buffer: RxBuffer, offset: u32, len: u32) -> Result {
+        buffer.bytes(offset, len)?;
         if self.0.frags() >= MAX_FRAGS {
             return Err(ENOSPC);
         }
-        let size = page.size();
+        let size = buffer.size();
+        let (page, start) = buffer.into_raw();
+        let offset = start.wrapping_add(offset);
         // SAFETY: The range was checked and there is a free fragment; the page's reference goes to the skb, which is
         // marked so that it returns it to the pool.
         unsafe {
-            bindings::nk_skb_add_page(self.0.as_raw(), page.into_raw(), offset, len, size);
+            bindings::nk_skb_add_page(self.0.as_raw(), page, offset, len, size);
         }
         Ok(())
     }

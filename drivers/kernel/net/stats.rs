@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Interface statistics.
+//! Statistics of interfaces, and of their queues.
+//!
+//! C headers: `include/uapi/linux/if_link.h`, `include/net/netdev_queues.h`
 
 use crate::bindings;
 
@@ -38,5 +40,49 @@ impl<'a> LinkStats<'a> {
         add_tx_dropped => tx_dropped;
         /// Packets whose transmission failed.
         add_tx_errors => tx_errors;
+    }
+}
+
+/// Statistics of a receive queue (`struct netdev_queue_stats_rx`). What is not set is not reported.
+pub struct RxQueueStats<'a>(&'a mut bindings::netdev_queue_stats_rx);
+
+/// Statistics of a transmit queue (`struct netdev_queue_stats_tx`). What is not set is not reported.
+pub struct TxQueueStats<'a>(&'a mut bindings::netdev_queue_stats_tx);
+
+macro_rules! setters {
+    ($($(#[$meta:meta])* $name:ident => $field:ident;)+) => {
+        $($(#[$meta])* pub fn $name(&mut self, n: u64) {
+            self.0.$field = n;
+        })+
+    };
+}
+
+impl<'a> RxQueueStats<'a> {
+    pub(super) fn new(raw: &'a mut bindings::netdev_queue_stats_rx) -> Self {
+        Self(raw)
+    }
+
+    setters! {
+        /// Packets that went to the stack.
+        set_packets => packets;
+        /// Bytes of these.
+        set_bytes => bytes;
+        /// Times that there was no memory for a packet or a buffer.
+        set_alloc_fail => alloc_fail;
+    }
+}
+
+impl<'a> TxQueueStats<'a> {
+    pub(super) fn new(raw: &'a mut bindings::netdev_queue_stats_tx) -> Self {
+        Self(raw)
+    }
+
+    setters! {
+        /// Packets sent.
+        set_packets => packets;
+        /// Bytes of these.
+        set_bytes => bytes;
+        /// Times that the queue was stopped because it was full.
+        set_stop => stop;
     }
 }

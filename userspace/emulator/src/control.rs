@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context};
 use nupa_control::{Answer, Command, NodeStats, MAX_LINE, SOCKET};
 use nupa_controller::Fabric;
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::poller::{Poller, Source};
 
@@ -77,7 +79,11 @@ impl Control {
             Err(_) => {}
         }
         let listen = || {
-            let listener = UnixListener::bind(&path)?;
+            // Whoever may write to it may break nodes: its owner, whatever others could do with the owner's files.
+            let before = umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+            let listener = UnixListener::bind(&path);
+            umask(before);
+            let listener = listener?;
             listener.set_nonblocking(true)?;
             poller.add_listener(&listener, Source::Control)?;
             io::Result::Ok(listener)
@@ -169,7 +175,7 @@ impl Client {
         }
     }
 
-    /// Writes the answer: tens of kilobytes at most, which a fresh socket has room for.
+    /// Writes the answer: a bit more than 100 KB at most, which a fresh socket has room for.
     fn answer(&mut self, answer: &Answer) -> io::Result<()> {
         let mut line = serde_json::to_vec(answer)?;
         line.push(b'\n');
@@ -188,5 +194,63 @@ impl Client {
 impl Drop for Control {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nupa_control::{Fault, Objects};
+    use nupa_controller::MAX_NODES;
+    use nupa_proto::admin::PORT_COUNTER_NAMES;
+
+    use super::*;
+
+    /// A node of which all that is told takes as much room as it can.
+    fn longest(node: u16) -> NodeStats {
+        let objects = u32::MAX as usize;
+        NodeStats {
+            node,
+            connected: false,
+            enabled: false,
+            link: false,
+            epoch: u32::MAX,
+            fault_code: u32::MAX,
+            fault: Fault::BadStatus,
+            dma_bytes_mapped: u64::MAX,
+            dma_bytes_unreachable: u64::MAX,
+            objects: Objects {
+                qp: objects,
+                cq: objects,
+                eq: objects,
+                srq: objects,
+                mr: objects,
+                pd: objects,
+            },
+            counters: PORT_COUNTER_NAMES
+                .map(|name| (name.to_owned(), u64::MAX))
+                .into(),
+        }
+    }
+
+    #[test]
+    fn the_longest_answer_fits_into_a_socket_that_nobody_reads() {
+        let (stream, mut reader) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let nodes: Vec<_> = (1..MAX_NODES).map(longest).collect();
+        let answer = Answer {
+            nodes: Some(nodes),
+            ..Answer::done()
+        };
+        let mut client = Client {
+            stream,
+            line: Vec::new(),
+        };
+        client.answer(&answer).unwrap();
+        drop(client);
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text).unwrap();
+        // An eighth of what those who ask read at most.
+        assert!(text.len() < 1 << 17, "{}", text.len());
+        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), answer);
     }
 }

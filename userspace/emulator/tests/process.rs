@@ -13,6 +13,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -176,6 +177,8 @@ fn control_commands_are_answered() {
         assert_eq!(answer["ok"], false, "{bad}");
         assert!(answer["error"].is_string());
     }
+    let socket = switch.dir.join("control.sock").metadata().unwrap();
+    assert_eq!(socket.mode() & 0o777, 0o600, "others could break nodes");
     // A client that says nothing holds nobody up.
     let _silent = UnixStream::connect(switch.dir.join("control.sock")).unwrap();
     assert_eq!(switch.control("stats")["ok"], true);

@@ -16,8 +16,10 @@ use crate::facts::{Controller, Host};
 use crate::resources::{Owner, Resources};
 use crate::view;
 
-/// How long to wait before looking again who is left.
+/// How long to wait before looking again how many are left.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long the names of those who are left hold, as long as their number does: some may have been about to get their queue pairs.
+const NAMED: Duration = Duration::from_secs(5);
 
 /// Which controller to take out of service, and for how long to wait.
 #[derive(Debug, Args)]
@@ -50,7 +52,7 @@ pub(crate) struct Drained {
 }
 
 /// A process that has queue pairs.
-#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 struct Process {
     pid: u32,
     /// Its name, unless it ended meanwhile.
@@ -69,29 +71,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<bool> {
     let controller = choose(controllers, args.controller.as_deref())?;
     host.drain(controller, !args.undo)?;
-    let timeout = args.timeout.map(u64::from).map(Duration::from_secs);
-    let start = Instant::now();
-    let mut told = None;
-    let now = loop {
-        let Some(now) = look(host, controller)? else {
-            bail!(
-                "{} has gone: its driver was unbound or unloaded meanwhile",
-                controller.device
-            );
-        };
-        let over = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
-        // It may be somebody else who puts it back into service.
-        if !now.draining || now.queue_pairs == 0 || over {
-            break now;
-        }
-        // Each change is told once, while it is waited for.
-        if !json && told.as_ref() != Some(&now) {
-            writeln!(out, "{}", now.left())?;
-            out.flush()?;
-        }
-        told = Some(now);
-        sleep(PAUSE);
-    };
+    let now = wait(host, controller, args.timeout, json, out)?;
     let text = match json {
         true => view::json(&now)?,
         false if !args.undo && !now.draining => {
@@ -104,6 +84,43 @@ pub(crate) fn run(
         true => !now.draining,
         false => now.draining && now.queue_pairs == 0,
     })
+}
+
+/// Waits until the controller has no queue pairs of processes, is back in service, or the time in seconds is over; tells meanwhile who is left.
+fn wait(
+    host: &Host,
+    controller: &Controller,
+    timeout: Option<u32>,
+    json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<Drained> {
+    let timeout = timeout.map(u64::from).map(Duration::from_secs);
+    let start = Instant::now();
+    let (mut told, mut named): (Option<Drained>, _) = (None, start);
+    loop {
+        let known = told.as_ref().filter(|_| named.elapsed() < NAMED);
+        if known.is_none() {
+            named = Instant::now();
+        }
+        let Some(now) = look(host, controller, known)? else {
+            bail!(
+                "{} has gone: its driver was unbound or unloaded meanwhile",
+                controller.device
+            );
+        };
+        let over = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
+        // It may be somebody else who puts it back into service.
+        if !now.draining || now.queue_pairs == 0 || over {
+            return Ok(now);
+        }
+        // Each change is told once, while it is waited for.
+        if !json && told.as_ref() != Some(&now) {
+            writeln!(out, "{}", now.left())?;
+            out.flush()?;
+        }
+        told = Some(now);
+        sleep(PAUSE);
+    }
 }
 
 /// The controller that is meant.
@@ -131,24 +148,41 @@ fn choose<'a>(
     }
 }
 
-/// Who has queue pairs of a controller; `None` if that has gone.
-fn look(host: &Host, controller: &Controller) -> anyhow::Result<Option<Drained>> {
+/// Who has queue pairs of a controller; `None` if that has gone. `known`: what was found a moment ago.
+fn look(
+    host: &Host,
+    controller: &Controller,
+    known: Option<&Drained>,
+) -> anyhow::Result<Option<Drained>> {
     let controllers = host.controllers()?;
     let Some(of) = controllers.iter().find(|of| of.index == controller.index) else {
         return Ok(None);
     };
-    let mut drained = Drained {
+    let name = || -> anyhow::Result<_> {
+        let queue_pairs = Resources::open(host, std::slice::from_ref(of))?.queue_pairs()?;
+        Ok(processes(queue_pairs.into_iter().map(|qp| qp.owner)))
+    };
+    Ok(Some(Drained {
         controller: of.index,
         device: of.device.clone(),
         draining: of.draining,
         queue_pairs: of.user_queue_pairs,
-        processes: Vec::new(),
-    };
-    if of.user_queue_pairs != 0 {
-        let queue_pairs = Resources::open(host, std::slice::from_ref(of))?.queue_pairs()?;
-        drained.processes = processes(queue_pairs.into_iter().map(|qp| qp.owner));
+        processes: named(of.user_queue_pairs, known, name)?,
+    }))
+}
+
+/// Processes that have so many queue pairs; of as many as are known they are the same. Only `name` finds out, by having the controller asked for
+/// the state of each queue pair: not several times in a second, because those who destroy theirs wait behind that.
+fn named(
+    queue_pairs: u32,
+    known: Option<&Drained>,
+    name: impl FnOnce() -> anyhow::Result<Vec<Process>>,
+) -> anyhow::Result<Vec<Process>> {
+    match known {
+        _ if queue_pairs == 0 => Ok(Vec::new()),
+        Some(known) if known.queue_pairs == queue_pairs => Ok(known.processes.clone()),
+        _ => name(),
     }
-    Ok(Some(drained))
 }
 
 /// Processes by id. What the kernel has made is none of theirs.
@@ -222,6 +256,27 @@ mod tests {
             pid,
             name: Some(name.to_owned()),
         }
+    }
+
+    #[test]
+    fn processes_are_looked_for_when_their_number_changes() {
+        let process = |pid| Process {
+            pid,
+            name: None,
+            queue_pairs: 4,
+        };
+        let known = Drained {
+            controller: 0,
+            device: "dax0.0".to_owned(),
+            draining: true,
+            queue_pairs: 4,
+            processes: vec![process(7)],
+        };
+        let found = |count, known| named(count, known, || Ok(vec![process(8)])).unwrap();
+        assert_eq!(found(4, Some(&known)), [process(7)]);
+        assert_eq!(found(3, Some(&known)), [process(8)]);
+        assert_eq!(found(4, None), [process(8)]);
+        assert_eq!(found(0, None), []);
     }
 
     #[test]

@@ -119,7 +119,8 @@ fn explain(why: AskError, socket: &Path) -> anyhow::Error {
         AskError::NoRights => {
             anyhow!("{shown}: the emulator is another user's: run this as that user, or as root")
         }
-        AskError::Refused(why) => anyhow!("the emulator refuses: {why}"),
+        // Another program may listen there, and say anything.
+        AskError::Refused(why) => anyhow!("the emulator refuses: {}", view::printable(&why)),
         why => anyhow!("{shown}: {why}"),
     }
 }

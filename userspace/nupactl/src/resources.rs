@@ -289,12 +289,15 @@ fn traffic(entry: &Entry) -> Option<Traffic> {
 
 fn owner(entry: &Entry) -> Owner {
     let pid = entry.small(attribute::PID);
-    let process = || fs::read_to_string(format!("/proc/{}/comm", pid?)).ok();
-    let name = entry.kernel.clone().or_else(process);
-    Owner {
-        pid,
-        name: name.map(|name| name.trim_end().to_owned()),
-    }
+    let process = || fs::read(format!("/proc/{}/comm", pid?)).ok();
+    let name = entry.kernel.clone().or_else(|| process().map(named_by));
+    Owner { pid, name }
+}
+
+/// The name that a process gives itself: any bytes, so what is not for the terminals of others is not in it.
+fn named_by(process: Vec<u8>) -> String {
+    let name = process.strip_suffix(b"\n").unwrap_or(&process);
+    view::printable(&String::from_utf8_lossy(name))
 }
 
 #[cfg(test)]
@@ -306,5 +309,15 @@ mod tests {
         assert_eq!(named(&STATES, Some(3)), "RTS");
         assert_eq!(named(&TYPES, Some(255)), "255");
         assert_eq!(named(&TYPES, None), "unknown");
+    }
+
+    #[test]
+    fn a_process_cannot_send_what_terminals_obey_by_its_name() {
+        let name = |bytes: &[u8]| named_by(bytes.to_vec());
+        assert_eq!(name(b"fio worker\n"), "fio worker");
+        assert_eq!(name(b"\x1b]0;title\x07\n"), "?]0;title?");
+        assert_eq!(name(b"a\nb\n"), "a?b");
+        assert_eq!(name("\u{202e}\u{9b}2J\n".as_bytes()), "??2J");
+        assert_eq!(name(b"\xff\n"), "\u{fffd}");
     }
 }

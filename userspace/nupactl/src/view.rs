@@ -249,6 +249,12 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
+/// What others have named, fit for a terminal: `?` in place of control characters, and of those that turn the direction of what follows.
+pub(crate) fn printable(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.replace(|c: char| c.is_control() || turns(c), "?")
+}
+
 /// Without the spaces around each line.
 pub(crate) fn trimmed(table: &Table) -> String {
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();

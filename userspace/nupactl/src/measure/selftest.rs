@@ -173,7 +173,10 @@ impl<'a> Tester<'a> {
     fn run(mut self) -> Fabric {
         let nodes: Vec<u16> = self.names.keys().copied().collect();
         let mut measured = BTreeMap::new();
-        for from in &nodes {
+        // This one first, which finds out who does not serve at all.
+        let mut order = nodes.clone();
+        order.sort_by_key(|node| *node != self.own);
+        for from in &order {
             for to in nodes.iter().filter(|to| *to != from) {
                 let report = self.measure(*from, *to);
                 measured.insert((*from, *to), report);
@@ -225,12 +228,19 @@ impl<'a> Tester<'a> {
                 }
             }
         };
-        if let Err(fault) = report {
-            if fault.is_of_node() {
+        self.note(from, to, report);
+        report
+    }
+
+    /// Measures no more with a node of which this one has found that it does not serve. What others say of it is theirs: one that says
+    /// it of all would have nobody measured.
+    fn note(&mut self, from: u16, to: u16, report: Report) {
+        match report {
+            Err(fault) if from == self.own && fault.is_of_node() => {
                 self.troubles.insert(to, fault);
             }
+            _ => {}
         }
-        report
     }
 
     fn result(self, measured: &BTreeMap<(u16, u16), Report>) -> Fabric {
@@ -362,6 +372,29 @@ mod tests {
         assert_eq!(better(Ok((9, 1)), Ok((5, 2))), Ok((5, 2)));
         assert_eq!(better(Ok((5, 2)), Ok((9, 1))), Ok((5, 2)));
         assert_eq!(better(Ok((5, 2)), Err(Fault::Wrong)), Err(Fault::Wrong));
+    }
+
+    #[test]
+    fn what_a_node_says_of_others_ends_no_measurement() {
+        let args = Selftest {
+            duration: Duration::ZERO,
+            factor: 4.0,
+        };
+        let mut tester = Tester {
+            args: &args,
+            own: 1,
+            fabric: 0,
+            ways: BTreeMap::new(),
+            names: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+        };
+        for fault in [Fault::Nobody, Fault::OtherProgram, Fault::Version(0)] {
+            tester.note(3, 2, Err(fault));
+        }
+        tester.note(1, 4, Err(Fault::Late));
+        assert_eq!(tester.troubles, BTreeMap::new());
+        tester.note(1, 2, Err(Fault::Nobody));
+        assert_eq!(tester.troubles, BTreeMap::from([(2, Fault::Nobody)]));
     }
 
     #[test]

@@ -59,7 +59,11 @@ impl Counted for QueuePairs<'_> {
         let before = by_number(before);
         let mut changed = now.to_vec();
         for qp in &mut changed {
-            let old = before.get(&qp.key()).and_then(|old| old.traffic);
+            // One of another process has only the number in common.
+            let old = before
+                .get(&qp.key())
+                .filter(|old| old.owner.pid == qp.owner.pid)
+                .and_then(|old| old.traffic);
             qp.traffic = qp.traffic.map(|now| match old {
                 Some(old) => difference(now, old),
                 None => now,
@@ -223,17 +227,18 @@ mod tests {
 
     #[test]
     fn a_number_that_is_used_again_begins_anew() {
-        let before = [pair(16, None, 1, 100), pair(17, None, 1, 100)];
+        let before = [16, 17, 19].map(|number| pair(number, None, 1, 100));
         let now = [
             pair(16, None, 1, 150),
             pair(17, None, 1, 40),
             pair(18, None, 1, 7),
+            pair(19, None, 2, 300),
         ];
         let changed = QueuePairs::since(&now, &before);
         let sent = changed.iter().filter_map(|qp| qp.traffic);
         assert_eq!(
             sent.map(|traffic| traffic.sent_bytes).collect::<Vec<_>>(),
-            [50, 40, 7]
+            [50, 40, 7, 300]
         );
     }
 }

@@ -43,8 +43,10 @@ impl Sample {
         let of = |sample: &Self| {
             let mut all = sample.counters.iter();
             let counters = all.find(|counters| counters.controller == controller)?;
-            let values = names.iter().map(|name| counters.counters.get(*name));
-            values.sum::<Option<u64>>()
+            // Counters wrap, so their sums may.
+            names.iter().try_fold(0u64, |sum, name| {
+                Some(sum.wrapping_add(*counters.counters.get(*name)?))
+            })
         };
         let difference = of(self)?.checked_sub(of(before)?)?;
         let time = self.when.duration_since(before.when).as_millis();

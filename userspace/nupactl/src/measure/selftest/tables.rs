@@ -61,12 +61,10 @@ fn said(fabric: &Fabric) -> Vec<String> {
     for text in fabric.nodes.iter().filter_map(|node| node.trouble.clone()) {
         said.push(text);
     }
-    for pair in &fabric.pairs {
-        match &pair.trouble {
-            // It is said of the node already.
-            Some(text) if said.contains(text) => {}
-            Some(text) => said.push(format!("from {} to {}: {text}", pair.from, pair.to)),
-            None => {}
+    for (text, pairs) in troubles(fabric) {
+        // Or it is said of the node already.
+        if !said.iter().any(|of_node| of_node == text) {
+            said.push(format!("{}: {text}", pairs.join(", ")));
         }
     }
     let odd = fabric
@@ -90,6 +88,22 @@ fn said(fabric: &Fabric) -> Vec<String> {
         said.push(format!("all {} pairs are well", fabric.pairs.len()));
     }
     said
+}
+
+/// Why pairs failed, each reason with all pairs that have it.
+fn troubles(fabric: &Fabric) -> Vec<(&str, Vec<String>)> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for pair in &fabric.pairs {
+        let Some(text) = pair.trouble.as_deref() else {
+            continue;
+        };
+        let way = format!("from {} to {}", pair.from, pair.to);
+        match found.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, pairs)) => pairs.push(way),
+            None => found.push((text, vec![way])),
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -156,5 +170,18 @@ mod tests {
         let text = text(&fabric(pairs, Some("nobody")));
         assert_eq!(text.matches("nobody").count(), 1, "{text}");
         assert_eq!(text.matches("failed").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn what_others_say_of_a_node_is_said_once_with_all_of_them() {
+        let mut pairs = vec![pair(2, 1), pair(3, 1), pair(2, 3)];
+        pairs[0].trouble = Some("nobody".to_owned());
+        pairs[1].trouble = Some("nobody".to_owned());
+        let text = text(&fabric(pairs, None));
+        assert_eq!(
+            text.lines().last(),
+            Some("from 2 to 1, from 3 to 1: nobody"),
+            "{text}"
+        );
     }
 }

@@ -135,6 +135,14 @@ fn words(page: &Page<'_>) -> Vec<String> {
 }
 
 #[test]
+fn counters_that_a_broken_controller_says_are_added_up_all_the_same() {
+    let begin = Instant::now();
+    let (before, now) = (sample(begin, 0, 0, 0), sample(begin, 1, u64::MAX, 0));
+    let names = ["tx_bytes", "tx_message_bytes"];
+    assert_eq!(now.rate(&before, 0, &names), Some(u64::MAX - 1));
+}
+
+#[test]
 fn the_page_has_links_nodes_queues_and_rates() {
     let begin = Instant::now();
     let (before, now) = (sample(begin, 0, 1000, 0), sample(begin, 2, 3_001_000, 1));
