@@ -5,9 +5,11 @@ import contextlib
 import json
 import re
 
+from modes import only
 from nodes import INTERFACE
 from test_nupactl import FAILED, FINE, NAMED, NOTHING, NUPACTL, TROUBLE, USAGE, debugfs_peers, told
 from test_nupactl_ping import USER, node_id
+from verbs import DEVICE
 from waiting import wait_until
 
 PORT = 6872
@@ -20,6 +22,8 @@ while True:
     client, _ = listener.accept()
     client.recv(48, socket.MSG_WAITALL)
     client.sendall(b"NUPAmeas\\x02" + bytes(7))'"""
+# Answers each client that it refuses, as a server does that does not know what it is asked for.
+OLDER = OTHER_VERSION.replace("\\x02", "\\x01").replace("bytes(7)", "b\"\\0\\3\" + bytes(5)")
 # Connects so many times, says nothing, and holds that until it is told to end.
 CROWD = """exec python3 -c '
 import socket, sys
@@ -47,6 +51,10 @@ def runs(node, command, output="/run/serve.out"):
 
 def serving(node):
     return runs(node, f"exec {USER} {NUPACTL} serve")
+
+
+def rdma_counter(node, name):
+    return int(node.run(f"cat /sys/class/infiniband/{DEVICE}/ports/1/hw_counters/{name}").out)
 
 
 def link_local(node):
@@ -87,6 +95,91 @@ def test_latency_and_bandwidth(settled, saw):
         text = one.run(f"{NUPACTL} bw -d 0.2 {number}", timeout=60).out
         assert "\nto the node: " in text and "\nfrom the node: " in text, text
     saw(text.splitlines()[-1])
+
+
+def test_rdma_latency_and_bandwidth(settled, saw):
+    """What was measured went through queue pairs: the RDMA device has counted it, and the interface has not."""
+    one, two = settled
+    number = node_id(two)
+
+    def counted():
+        return [rdma_counter(node, name) for node in settled for name in ("tx_message_bytes", "rx_message_bytes")]
+
+    with serving(two):
+        before = counted()
+        found = json.loads(one.run(f"{USER} {NUPACTL} --json lat --rdma -n 30 -s 1000 {number}", timeout=60).out)
+        assert (found["node"], found["count"], found["size"], found["transport"]) == (number, 30, 1000, "rdma")
+        assert 0 < found["min"] <= found["median"] <= found["p99"] <= found["max"] < 60e6, found
+        assert [after - then for after, then in zip(counted(), before)] == [30000] * 4
+        for size in 5001, 1 << 20:
+            before = counted()
+            found = json.loads(one.run(f"{USER} {NUPACTL} --json bw --rdma -n 40 -s {size} {number}", timeout=60).out)
+            assert found["transport"] == "rdma"
+            for way in "sent", "received":
+                moved = found[way]
+                assert moved["bytes"] == 40 * size and moved["seconds"] > 0, found
+                assert abs(moved["bytes_per_second"] * moved["seconds"] / moved["bytes"] - 1) < 0.01, found
+            assert [after - then for after, then in zip(counted(), before)] == [40 * size] * 4
+        text = one.run(f"{NUPACTL} lat --rdma -d 0.2 {number}", timeout=60).out
+        assert ", RDMA, messages of 64 bytes\n" in text and " round trips: min " in text, text
+        saw(text.splitlines()[1])
+        text = one.run(f"{NUPACTL} bw --rdma -d 0.2 {number}", timeout=60).out
+        assert "\nto the node: " in text and "\nfrom the node: " in text, text
+    wait_until("queue pairs to be gone", lambda: not any(pair["owner"]["pid"] for node in settled for pair in told(node, "qp")))
+    saw(text.splitlines()[-1])
+
+
+@only("pcie", why="what a host lacks is said in all modes alike")
+def test_rdma_lacks_something(pair, saw):
+    """What this host or the other one lacks for RDMA is told in a sentence, with what to do; TCP works without it."""
+    one, two = pair
+    number = node_id(two)
+    library = one.run("ldconfig -p | sed -n 's/.*libibverbs.so.1 .*=> //p' | head -n 1").out.strip()
+    hidden = "exec unshare --mount sh -c 'mount --bind {} {} && exec \"$@\"' sh"
+    no_library, no_provider = hidden.format("/dev/null", library), hidden.format("/run", "/etc/libibverbs.d")
+    no_memory = f"ulimit -l 4; exec {USER}"
+    lacks = [(no_library, "has no libibverbs, which RDMA takes: install the packages libibverbs1"),
+             (no_provider, "install the package libnupa-verbs"), (no_memory, "raise the limit there, by `ulimit -l`")]
+    says(one, f"bw --rdma {number}", TROUBLE, f"nobody serves on node {number}")
+    with serving(two):
+        for prefix, part in lacks:
+            told_here = says(one, f"lat --rdma {number}", FAILED, part, prefix)
+            assert "this host" in told_here, told_here
+        says(one, f"lat -n 2 {number}", FINE, "round trips", no_library)
+        one.run("chmod 600 /dev/infiniband/uverbs0")
+        says(one, f"bw --rdma {number}", FAILED, "`ls -l /dev/infiniband` on it tells who may", USER)
+        one.run("chmod 666 /dev/infiniband/uverbs0")
+        two.run(f"{NUPACTL} drain --timeout 0")
+        says(one, f"lat --rdma {number}", TROUBLE, f"the controller of node {number} is drained")
+        two.run(f"{NUPACTL} drain --undo")
+        two.run("rmmod nupa_rdma")
+        told_there = says(one, f"lat --rdma {number}", TROUBLE, f"node {number} has no RDMA device on this fabric: `modprobe nupa_rdma`")
+        two.up()
+        wait_until("the new device", lambda: one.run(f"{NUPACTL} lat --rdma -n 2 {number}", check=False, timeout=60).code == FINE)
+    with runs(two, f"{no_library} {NUPACTL} serve"):
+        says(one, f"lat --rdma {number}", TROUBLE, f"node {number} {lacks[0][1]}")
+        says(one, f"bw -n 2 {number}", FINE, "from the node")
+    with runs(two, OLDER):
+        says(one, f"lat --rdma {number}", FAILED, f"node {number} serves measurements over TCP alone")
+    saw(told_there.splitlines()[-1])
+
+
+def test_rdma_peer_ends(settled, saw):
+    """Who measures is told when the other side ends in the middle, soon, and whichever side moves data."""
+    one, two = settled
+    number = node_id(two)
+    for verb in "lat", "bw":
+        with serving(two):
+            one.run("rm -f /run/measure.out")
+            measuring = one.spawn(f"{NUPACTL} {verb} --rdma -d 30 {number} >/run/measure.out 2>&1; echo code $? >>/run/measure.out")
+            wait_until("requests", lambda: any(pair["remote_node"] == number and pair["traffic"]["requests"] > 10 for pair in told(one, "qp")))
+        measuring.wait(20)
+        said = one.run("cat /run/measure.out").out
+        assert f"node {number} ended the connection" in said and f"code {TROUBLE}" in said, said
+    wait_until("queue pairs to be gone", lambda: not any(pair["owner"]["pid"] for node in settled for pair in told(node, "qp")))
+    with serving(two):
+        says(one, f"lat --rdma -n 2 {number}", FINE, "round trips")
+    saw(said.splitlines()[-2])
 
 
 def test_nobody_to_measure_with(pair, saw):

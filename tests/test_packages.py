@@ -150,6 +150,13 @@ def serves(host, peer):
     number = host.run("nupactl --json status").json()[0]["node"]
     measure = f"/nupa/build/bin/nupactl --json lat -n 5 {number}"
     wait_until("the host to serve", lambda: peer.run(measure, check=False).code == 0, 30)
+    # The unit may do that, and no more than that.
+    for verb in "lat", "bw":
+        peer.run(f"/nupa/build/bin/nupactl {verb} --rdma -d 0.2 {number}", timeout=60)
+    process = host.run("systemctl show -P MainPID nupactl-serve").out.strip()
+    status = host.run(f"cat /proc/{process}/status /proc/{process}/limits").out
+    assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status, status
+    assert "Max locked memory         67108864" in status, status
     host.run("systemctl stop nupactl-serve", timeout=60)
 
 

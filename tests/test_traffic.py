@@ -160,8 +160,8 @@ def test_a_datagram_is_charged_what_it_takes(settled, saw):
     """
     one, two = settled
     sent, size = 40, 8192
-    receiver = two.spawn(f"""python3 -c '
-import socket, time
+    receiver = two.spawn("""python3 -c '
+import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5401))
 end = socket.create_server(("", 5401)); end.accept()
 print(s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)); s.setblocking(False)

@@ -5,14 +5,17 @@
 mod bandwidth;
 mod fault;
 mod judge;
+mod lack;
 mod latency;
 mod messages;
 mod probe;
+mod rdma;
 mod selftest;
 mod serve;
 mod wire;
 
 use std::io::Write;
+use std::net::SocketAddrV6;
 use std::time::Duration;
 
 use anyhow::{ensure, Context};
@@ -27,11 +30,28 @@ pub(crate) use fault::Failed;
 pub(crate) use latency::Latency;
 pub(crate) use selftest::{Fabric, Selftest};
 
-use probe::Plan;
+use fault::Fault;
+use probe::{Amount, Plan};
 use wire::{MAX_COUNT, MAX_SIZE, MAX_TIME, MIN_SIZE, PORT};
 
-/// What the JSON says of how it was measured.
-const TRANSPORT: &str = "tcp";
+/// What is measured over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    /// A TCP connection.
+    Tcp,
+    /// A connected queue pair.
+    Rdma,
+}
+
+impl Transport {
+    /// What the JSON says.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
+        }
+    }
+}
 
 /// What to measure with.
 #[derive(Debug, Args)]
@@ -39,6 +59,10 @@ pub(crate) struct Measure {
     /// A node's id, or its name in /etc/nupa/nodes.conf
     #[arg(value_name = "NODE")]
     node: String,
+
+    /// Measure RDMA in place of TCP, by a connected queue pair: SEND for lat, WRITE for bw; takes libibverbs on both nodes
+    #[arg(long)]
+    rdma: bool,
 
     /// Bytes of each message; 64 for lat and 65536 for bw if it is not said
     #[arg(short, long, value_name = "BYTES",
@@ -56,6 +80,13 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
+    fn transport(&self) -> Transport {
+        match self.rdma {
+            true => Transport::Rdma,
+            false => Transport::Tcp,
+        }
+    }
+
     fn plan(&self, size: u32) -> Plan {
         let time = match (self.duration, self.count) {
             (Some(time), _) => time,
@@ -94,10 +125,14 @@ pub(crate) fn latency(
 ) -> anyhow::Result<()> {
     let way = Way::find(host, controllers, &args.node)?;
     let plan = args.plan(64);
-    begin(&way, &plan, json, out)?;
-    let times = probe::round_trips(way.port(PORT), &plan);
+    let transport = args.transport();
+    begin(&way, transport, &plan, json, out)?;
+    let times = match transport {
+        Transport::Tcp => probe::round_trips(way.port(PORT), &plan),
+        Transport::Rdma => rdma::round_trips(way.port(PORT), &plan),
+    };
     let times = times.map_err(|fault| Failed::with(fault, &way.text()))?;
-    let latency = Latency::new(way, plan.size, times).context("nothing was measured")?;
+    let latency = Latency::new(way, transport, plan.size, times).context("nothing was measured")?;
     let text = match json {
         true => view::json(&latency)?,
         false => latency.text(),
@@ -105,6 +140,9 @@ pub(crate) fn latency(
     writeln!(out, "{text}")?;
     Ok(())
 }
+
+/// What measures one direction.
+type Direction = fn(SocketAddrV6, &Plan) -> Result<Amount, Fault>;
 
 /// Prints the bandwidth to a node and from it.
 pub(crate) fn bandwidth(
@@ -121,16 +159,21 @@ pub(crate) fn bandwidth(
         plan.size
     );
     let way = Way::find(host, controllers, &args.node)?;
-    begin(&way, &plan, json, out)?;
+    let transport = args.transport();
+    begin(&way, transport, &plan, json, out)?;
     let failed = |fault| Failed::with(fault, &way.text());
-    let sent = probe::send(way.port(PORT), &plan).map_err(failed)?;
+    let (send, receive): (Direction, Direction) = match transport {
+        Transport::Tcp => (probe::send, probe::receive),
+        Transport::Rdma => (rdma::send, rdma::receive),
+    };
+    let sent = send(way.port(PORT), &plan).map_err(failed)?;
     if !json {
         writeln!(out, "to the node:   {}", bandwidth::text(&sent))?;
         out.flush()?;
     }
-    let received = probe::receive(way.port(PORT), &plan).map_err(failed)?;
+    let received = receive(way.port(PORT), &plan).map_err(failed)?;
     let text = match json {
-        true => view::json(&Bandwidth::new(way, plan.size, sent, received))?,
+        true => view::json(&Bandwidth::new(way, transport, plan.size, sent, received))?,
         false => format!("from the node: {}", bandwidth::text(&received)),
     };
     writeln!(out, "{text}")?;
@@ -138,14 +181,21 @@ pub(crate) fn bandwidth(
 }
 
 /// Says what is measured now.
-fn begin(way: &Way, plan: &Plan, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+fn begin(
+    way: &Way,
+    transport: Transport,
+    plan: &Plan,
+    json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     if !json {
         writeln!(
             out,
-            "node {}, {} on {}, TCP, messages of {} bytes",
+            "node {}, {} on {}, {}, messages of {} bytes",
             way.text(),
             way.address,
             way.netdev,
+            transport.name().to_uppercase(),
             plan.size
         )?;
         out.flush()?;

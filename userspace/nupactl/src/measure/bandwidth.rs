@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::probe::Amount;
-use super::TRANSPORT;
+use super::Transport;
 use crate::reach::Way;
 use crate::view;
 
-/// Bandwidth to a node and from it, one after the other. All bytes were compared.
+/// Bandwidth to a node and from it, one after the other. Of TCP all bytes were compared, of RDMA the last messages.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Bandwidth {
     /// Id of the node.
@@ -19,7 +19,7 @@ pub(crate) struct Bandwidth {
     name: Option<String>,
     /// The interface here.
     netdev: String,
-    /// What it was measured over: tcp.
+    /// What it was measured over: tcp or rdma.
     transport: &'static str,
     /// Bytes of each message.
     size: u32,
@@ -41,12 +41,18 @@ struct Moved {
 }
 
 impl Bandwidth {
-    pub(super) fn new(way: Way, size: u32, sent: Amount, received: Amount) -> Self {
+    pub(super) fn new(
+        way: Way,
+        transport: Transport,
+        size: u32,
+        sent: Amount,
+        received: Amount,
+    ) -> Self {
         Self {
             node: way.node,
             name: way.name,
             netdev: way.netdev,
-            transport: TRANSPORT,
+            transport: transport.name(),
             size,
             sent: moved(&sent),
             received: moved(&received),

@@ -2,6 +2,9 @@
 
 //! Why a measurement failed, and what to do.
 
+use verbs::status_name;
+
+use super::lack::Lack;
 use super::wire::{PORT, VERSION};
 
 /// Why.
@@ -29,10 +32,20 @@ pub(crate) enum Fault {
     Down,
     /// It has no interface that is up to measure by.
     NoInterface,
+    /// It knows nothing of RDMA.
+    Older,
+    /// It says of its end of a connection what cannot be.
+    Strange,
+    /// An RDMA request failed with this status.
+    Request(u8),
+    /// This host lacks something for RDMA.
+    Here(Lack),
+    /// The other one does.
+    There(Lack),
 }
 
 /// Those that have no number with them, by their codes.
-const CODES: [(Fault, u16); 10] = [
+const CODES: [(Fault, u16); 18] = [
     (Fault::Busy, 2),
     (Fault::Refused, 3),
     (Fault::Wrong, 4),
@@ -43,13 +56,30 @@ const CODES: [(Fault, u16); 10] = [
     (Fault::Late, 9),
     (Fault::Down, 10),
     (Fault::NoInterface, 11),
+    (Fault::Strange, 12),
+    (Fault::There(Lack::Library), 13),
+    (Fault::There(Lack::Provider), 14),
+    (Fault::There(Lack::Device), 15),
+    (Fault::There(Lack::Gid), 16),
+    (Fault::There(Lack::Rights), 17),
+    (Fault::There(Lack::Memory), 18),
+    (Fault::There(Lack::Service), 19),
 ];
+/// What the codes of failed requests begin with; the status follows.
+const REQUEST: u8 = 1;
+/// What the codes of other errors of verbs begin with; the errno follows.
+const OTHER: u8 = 2;
 
 impl Fault {
     /// Its code on the wire, which is not 0.
     pub(super) fn code(self) -> u16 {
         let known = CODES.iter().find(|(fault, _)| *fault == self);
-        known.map_or(1, |(_, code)| *code)
+        match (self, known) {
+            (Self::Request(status), _) => u16::from_be_bytes([REQUEST, status]),
+            (Self::There(Lack::Other(errno)), _) => u16::from_be_bytes([OTHER, errno]),
+            (_, Some((_, code))) => *code,
+            (_, None) => 1,
+        }
     }
 
     /// The fault of a code, if it is one. A code that is not known is another version's.
@@ -58,7 +88,12 @@ impl Fault {
             return Ok(());
         }
         let known = CODES.iter().find(|(_, known)| *known == code);
-        Err(known.map_or(Self::Version(0), |(fault, _)| *fault))
+        Err(match (code.to_be_bytes(), known) {
+            ([REQUEST, status], _) => Self::Request(status),
+            ([OTHER, errno], _) => Self::There(Lack::Other(errno)),
+            (_, Some((fault, _))) => *fault,
+            (_, None) => Self::Version(0),
+        })
     }
 
     /// Whether it is about the node that was to be measured to, from any node.
@@ -97,6 +132,19 @@ impl Fault {
             Self::NoInterface => format!(
                 "node {node} has no interface that is up: `nupactl status` there says what is wrong"
             ),
+            Self::Older => format!(
+                "node {node} serves measurements over TCP alone: install the version of nupa-tools there that is here"
+            ),
+            Self::Strange => format!(
+                "node {node} says of its queue pair what cannot be: `nupactl version` on both tells whether they fit together"
+            ),
+            Self::Request(status) => format!(
+                "an RDMA request failed with {} on the way to or from node {node}: its controller or this one may have been reset; \
+                 `nupactl events` and the kernel logs of both tell",
+                status_name(status)
+            ),
+            Self::Here(lack) => lack.text("this host"),
+            Self::There(lack) => lack.text(&format!("node {node}")),
         }
     }
 }
@@ -120,7 +168,10 @@ impl Failed {
 
     /// Whether it says that the fabric, or the other side, does not work as it should; else nothing is known.
     pub(crate) fn is_trouble(&self) -> bool {
-        !matches!(self.fault, Fault::Busy | Fault::Refused)
+        !matches!(
+            self.fault,
+            Fault::Busy | Fault::Refused | Fault::Older | Fault::Here(_)
+        )
     }
 }
 
@@ -134,9 +185,14 @@ mod tests {
             assert_eq!(Fault::check(fault.code()), Err(fault));
         }
         assert_eq!(Fault::check(0), Ok(()));
-        for code in [1, 12, u16::MAX] {
+        for code in [1, 20, u16::MAX] {
             assert_eq!(Fault::check(code), Err(Fault::Version(0)));
         }
         assert_eq!(Fault::Version(7).code(), 1);
+        for value in [0, 1, 255] {
+            for fault in [Fault::Request(value), Fault::There(Lack::Other(value))] {
+                assert_eq!(Fault::check(fault.code()), Err(fault));
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::TRANSPORT;
+use super::Transport;
 use crate::ping::time;
 use crate::reach::Way;
 
@@ -23,7 +23,7 @@ pub(crate) struct Latency {
     name: Option<String>,
     /// The interface here.
     netdev: String,
-    /// What it was measured over: tcp.
+    /// What it was measured over: tcp or rdma.
     transport: &'static str,
     /// Bytes of each message.
     size: u32,
@@ -56,7 +56,12 @@ pub(crate) struct Bucket {
 
 impl Latency {
     /// Of round trips in nanoseconds; `None` if there are none.
-    pub(super) fn new(way: Way, size: u32, mut times: Vec<u64>) -> Option<Self> {
+    pub(super) fn new(
+        way: Way,
+        transport: Transport,
+        size: u32,
+        mut times: Vec<u64>,
+    ) -> Option<Self> {
         times.sort_unstable();
         let micros = |time: u64| time as f64 / 1000.0;
         let sum: f64 = times.iter().map(|time| micros(*time)).sum();
@@ -64,7 +69,7 @@ impl Latency {
             node: way.node,
             name: way.name,
             netdev: way.netdev,
-            transport: TRANSPORT,
+            transport: transport.name(),
             size,
             count: times.len() as u64,
             min: micros(*times.first()?),
@@ -200,7 +205,7 @@ mod tests {
     fn the_text_has_all_numbers_and_a_bar_for_each_bucket() {
         let way = Way::test(2);
         let times = vec![40_000, 41_000, 45_000, 100_000];
-        let latency = Latency::new(way, 64, times).unwrap();
+        let latency = Latency::new(way, Transport::Tcp, 64, times).unwrap();
         let text = latency.text();
         let first = "4 round trips: min 40 us, median 41 us, mean 56 us, p99 100 us, max 100 us";
         assert_eq!(text.lines().next(), Some(first));

@@ -42,7 +42,7 @@ impl Amount {
 }
 
 impl Plan {
-    fn request(&self, kind: Kind) -> Request {
+    pub(super) fn request(&self, kind: Kind) -> Request {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let seed = since.map_or(0, |since| since.as_nanos().try_into().unwrap_or(0));
         Request {
@@ -57,14 +57,19 @@ impl Plan {
     }
 }
 
-/// Connects, and asks for a measurement.
-fn open(to: SocketAddrV6, request: &Request, time: Duration) -> Result<Wire, Fault> {
+/// Connects.
+pub(super) fn connect(to: SocketAddrV6) -> Result<Wire, Fault> {
     let connected = TcpStream::connect_timeout(&SocketAddr::V6(to), CONNECT);
     let stream = connected.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => Fault::Nobody,
         _ => Fault::Silent,
     })?;
-    let mut wire = Wire::new(stream, CONNECT)?;
+    Wire::new(stream, CONNECT)
+}
+
+/// Connects, and asks for a measurement.
+fn open(to: SocketAddrV6, request: &Request, time: Duration) -> Result<Wire, Fault> {
+    let mut wire = connect(to)?;
     wire.ask(request)?;
     wire.give(time.saturating_add(GRACE));
     Ok(wire)

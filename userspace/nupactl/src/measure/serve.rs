@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use super::fault::Fault;
 use super::messages::Messages;
 use super::probe;
+use super::rdma;
 use super::wire::{Kind, Request, Wire, GRACE, PORT};
 use crate::facts::{Controller, Host};
 use crate::reach::{self, Way};
@@ -214,6 +215,9 @@ fn client(stream: TcpStream, place: &Place) -> Result<(), Fault> {
     };
     if request.kind == Kind::Pair {
         return measure(&mut wire, &request, place);
+    }
+    if request.kind.is_rdma() {
+        return rdma::serve(&mut wire, &request);
     }
     wire.give(request.time.saturating_add(GRACE));
     wire.answer(Ok(()))?;

@@ -7,9 +7,11 @@
 //! that other versions can be told. Integers are little endian.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, SocketAddrV6, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{recv, RecvFlags};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -45,6 +47,30 @@ pub(super) enum Kind {
     Source,
     /// The server measures to another node, and answers with a [`Report`].
     Pair,
+    /// As [`Kind::Echo`], by RDMA: see [`rdma`](super::rdma) for what follows.
+    RdmaEcho,
+    /// The client writes messages to the server's memory.
+    RdmaSink,
+    /// The server writes messages to the client's memory.
+    RdmaSource,
+}
+
+/// The number of each kind.
+const KINDS: [(Kind, u16); 7] = [
+    (Kind::Echo, 1),
+    (Kind::Sink, 2),
+    (Kind::Source, 3),
+    (Kind::Pair, 4),
+    (Kind::RdmaEcho, 5),
+    (Kind::RdmaSink, 6),
+    (Kind::RdmaSource, 7),
+];
+
+impl Kind {
+    /// Whether it is measured by RDMA.
+    pub(super) fn is_rdma(self) -> bool {
+        matches!(self, Self::RdmaEcho | Self::RdmaSink | Self::RdmaSource)
+    }
 }
 
 /// What a client asks for.
@@ -84,12 +110,8 @@ const _: () = assert!(size_of::<RawRequest>() == 48);
 
 impl Request {
     fn raw(&self) -> RawRequest {
-        let kind = match self.kind {
-            Kind::Echo => 1,
-            Kind::Sink => 2,
-            Kind::Source => 3,
-            Kind::Pair => 4,
-        };
+        let known = KINDS.iter().find(|(kind, _)| *kind == self.kind);
+        let kind = known.map_or(0, |(_, number)| *number);
         let milliseconds = self.time.as_millis().try_into().unwrap_or(u32::MAX);
         RawRequest {
             magic: MAGIC,
@@ -113,15 +135,13 @@ impl Request {
         if raw.version.get() != VERSION {
             return Err(Fault::Version(raw.version.get()));
         }
-        let kind = match raw.kind.get() {
-            1 => Kind::Echo,
-            2 => Kind::Sink,
-            3 => Kind::Source,
-            4 => Kind::Pair,
-            _ => return Err(Fault::Refused),
-        };
+        let known = KINDS.iter().find(|(_, number)| *number == raw.kind.get());
+        let (kind, _) = *known.ok_or(Fault::Refused)?;
         let time = Duration::from_millis(raw.milliseconds.get().into());
-        let least = if kind == Kind::Echo { 1 } else { MIN_SIZE };
+        let least = match kind {
+            Kind::Echo | Kind::RdmaEcho => 1,
+            _ => MIN_SIZE,
+        };
         let fits = (least..=MAX_SIZE).contains(&raw.size.get())
             && (1..=MAX_COUNT).contains(&raw.count.get())
             && time <= MAX_TIME
@@ -166,7 +186,8 @@ struct RawReport {
 
 const _: () = assert!(size_of::<RawReport>() == 24);
 
-/// Two numbers: bytes that came and 0 of [`Kind::Sink`], nanoseconds of a round trip and bytes in a second of [`Kind::Pair`].
+/// Two numbers: bytes that came and 0 of [`Kind::Sink`], nanoseconds of a round trip and bytes in a second of [`Kind::Pair`], and those that
+/// [`rdma`](super::rdma) says.
 pub(super) type Report = Result<(u64, u64), Fault>;
 
 /// A connection with a time by which it ends.
@@ -236,15 +257,35 @@ impl Wire {
             .map_err(|_| Fault::Ended)
     }
 
-    fn in_time(&self) -> Result<(), Fault> {
+    /// An error if its time is over.
+    pub(super) fn in_time(&self) -> Result<(), Fault> {
         if Instant::now() > self.deadline {
             return Err(Fault::Late);
         }
         Ok(())
     }
 
+    /// Whether the other side has ended it, and nothing is left to read.
+    pub(super) fn has_ended(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&self.stream, &mut [0u8][..], flags) {
+            Ok((len, _)) => len == 0,
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// The addresses of this side and of the other one.
+    pub(super) fn addresses(&self) -> Result<(SocketAddrV6, SocketAddrV6), Fault> {
+        let both = (self.stream.local_addr(), self.stream.peer_addr());
+        match both {
+            (Ok(SocketAddr::V6(own)), Ok(SocketAddr::V6(other))) => Ok((own, other)),
+            _ => Err(Fault::Ended),
+        }
+    }
+
     /// Reads something of a fixed size.
-    fn take<T: FromBytes + IntoBytes>(&mut self) -> Result<T, Fault> {
+    pub(super) fn take<T: FromBytes + IntoBytes>(&mut self) -> Result<T, Fault> {
         let mut raw = T::new_zeroed();
         match self.read(raw.as_mut_bytes())? {
             true => Ok(raw),
@@ -328,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_request_arrives_as_it_was_sent() {
-        for kind in [Kind::Echo, Kind::Sink, Kind::Source, Kind::Pair] {
+        for (kind, _) in KINDS {
             let request = Request { kind, ..request() };
             assert_eq!(Request::parse(&request.raw()), Ok(request));
         }
@@ -339,7 +380,7 @@ mod tests {
         let wrong: [fn(&mut RawRequest); 9] = [
             |raw| raw.magic[7] = 0,
             |raw| raw.kind = 0.into(),
-            |raw| raw.kind = 5.into(),
+            |raw| raw.kind = 8.into(),
             |raw| raw.size = (MIN_SIZE - 1).into(),
             |raw| raw.size = (MAX_SIZE + 1).into(),
             |raw| raw.count = 0.into(),
