@@ -66,8 +66,9 @@ def main():
     print(json.dumps({
         "queues": objects(QUEUE_GET, QUEUE, attribute(2, struct.pack("I", interface))),
         "napis": objects(NAPI_GET, NAPI, by_index),
-        "device": objects(QSTATS_GET, STATS, by_index),
+        # In this order: what the device has moved is no less than what its queues had.
         "by_queue": objects(QSTATS_GET, STATS, by_index + attribute(4, struct.pack("Q", SCOPE_QUEUE))),
+        "device": objects(QSTATS_GET, STATS, by_index),
     }))
 
 
