@@ -179,7 +179,7 @@ impl Source for Listed {
         if request.command() != command::CONTROLLER_DRAIN {
             return Err(EINVAL);
         }
-        self.drain(index, request.needed(controller::DRAINING)? != 0);
+        self.drain(index, request.required(controller::DRAINING)? != 0);
         Ok(())
     }
 }

@@ -15,7 +15,6 @@
 #include <net/genetlink.h>
 #include <net/gro.h>
 #include <net/netdev_queues.h>
-#include <net/netdev_queues.h>
 #include <net/page_pool/helpers.h>
 
 #include <../drivers/dax/bus.h>

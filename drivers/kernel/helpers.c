@@ -144,13 +144,13 @@ bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value)
 	return true;
 }
 
-/* Tells whoever asks which attribute is missing, or is the wrong one (extended acknowledgement). */
-void nk_genl_missing(const struct genl_info *info, u16 attribute)
+/* Name an attribute in the extended acknowledgement: one that is missing, or a bad one. */
+void nk_genl_missing_attribute(const struct genl_info *info, u16 attribute)
 {
 	NL_SET_ERR_ATTR_MISS(info->extack, NULL, attribute);
 }
 
-void nk_genl_wrong(const struct genl_info *info, u16 attribute)
+void nk_genl_bad_attribute(const struct genl_info *info, u16 attribute)
 {
 	if (attribute <= NK_GENL_MAX_ATTRIBUTE && info->attrs && info->attrs[attribute])
 		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);

@@ -107,19 +107,19 @@ impl DoRequest<'_> {
         unsafe { bindings::nk_genl_u32(self.info, attribute, &mut value) }.then_some(value)
     }
 
-    /// The value of an attribute. `EINVAL` without it, and whoever asks is told which one is missing.
-    pub fn needed(&self, attribute: u16) -> Result<u32> {
+    /// The value of an attribute that a request has to have. `EINVAL` without it, and the extended acknowledgement names it.
+    pub fn required(&self, attribute: u16) -> Result<u32> {
         self.value(attribute).ok_or_else(|| {
             // SAFETY: By the type's invariant.
-            unsafe { bindings::nk_genl_missing(self.info, attribute) };
+            unsafe { bindings::nk_genl_missing_attribute(self.info, attribute) };
             EINVAL
         })
     }
 
-    /// Tells whoever asks that an attribute is wrong, whose error this is.
-    fn wrong(&self, attribute: u16, error: Error) -> Error {
+    /// Names an attribute in the extended acknowledgement as the bad one; returns the error.
+    fn bad_attribute(&self, attribute: u16, error: Error) -> Error {
         // SAFETY: By the type's invariant.
-        unsafe { bindings::nk_genl_wrong(self.info, attribute) };
+        unsafe { bindings::nk_genl_bad_attribute(self.info, attribute) };
         error
     }
 }
@@ -143,11 +143,11 @@ unsafe extern "C" fn doit(_: *mut bindings::sk_buff, info: *mut bindings::genl_i
 
 /// `EINVAL` if the request does not say which source it is for, `ENODEV` if there is no such source.
 fn dispatch(request: &DoRequest<'_>) -> Result {
-    let number = request.needed(SOURCE)?;
+    let number = request.required(SOURCE)?;
     let entry = SOURCES.lock().at(number);
     let entry = entry
         .filter(|entry| entry.number == number)
-        .ok_or_else(|| request.wrong(SOURCE, ENODEV))?;
+        .ok_or_else(|| request.bad_attribute(SOURCE, ENODEV))?;
     let source = entry.source.lock();
     source.as_ref().ok_or(ENODEV)?.doit(number, request)
 }

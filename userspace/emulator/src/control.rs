@@ -79,7 +79,7 @@ impl Control {
             Err(_) => {}
         }
         let listen = || {
-            // Whoever may write to it may break nodes: its owner, whatever others could do with the owner's files.
+            // Its commands can break nodes, so only its owner may connect, whatever the umask is.
             let before = umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
             let listener = UnixListener::bind(&path);
             umask(before);

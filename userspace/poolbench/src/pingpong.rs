@@ -15,7 +15,7 @@ const PONG: usize = 64;
 /// Tells `answer` to end.
 const END: u64 = u64::MAX;
 /// How long the other side may be silent.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Loads between looks at the clock, which takes longer than a load.
 const LOADS: u32 = 1 << 16;
 
@@ -50,7 +50,7 @@ fn until(
             }
             std::hint::spin_loop();
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return Ok(None);
         }
     }
@@ -60,7 +60,7 @@ fn until(
 fn changed(pool: &impl Words, offset: usize, old: u64) -> anyhow::Result<u64> {
     match until(pool, offset, |word| word != old)? {
         Some(word) => Ok(word),
-        None => bail!("nothing from the other node for {PATIENCE:?}"),
+        None => bail!("nothing from the other node for {TIMEOUT:?}"),
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn ask(pool: &impl Words, count: u32) -> anyhow::Result<Value> {
     pool.store_u64(PING, first)?;
     ensure!(
         until(pool, PONG, |word| word == first)?.is_some(),
-        "no answer within {PATIENCE:?}: start `poolbench pong` on the other node, with the file of the same pool"
+        "no answer within {TIMEOUT:?}: start `poolbench pong` on the other node, with the file of the same pool"
     );
     let mut times = Vec::with_capacity(usize::try_from(count)?);
     let unmeasured = u64::from(count / 10);
