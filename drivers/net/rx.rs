@@ -2,8 +2,8 @@
 //! Receive half of a channel. All of it is in the channel's poll function.
 //!
 //! Receive buffers are of a page pool. A frame fills as many as it needs; they become fragments of its packet as they are.
-//! What is left of the last one is cut off and posted again, so that a socket is charged no more than what its packets take: with a
-//! whole buffer for each datagram, a socket of the default size would be full after half as many.
+//! What is left of the last one is cut off and posted again, unless it is too small, so that a socket is charged little more than what its
+//! packets take: with a whole buffer for each datagram, a socket of the default size would be full after half as many.
 //! What takes a small part of a buffer is copied, and all of the buffer is posted again.
 
 use crate::{

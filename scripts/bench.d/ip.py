@@ -36,8 +36,7 @@ def udp_pps(client, address, seconds):
 
 
 def udp_paced(client, address, seconds):
-    """iperf3, datagrams of 8 KB at 0.3 Gb/s: Gb/s that the receiver's program got. The rest was lost at its socket, on both sides of
-    the comparison (tests/test_traffic.py counts it)."""
+    """iperf3, datagrams of 8 KB at 0.3 Gb/s: Gb/s that the receiver's program got."""
     report = client.run(f"iperf3 -J -c {address} -t {seconds} -u -b 300M -l 8192", timeout=seconds + 30).json()
     return report["end"]["sum_received"]["bits_per_second"] / 1e9
 
