@@ -136,11 +136,17 @@ impl Host {
     }
 
     pub fn cq(&mut self, world: &mut World, eqn: u32, log: u8) -> Cq {
+        self.cq_with(world, eqn, log, 0)
+    }
+
+    /// As [`Host::cq`], with flags.
+    pub fn cq_with(&mut self, world: &mut World, eqn: u32, log: u8, flags: u8) -> Cq {
         let (ring, slot) = (self.direct((CQE_SIZE as u64) << log), self.slot());
         let body = CreateCq {
             ring,
             doorbell_slot: U16::new(slot),
             log_entries: log,
+            flags,
             eqn: U32::new(eqn),
             ..CreateCq::default()
         };
@@ -332,7 +338,13 @@ impl Host {
         self.register(world, pages, addr, len)
     }
 
-    fn register(&mut self, world: &mut World, pages: PageList, addr: u64, len: u64) -> Mr {
+    pub(crate) fn register(
+        &mut self,
+        world: &mut World,
+        pages: PageList,
+        addr: u64,
+        len: u64,
+    ) -> Mr {
         let iova = 0x7000_0000_0000;
         let body = CreateMr {
             pages,
@@ -455,6 +467,18 @@ impl Host {
         node.set_gid(&body).expect("entry");
     }
 
+    /// Attaches a queue pair to a multicast group.
+    pub fn attach(&self, world: &mut World, qpn: u32, gid: [u8; 16]) -> Result<(), AdminStatus> {
+        let (node, _) = world.nodes.node_mut(self.id).expect("node exists");
+        node.attach_multicast(&member(qpn, gid))
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    pub fn detach(&self, world: &mut World, qpn: u32, gid: [u8; 16]) -> Result<(), AdminStatus> {
+        let (node, _) = world.nodes.node_mut(self.id).expect("node exists");
+        node.detach_multicast(&member(qpn, gid))
+    }
+
     /// Takes frames for `addresses` and broadcasts into these queue pairs.
     pub fn receive_frames(&mut self, world: &mut World, addresses: &[[u8; 6]], qpns: &[u32]) {
         let list = self.alloc(4096);
@@ -489,5 +513,14 @@ impl Host {
         let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
         node.set_rx_filter(machine, filter).expect("filter");
         node.set_rss(machine, &rss).expect("spreading table");
+    }
+}
+
+/// A queue pair as the member of a group.
+fn member(qpn: u32, gid: [u8; 16]) -> GroupMember {
+    GroupMember {
+        gid,
+        qpn: U32::new(qpn),
+        ..GroupMember::default()
     }
 }

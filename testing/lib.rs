@@ -21,6 +21,7 @@ mod link;
 mod machine;
 mod memory;
 mod mode;
+pub mod model;
 mod objects;
 mod pool;
 mod shared;

@@ -5,16 +5,25 @@ use crate::shared::Shared;
 use guestmem::MmapRegion;
 use nupa_engine::hal::{AccessError, Atomic, Memory};
 use nupa_function::WordMemory;
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 /// First DMA address that is memory.
 pub const BASE: u64 = 0x1000_0000;
 /// First DMA address of memory that hosts share.
 pub const POOL: u64 = 1 << 44;
 
+/// What becomes of bytes that were read at an address.
+type Moves = Box<dyn FnMut(u64, &mut [u8])>;
+
 /// Memory from [`BASE`] on, and from [`POOL`] on that which is shared with other hosts.
 pub struct Ram {
     own: MmapRegion,
+    /// Addresses below this are the node's own and stand still.
+    still: Cell<u64>,
+    moves: RefCell<Option<Moves>>,
     pool: Rc<Shared>,
     /// Host that it is of.
     host: usize,
@@ -29,6 +38,8 @@ impl Ram {
         let own = MmapRegion::new("nupa-testing", size).expect("memory");
         Self {
             own,
+            still: Cell::new(POOL),
+            moves: RefCell::new(None),
             pool,
             host,
             copied: Cell::new(0),
@@ -39,6 +50,13 @@ impl Ram {
     /// Memory of a host that shares none: so many bytes, whole pages.
     pub fn alone(size: usize) -> Self {
         Self::new(Shared::new(0, 0), 0, size)
+    }
+
+    /// From now on the controller finds what `moves` makes of its node's own memory with each read, until that is none: bytes that
+    /// somebody else changes between two looks. What is copied from one node to another stays as it is.
+    pub fn move_bytes(&self, moves: Option<Moves>) {
+        self.still.set(if moves.is_some() { 0 } else { POOL });
+        self.moves.replace(moves);
     }
 
     /// End of the node's own.
@@ -65,7 +83,14 @@ impl Ram {
     // What follows stays out of the way of what benchmarks measure.
 
     #[inline(never)]
-    fn read_pool(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
+    fn read_other(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
+        if addr < POOL {
+            reached(self.own.read(offset(addr), buf))?;
+            if let Some(moves) = &mut *self.moves.borrow_mut() {
+                moves(addr, buf);
+            }
+            return Ok(());
+        }
         let at = self.in_pool(addr, buf.len())?;
         let readable = self.pool.check(at, buf.len());
         readable.map_err(|_| AccessError)?;
@@ -98,10 +123,10 @@ impl Ram {
 impl Memory for Ram {
     #[inline(always)]
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), AccessError> {
-        if addr < POOL {
+        if addr < self.still.get() {
             return reached(self.own.read(offset(addr), buf));
         }
-        self.read_pool(addr, buf)
+        self.read_other(addr, buf)
     }
 
     #[inline(always)]

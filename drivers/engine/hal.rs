@@ -132,6 +132,11 @@ pub trait Clock {
     /// Microseconds since some start; never goes back.
     fn now_us(&self) -> u64;
 
+    /// The function's clock, which timestamps of completions are taken from: nanoseconds since some start; never goes back.
+    fn now_ns(&self) -> u64 {
+        self.now_us().saturating_mul(1000)
+    }
+
     /// Waits about so long. Only for what may sleep.
     fn pause_us(&self, us: u64) {
         let start = self.now_us();

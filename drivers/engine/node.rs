@@ -13,6 +13,7 @@ use crate::{
         limits::Limits,
         list::List,
         mr::Mrs,
+        multicast::Groups,
         pd::Pd,
         qp::{Polled, QueuePair, Waiting},
         resources::Resources,
@@ -106,6 +107,7 @@ pub struct Node<S: Storage> {
     pub(crate) slots: DoorbellSlots<S>,
     pub(crate) filter: RxFilter<S>,
     pub(crate) gids: GidTable<S>,
+    pub(crate) groups: Groups<S>,
     pub(crate) rss: Rss<S>,
     pub(crate) counters: Counters,
     /// Queue pairs whose send queue is to be served.
@@ -159,6 +161,7 @@ impl<S: Storage> Node<S> {
             slots: DoorbellSlots::default(),
             filter: RxFilter::default(),
             gids: GidTable::default(),
+            groups: Groups::default(),
             rss: Rss::default(),
             counters: Counters::default(),
             ready: RoundRobin::default(),

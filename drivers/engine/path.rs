@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod events;
 pub(crate) mod flush;
 pub(crate) mod frame;
+pub(crate) mod multicast;
 pub(crate) mod poll;
 pub(crate) mod recv;
 pub(crate) mod requester;

@@ -18,6 +18,7 @@ pub(crate) mod latency;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod mr;
+pub(crate) mod multicast;
 pub(crate) mod nak;
 pub(crate) mod pages;
 pub(crate) mod pd;

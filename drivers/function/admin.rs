@@ -7,8 +7,8 @@ use nupa_engine::{
 };
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, Command, CreateCq, CreateEq, CreateMr, CreateQp,
-    CreateSrq, Created, ModifyCq, ModifyMr, ModifyQp, ModifySrq, ResizeCq, SetGid, SetRss,
-    SetRxFilter,
+    CreateSrq, Created, GroupMember, ModifyCq, ModifyMr, ModifyQp, ModifySrq, ResizeCq, SetGid,
+    SetRss, SetRxFilter,
 };
 use nupa_proto::status::AdminStatus;
 use zerocopy::IntoBytes;
@@ -205,6 +205,8 @@ fn execute_local<S: Storage, H: Host>(
         | AdminOpcode::QuerySrq
         | AdminOpcode::DestroySrq => execute_on_srq(function, opcode, body),
         AdminOpcode::SetGid => done(node.set_gid(&parse::<SetGid>(body)?)),
+        AdminOpcode::AttachMulticast => done(node.attach_multicast(&parse::<GroupMember>(body)?)),
+        AdminOpcode::DetachMulticast => done(node.detach_multicast(&parse::<GroupMember>(body)?)),
         AdminOpcode::QueryNode
         | AdminOpcode::ListNodes
         | AdminOpcode::ModifyQp

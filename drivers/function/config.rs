@@ -13,7 +13,10 @@ pub const CAPS: u64 = regs::CAP_RC
     | regs::CAP_ATOMIC
     | regs::CAP_MEM_MGT
     | regs::CAP_MW
-    | regs::CAP_FLUSH;
+    | regs::CAP_FLUSH
+    | regs::CAP_CQ_OVERRUN
+    | regs::CAP_MULTICAST
+    | regs::CAP_TIMESTAMP;
 
 /// What a function shows in its registers and lets its driver use.
 #[derive(Clone, Copy, Debug)]

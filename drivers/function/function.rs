@@ -93,6 +93,7 @@ impl<S: Storage, H: Host> Function<S, H> {
             | flag(self.node.link(), regs::STATUS_LINK_UP);
         self.registers.fault = self.node.fault();
         self.registers.epoch = self.node.epoch();
+        self.registers.clock = self.host.now_ns();
     }
 
     /// Sets registers back to what they are after a reset.

@@ -46,7 +46,12 @@ pub(crate) struct Registers {
     pub(crate) doorbell_memory: u64,
     /// `REG_DEVICE_MEMORY`.
     pub(crate) device_memory: u64,
+    /// `REG_CLOCK`.
+    pub(crate) clock: u64,
 }
+
+/// kHz of the engine's clock: it counts nanoseconds.
+const CLOCK_KHZ: u32 = 1_000_000;
 
 /// What the writer of a register asks the function to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +90,7 @@ impl Registers {
             admin_size: 0,
             doorbell_memory: 0,
             device_memory: config.device_memory,
+            clock: 0,
         }
     }
 
@@ -129,6 +135,7 @@ impl Registers {
             regs::REG_ADMIN_CQ => Some(self.admin_cq),
             regs::REG_DOORBELL_MEMORY => Some(self.doorbell_memory),
             regs::REG_DEVICE_MEMORY => Some(self.device_memory),
+            regs::REG_CLOCK => Some(self.clock),
             _ => None,
         }
     }
@@ -148,6 +155,7 @@ impl Registers {
             regs::REG_DOORBELL_PAGES => self.doorbell_pages,
             regs::REG_FAULT => self.fault,
             regs::REG_ADMIN_SIZE => self.admin_size,
+            regs::REG_CLOCK_KHZ => CLOCK_KHZ,
             _ => {
                 let wide = self.wide(offset & !7)?;
                 return Some(if offset & 4 == 0 {

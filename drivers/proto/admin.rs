@@ -9,13 +9,14 @@
 
 mod counters;
 mod limits;
+mod multicast;
 mod port;
 mod qp;
 mod queue;
 mod region;
 mod srq;
 
-pub use self::{counters::*, limits::*, port::*, qp::*, queue::*, region::*, srq::*};
+pub use self::{counters::*, limits::*, multicast::*, port::*, qp::*, queue::*, region::*, srq::*};
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -86,6 +87,10 @@ wire_enum! {
         AllocKey = 37,
         /// Sets or clears an entry of the GID table; [`SetGid`].
         SetGid = 38,
+        /// Attaches a queue pair to a multicast group; [`GroupMember`].
+        AttachMulticast = 39,
+        /// Detaches a queue pair from a multicast group; [`GroupMember`].
+        DetachMulticast = 40,
     }
 }
 

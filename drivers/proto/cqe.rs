@@ -6,7 +6,10 @@
 //! 1 on the first pass over the zeroed ring, 0 on the second, and so on.
 
 use crate::frame::FrameMeta;
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{
+    little_endian::{U16, U32, U64},
+    transmute,
+};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of an entry.
@@ -110,7 +113,7 @@ pub struct Cqe {
     pub network_header: u8,
     /// Zero.
     pub reserved0: u8,
-    /// Offload state of a frame.
+    /// Offload state of a frame that was received; of anything else a [`Timestamp`], with `CQ_FLAG_TIMESTAMP`.
     pub frame: FrameMeta,
     /// Zero.
     pub reserved1: U32,
@@ -119,6 +122,41 @@ pub struct Cqe {
 }
 assert_size!(Cqe, CQE_SIZE);
 const _: () = assert!(core::mem::offset_of!(Cqe, valid) == CQE_VALID_OFFSET);
+
+/// When a completion was written: what is in the place of `frame` in queues with
+/// [`CQ_FLAG_TIMESTAMP`](crate::admin::CQ_FLAG_TIMESTAMP), but for frames that were received.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Timestamp {
+    /// The function's clock ([`REG_CLOCK`](crate::regs::REG_CLOCK)).
+    pub clock: U64,
+    /// Zero.
+    pub reserved: U64,
+}
+assert_size!(Timestamp, 16);
+
+impl Cqe {
+    /// The same with a timestamp.
+    #[inline]
+    #[must_use]
+    pub fn stamped(&self, clock: u64) -> Self {
+        let timestamp = Timestamp {
+            clock: U64::new(clock),
+            reserved: U64::ZERO,
+        };
+        Self {
+            frame: transmute!(timestamp),
+            ..*self
+        }
+    }
+
+    /// The function's clock when this was written, if its queue has timestamps; 0 otherwise.
+    #[inline]
+    pub fn timestamp(&self) -> u64 {
+        let timestamp: Timestamp = transmute!(self.frame);
+        timestamp.clock.get()
+    }
+}
 
 /// Phase bit of the entries that are written in the pass which the free-running `index` lies in.
 #[inline]

@@ -18,7 +18,8 @@ pub const PCI_REVISION: u8 = 1;
 
 /// Largest number of nodes one fabric can have; node ids are below this.
 pub const MAX_NODES: u16 = 1024;
-/// Destination of a raw frame that is offered to every node but the sender, whose receive filter decides.
+/// Destination of a raw frame that is offered to every node but the sender, whose receive filter decides; and of a datagram for
+/// [`MULTICAST_QPN`], which the sender's own node is offered as well.
 pub const NODE_FLOOD: u16 = 0xffff;
 
 /// Local key that stands for all of the function's DMA address space, addresses being DMA addresses.
@@ -59,6 +60,8 @@ pub const fn same_key_slot(a: u32, b: u32) -> bool {
 
 /// Queue pair number of the general services interface (InfiniBand volume 1, 3.9.4): connection management.
 pub const GSI_QPN: u32 = 1;
+/// Destination of a datagram that goes to the queue pairs that are attached to its multicast group (InfiniBand volume 1, 10.5).
+pub const MULTICAST_QPN: u32 = 0xff_ffff;
 /// Queue key of [`GSI_QPN`] (InfiniBand volume 1, 10.2.5).
 pub const GSI_QKEY: u32 = 0x8001_0000;
 /// Receive completions of datagrams begin with this many bytes of global route header.

@@ -63,6 +63,11 @@ pub const REG_DOORBELL_MEMORY: usize = 0x58;
 /// RO u64: bytes of device memory, a multiple of 4 KiB; 0: none. It lies in BAR 2 behind the doorbell page pairs
 /// ([`crate::doorbell::device_memory_offset`]) and, for the DMA engine, at [`DEVICE_MEMORY_BASE`].
 pub const REG_DEVICE_MEMORY: usize = 0x60;
+/// RO u64: the function's clock, which timestamps of completions are taken from; never goes back, and goes on through resets.
+/// Only with [`CAP_TIMESTAMP`], as [`REG_CLOCK_KHZ`].
+pub const REG_CLOCK: usize = 0x68;
+/// RO u32: kHz of the clock; non-zero.
+pub const REG_CLOCK_KHZ: usize = 0x70;
 
 /// Address of the function's own memory as its DMA engine sees it: memory regions of it are registered by
 /// addresses from here on, which no host memory has.
@@ -73,7 +78,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"NUPA");
 /// Interface major version: a driver refuses another one.
 pub const VERSION_MAJOR: u16 = 3;
 /// Interface minor version: additions that an older driver can ignore.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MINOR: u16 = 3;
 /// Value of [`REG_VERSION`].
 pub const VERSION: u32 = ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32;
 
@@ -125,3 +130,9 @@ pub const CAP_MW: u64 = 1 << 7;
 pub const CAP_FLUSH: u64 = 1 << 8;
 /// Shared doorbell pages may lie in the host's memory, and better do: see [`crate::doorbell`].
 pub const CAP_HOST_DOORBELLS: u64 = 1 << 9;
+/// Completion queues may be told to overwrite entries that their owner has not taken.
+pub const CAP_CQ_OVERRUN: u64 = 1 << 10;
+/// Multicast groups of UD queue pairs.
+pub const CAP_MULTICAST: u64 = 1 << 11;
+/// The function has a clock, and completions can carry timestamps.
+pub const CAP_TIMESTAMP: u64 = 1 << 12;

@@ -89,8 +89,12 @@ pub struct ContextResponse {
     pub flags: u8,
     /// Zero.
     pub reserved: [u8; 2],
+    /// kHz of the clock that timestamps of completions are taken from ([`METHOD_QUERY_CLOCK`]); 0: there are none.
+    pub clock_khz: U32,
+    /// Zero.
+    pub reserved1: U32,
 }
-assert_size!(ContextResponse, 16);
+assert_size!(ContextResponse, 24);
 
 /// Attribute of the uverbs method `UVERBS_METHOD_DM_ALLOC`, the driver's own (`UVERBS_ID_DRIVER_NS`), which the kernel
 /// writes: 64-bit offset for `mmap()` of the allocation, which takes whole pages.
@@ -128,6 +132,11 @@ pub const SRQ_KICK_HANDLE: u16 = 1 << 12;
 pub const METHOD_CQ_POLL: u16 = 1 << 12;
 /// Attribute of [`METHOD_CQ_POLL`]: the queue.
 pub const CQ_POLL_HANDLE: u16 = 1 << 12;
+
+/// Method of `UVERBS_OBJECT_DEVICE`, the driver's own: reads the clock that timestamps of completions are taken from.
+pub const METHOD_QUERY_CLOCK: u16 = 1 << 12;
+/// Attribute of [`METHOD_QUERY_CLOCK`], which the kernel writes: 64 bits.
+pub const QUERY_CLOCK: u16 = 1 << 12;
 
 /// Doorbell slots of a queue, and where their page pair is mapped.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -14,8 +14,8 @@ use crate::{
     },
 };
 use nupa_proto::{
-    admin::{CreateCq, ModifyCq, ResizeCq},
-    cqe::{phase, Cqe, CQE_SIZE},
+    admin::{CreateCq, ModifyCq, ResizeCq, CQ_FLAG_IGNORE_OVERRUN, CQ_FLAG_TIMESTAMP},
+    cqe::{phase, Cqe},
     status::AdminStatus,
 };
 use zerocopy::{little_endian::U32, IntoBytes};
@@ -35,13 +35,16 @@ impl<S: Storage> Node<S> {
             body.doorbell_slot.get(),
             body.eqn.get(),
         );
-        if body.reserved != 0 || body.reserved1.get() != 0 {
+        if body.flags & !(CQ_FLAG_IGNORE_OVERRUN | CQ_FLAG_TIMESTAMP) != 0
+            || body.reserved.get() != 0
+        {
             return Err(AdminStatus::InvalidField);
         }
         self.eqs.get(eqn).ok_or(AdminStatus::NoSuchObject)?;
         self.slots.check(platform, page, slot)?;
-        let log_size = CQE_SIZE.trailing_zeros() as u8;
-        let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
+        let size = self.limits().completion_ring(body.log_entries);
+        let ring = self.make_ring(platform, &body.ring, size)?;
+        let stored = ring.stored_pages();
         let queue = CompletionQueue {
             ring,
             page,
@@ -52,6 +55,8 @@ impl<S: Storage> Node<S> {
             consumed: 0,
             fired: 0,
             dead: false,
+            overruns: body.flags & CQ_FLAG_IGNORE_OVERRUN != 0,
+            timestamps: body.flags & CQ_FLAG_TIMESTAMP != 0,
             moderation: Moderation::default(),
             timer: Timer::default(),
             timer_links: Links::default(),
@@ -68,6 +73,7 @@ impl<S: Storage> Node<S> {
         if let Some(queue) = self.eqs.get_mut(eqn) {
             queue.users = queue.users.saturating_add(1);
         }
+        self.count_pages(stored);
         Ok(cqn)
     }
 
@@ -98,7 +104,7 @@ impl<S: Storage> Node<S> {
         self.moderated.stop(&mut self.cqs, cqn);
         self.deferred_cqs.remove(&mut self.cqs, cqn);
         if let Some(queue) = self.cqs.remove(cqn) {
-            self.resources.retire(queue.ring.into_map());
+            self.retire_ring(queue.ring);
             self.slots.release(queue.page, queue.slot);
             if let Some(events) = self.eqs.get_mut(queue.eqn) {
                 events.users = events.users.saturating_sub(1);
@@ -129,11 +135,16 @@ impl<S: Storage> Node<S> {
             true => Err(AdminStatus::InvalidState),
             false => queue.move_part(platform, &mut resize),
         };
-        if moved == Ok(false) {
-            self.resources.resize = Some(resize);
-        } else {
-            // The ring before, or the one that is not used after all.
-            self.resources.retire(resize.ring.into_map());
+        let stored = queue.ring.stored_pages();
+        match moved {
+            Ok(false) => self.resources.resize = Some(resize),
+            // What was the queue's until now.
+            Ok(true) => {
+                self.count_pages(stored);
+                self.retire_ring(resize.ring);
+            }
+            // It is not used after all, and was not counted.
+            Err(_) => self.resources.retire(resize.ring.into_map()),
         }
         moved.map(|_| ())
     }
@@ -152,8 +163,8 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::InvalidState);
         }
         let (page, slot) = (queue.page, queue.slot);
-        let log_size = CQE_SIZE.trailing_zeros() as u8;
-        let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
+        let size = self.limits().completion_ring(body.log_entries);
+        let ring = self.make_ring(platform, &body.ring, size)?;
         Ok(Resize {
             cqn,
             ring,

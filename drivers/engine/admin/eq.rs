@@ -6,7 +6,7 @@ use crate::{
     node::Node,
     state::{eq::EventQueue, slots::Owner},
 };
-use nupa_proto::{admin::CreateEq, eqe::EQE_SIZE, status::AdminStatus};
+use nupa_proto::{admin::CreateEq, status::AdminStatus};
 
 impl<S: Storage> Node<S> {
     /// Creates an event queue; the first one gets number 0 and takes all events but those of completion
@@ -25,8 +25,9 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::InvalidField);
         }
         self.slots.check(platform, page, slot)?;
-        let log_size = EQE_SIZE.trailing_zeros() as u8;
-        let ring = self.make_ring(platform, &body.ring, body.log_entries, log_size)?;
+        let size = self.limits().event_ring(body.log_entries);
+        let ring = self.make_ring(platform, &body.ring, size)?;
+        let stored = ring.stored_pages();
         let queue = EventQueue {
             ring,
             page,
@@ -39,10 +40,12 @@ impl<S: Storage> Node<S> {
         };
         self.slots.claim(platform, page, slot, Owner::Consumer)?;
         let added = self.eqs.insert(|_| queue);
-        added.map_err(|_| {
+        let eqn = added.map_err(|_| {
             self.slots.release(page, slot);
             AdminStatus::NoResources
-        })
+        })?;
+        self.count_pages(stored);
+        Ok(eqn)
     }
 
     /// Destroys an event queue that no completion queue reports to.
@@ -53,8 +56,8 @@ impl<S: Storage> Node<S> {
             Some(_) => {}
         }
         if let Some(queue) = self.eqs.remove(eqn) {
-            self.resources.retire(queue.ring.into_map());
             self.slots.release(queue.page, queue.slot);
+            self.retire_ring(queue.ring);
         }
         Ok(())
     }

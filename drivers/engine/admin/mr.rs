@@ -94,16 +94,9 @@ impl<S: Storage> Node<S> {
         if len > self.limits().max_mr_size || iova.checked_add(len).is_none() {
             return Err(AdminStatus::InvalidField);
         }
-        self.check_pages(body.pages.pages.get())?;
+        self.check_key_pages(body.pages.pages.get().into())?;
         let memory = platform.memory();
         self.resources.load(memory, &body.pages, iova, len, 1)
-    }
-
-    /// Whether regions may store so many page addresses more.
-    fn check_pages(&self, count: u32) -> Result<(), AdminStatus> {
-        let after = self.stored_pages.saturating_add(u64::from(count));
-        let fits = after <= self.limits().max_pages;
-        fits.then_some(()).ok_or(AdminStatus::NoResources)
     }
 
     /// Allocates a key without memory.
@@ -122,7 +115,7 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::InvalidField);
         }
         self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
-        self.check_pages(pages)?;
+        self.check_key_pages(pages.into())?;
         let (kind, backing) = match kind {
             KeyKind::Window => (Kind::Window, Backing::None),
             KeyKind::FastReg => {
@@ -157,7 +150,7 @@ impl<S: Storage> Node<S> {
         let added = self.mrs.insert(make);
         added.map_err(|_| AdminStatus::NoResources)?;
         self.use_pd(pd);
-        self.stored_pages = self.stored_pages.saturating_add(pages as u64);
+        self.count_pages(pages);
         Ok(key)
     }
 
@@ -186,12 +179,11 @@ impl<S: Storage> Node<S> {
         };
         let mr = self.mrs.get_mut(key_index(key));
         let mr = mr.ok_or(AdminStatus::Internal)?;
-        let (old_pd, old_pages) = (mr.pd, mr.stored_pages() as u64);
+        let (old_pd, mut before) = (mr.pd, Backing::None);
+        let stored = map.as_ref().map_or(0, PageMap::stored_pages);
         if let Some(map) = map {
             mr.key = next_variant(key);
-            if let Backing::Own(before) = core::mem::replace(&mut mr.backing, Backing::Own(map)) {
-                self.resources.retire(before);
-            }
+            before = core::mem::replace(&mut mr.backing, Backing::Own(map));
             (mr.iova, mr.len) = (to.iova.get(), to.len.get());
         }
         if set(MR_MASK_PD) {
@@ -200,11 +192,13 @@ impl<S: Storage> Node<S> {
         if set(MR_MASK_ACCESS) {
             mr.access = to.access.get() | LOCAL_READ;
         }
-        let (key, pd, pages) = (mr.key, mr.pd, mr.stored_pages() as u64);
+        let (key, pd) = (mr.key, mr.pd);
         self.use_pd(pd);
         self.release_pd(old_pd);
-        self.stored_pages = self.stored_pages.saturating_add(pages);
-        self.stored_pages = self.stored_pages.saturating_sub(old_pages);
+        self.count_pages(stored);
+        if let Backing::Own(map) = before {
+            self.retire_pages(map);
+        }
         Ok(key)
     }
 
@@ -222,10 +216,8 @@ impl<S: Storage> Node<S> {
         self.unbind(index);
         let mr = self.mrs.remove(index).ok_or(AdminStatus::Internal)?;
         self.release_pd(mr.pd);
-        let pages = mr.stored_pages() as u64;
-        self.stored_pages = self.stored_pages.saturating_sub(pages);
         if let Backing::Own(map) = mr.backing {
-            self.resources.retire(map);
+            self.retire_pages(map);
         }
         Ok(())
     }

@@ -3,21 +3,17 @@
 //!
 //! What a command must not have for its size is not got; the command is refused when it is executed.
 
-use super::ring::{ring_range, stride_is_valid};
 use crate::{
     hal::{Memory, Storage},
     node::Node,
-    state::{limits::Limits, resources::Resources},
+    state::{limits::Limits, resources::Resources, ring::RingSize},
 };
 use nupa_proto::{
     admin::{
         AllocKey, CreateCq, CreateEq, CreateMr, CreateQp, CreateSrq, KeyKind, ModifyMr, PageList,
         ResizeCq, ACCESS_ALL, MR_MASK_PAGES, QP_FLAG_SRQ,
     },
-    cqe::CQE_SIZE,
     doorbell::SLOT_NONE,
-    eqe::EQE_SIZE,
-    wqe::BLOCK_SIZE,
 };
 
 impl<S: Storage> Node<S> {
@@ -36,38 +32,37 @@ impl<S: Storage> Node<S> {
 impl<S: Storage> Resources<S> {
     /// For [`Node::create_eq`].
     pub fn prepare_eq(&mut self, memory: &impl Memory, limits: &Limits, body: &CreateEq) {
-        self.prepare_ring(memory, limits, &body.ring, body.log_entries, EQE_SIZE);
+        let size = limits.event_ring(body.log_entries);
+        self.prepare_ring(memory, limits, &body.ring, size);
     }
 
     /// For [`Node::create_cq`].
     pub fn prepare_cq(&mut self, memory: &impl Memory, limits: &Limits, body: &CreateCq) {
-        self.prepare_ring(memory, limits, &body.ring, body.log_entries, CQE_SIZE);
+        let size = limits.completion_ring(body.log_entries);
+        self.prepare_ring(memory, limits, &body.ring, size);
     }
 
     /// For [`Node::resize_cq`].
     pub fn prepare_resize(&mut self, memory: &impl Memory, limits: &Limits, body: &ResizeCq) {
-        self.prepare_ring(memory, limits, &body.ring, body.log_entries, CQE_SIZE);
+        let size = limits.completion_ring(body.log_entries);
+        self.prepare_ring(memory, limits, &body.ring, size);
     }
 
     /// For [`Node::create_srq`].
     pub fn prepare_srq(&mut self, memory: &impl Memory, limits: &Limits, body: &CreateSrq) {
-        self.prepare_recv(
-            memory,
-            limits,
-            &body.ring,
-            body.log_entries,
-            body.log_stride,
-        );
+        let size = limits.recv_ring(body.log_entries, body.log_stride);
+        self.prepare_ring(memory, limits, &body.ring, size);
     }
 
     /// For [`Node::create_qp`].
     pub fn prepare_qp(&mut self, memory: &impl Memory, limits: &Limits, body: &CreateQp) {
         if body.sq_slot.get() != SLOT_NONE {
-            self.prepare_ring(memory, limits, &body.sq, body.log_sq, BLOCK_SIZE);
+            let size = limits.send_ring(body.log_sq);
+            self.prepare_ring(memory, limits, &body.sq, size);
         }
         if body.rq_slot.get() != SLOT_NONE && body.flags & QP_FLAG_SRQ == 0 {
-            let stride = body.log_rq_stride;
-            self.prepare_recv(memory, limits, &body.rq, body.log_rq, stride);
+            let size = limits.recv_ring(body.log_rq, body.log_rq_stride);
+            self.prepare_ring(memory, limits, &body.rq, size);
         }
     }
 
@@ -97,32 +92,16 @@ impl<S: Storage> Resources<S> {
         }
     }
 
-    fn prepare_recv(
-        &mut self,
-        memory: &impl Memory,
-        limits: &Limits,
-        list: &PageList,
-        log_entries: u8,
-        log_stride: u8,
-    ) {
-        if stride_is_valid(log_stride) {
-            let stride = 1usize << log_stride;
-            self.prepare_ring(memory, limits, list, log_entries, stride);
-        }
-    }
-
     fn prepare_ring(
         &mut self,
         memory: &impl Memory,
         limits: &Limits,
         list: &PageList,
-        log_entries: u8,
-        size: usize,
+        size: Option<RingSize>,
     ) {
-        if limits.takes_ring(log_entries) {
-            let log_size = size.trailing_zeros() as u8;
-            let (len, align) = ring_range(log_entries, log_size);
-            self.prepare_list(memory, list, 0, len, align);
+        let fits = u64::from(list.pages.get()) <= limits.max_pages;
+        if let Some(size) = size.filter(|_| fits) {
+            self.prepare_list(memory, list, 0, size.bytes(), size.align());
         }
     }
 }

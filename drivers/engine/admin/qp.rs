@@ -14,7 +14,6 @@ use crate::{
         latency::Sampler,
         list::Links,
         qp::{QueuePair, RecvSide, SendSide, Wait},
-        ring::Ring,
         rq::RecvQueue,
         slots::Owner,
         stall::Stall,
@@ -30,7 +29,6 @@ use nupa_proto::{
     doorbell::SLOT_NONE,
     ident::{GSI_QKEY, GSI_QPN},
     status::AdminStatus,
-    wqe::BLOCK_SIZE,
 };
 
 /// All flags of a queue pair.
@@ -102,6 +100,8 @@ impl<S: Storage> Node<S> {
         if body.sq_slot == body.rq_slot && !(qp.send.ring.is_none() && qp.has_recv()) {
             return Err(AdminStatus::InvalidField);
         }
+        // There may be room for each of its rings and not for both.
+        self.check_pages(qp.stored_pages())?;
         self.add_qp(platform, qp)
     }
 
@@ -111,13 +111,13 @@ impl<S: Storage> Node<S> {
         body: &CreateQp,
     ) -> Result<SendSide<S::Pages>, AdminStatus> {
         let (cqn, slot) = (body.send_cqn.get(), body.sq_slot.get());
-        let log_size = BLOCK_SIZE.trailing_zeros() as u8;
         let ring = match slot {
             SLOT_NONE => None,
             _ => {
                 self.cqs.get(cqn).ok_or(AdminStatus::NoSuchObject)?;
                 self.slots.check(platform, body.doorbell_page.get(), slot)?;
-                Some(self.make_ring(platform, &body.sq, body.log_sq, log_size)?)
+                let size = self.limits().send_ring(body.log_sq);
+                Some(self.make_ring(platform, &body.sq, size)?)
             }
         };
         Ok(SendSide {
@@ -158,7 +158,8 @@ impl<S: Storage> Node<S> {
             (None, _) => {
                 let page = body.doorbell_page.get();
                 self.slots.check(platform, page, slot)?;
-                let ring = self.recv_ring(platform, &body.rq, body.log_rq, body.log_rq_stride)?;
+                let size = self.limits().recv_ring(body.log_rq, body.log_rq_stride);
+                let ring = self.make_ring(platform, &body.rq, size)?;
                 Some(RecvQueue::new(ring, page, slot))
             }
         };
@@ -200,6 +201,7 @@ impl<S: Storage> Node<S> {
         let (page, pd, gsi) = (qp.page, qp.pd, qp.flags & QP_FLAG_GSI != 0);
         let (send, recv) = (qp.send.slot, qp.recv.slot());
         let (cqns, srqn) = (qp.cqns(), qp.recv.srqn);
+        let stored = qp.stored_pages();
         self.prepare_waits(page)?;
         let qpn = if gsi {
             if self.qps.get(GSI_QPN).is_some() {
@@ -226,6 +228,7 @@ impl<S: Storage> Node<S> {
         }
         self.count_srq_user(srqn, 1);
         self.use_pd(pd);
+        self.count_pages(stored);
         Ok(qpn)
     }
 
@@ -272,6 +275,7 @@ impl<S: Storage> Node<S> {
         self.polled_qps.remove(&mut self.qps, qpn);
         self.deferred_qps.remove(&mut self.qps, qpn);
         self.unbind_windows(qpn);
+        self.groups.remove(|entry| entry.qpn == qpn);
         let Some(qp) = self.qps.remove(qpn) else {
             return Ok(());
         };
@@ -283,12 +287,9 @@ impl<S: Storage> Node<S> {
         }
         self.count_srq_user(qp.recv.srqn, -1);
         self.release_pd(qp.pd);
-        let rings = [
-            qp.send.ring.map(Ring::into_map),
-            qp.recv.queue.map(RecvQueue::into_map),
-        ];
-        for map in rings.into_iter().flatten() {
-            self.resources.retire(map);
+        let rings = [qp.send.ring, qp.recv.queue.map(RecvQueue::into_ring)];
+        for ring in rings.into_iter().flatten() {
+            self.retire_ring(ring);
         }
         Ok(())
     }

@@ -36,7 +36,9 @@ impl<S: Storage> Node<S> {
         self.slots.check(platform, page, slot)?;
         let prepared = self.srq_timers.prepare();
         prepared.map_err(|NoMemory| AdminStatus::NoResources)?;
-        let ring = self.recv_ring(platform, &body.ring, body.log_entries, body.log_stride)?;
+        let size = self.limits().recv_ring(body.log_entries, body.log_stride);
+        let ring = self.make_ring(platform, &body.ring, size)?;
+        let stored = ring.stored_pages();
         let srq = Srq {
             queue: RecvQueue::new(ring, page, slot),
             holder: KeyHolder::new(pd, flags),
@@ -59,6 +61,7 @@ impl<S: Storage> Node<S> {
             return Err(status);
         }
         self.use_pd(pd);
+        self.count_pages(stored);
         Ok(srqn)
     }
 
@@ -99,7 +102,7 @@ impl<S: Storage> Node<S> {
         if let Some(srq) = self.srqs.remove(srqn) {
             self.slots.release(srq.queue.page, srq.queue.slot);
             self.release_pd(srq.holder.pd);
-            self.resources.retire(srq.queue.into_map());
+            self.retire_ring(srq.queue.into_ring());
         }
         Ok(())
     }

@@ -299,10 +299,10 @@ impl Engine {
         let last = done.saturating_add(len) == total;
         let part = Part { offset: done, last };
         let outcome = self.deliver_slice(nodes, destination, part, len);
-        // A request that waits goes on where it was.
+        // A request that waits goes on where it was, but for one that waits for its peer to receive: that may be another connection then.
         let done = match outcome {
             Outcome::Turn => done.saturating_add(len),
-            Outcome::Done | Outcome::Failed(_) => 0,
+            Outcome::Done | Outcome::Failed(_) | Outcome::NotReady { .. } => 0,
             _ => done,
         };
         self.set_done(nodes, done);

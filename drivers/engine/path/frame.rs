@@ -56,6 +56,11 @@ impl Engine {
                         node.counters.rx_no_buffer.add(1);
                     }
                 }
+                Outcome::RingFull { .. } => {
+                    if let Some((node, _)) = nodes.node_mut(self.request.source.node) {
+                        node.lost_copy();
+                    }
+                }
                 Outcome::Failed(error) if error.status == WcStatus::LocalProtection => {
                     return outcome;
                 }

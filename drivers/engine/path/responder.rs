@@ -97,12 +97,13 @@ impl<S: Storage> Node<S> {
         if !self.is_up() || self.epoch != request.destination.epoch {
             return Err(gone(Check::Node));
         }
-        match self.qps.get(qpn).ok_or(gone(Check::Peer))? {
+        let absent = Nak::NotReady { qpn };
+        match self.qps.get(qpn).ok_or(absent)? {
             qp if qp.kind != QpType::Rc => Err(gone(Check::Peer)),
-            qp if qp.is_to_come() => Err(Nak::NotReady { qpn }),
+            qp if qp.is_to_come() => Err(absent),
             qp if qp.remote != Some(request.source) => Err(gone(Check::Peer)),
             qp if qp.state == QpStateCode::Rts => Ok(()),
-            qp if !qp.receives() => Err(gone(Check::PeerState)),
+            qp if !qp.receives() => Err(absent),
             _ => {
                 self.establish(platform, qpn);
                 Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Requests that cannot be carried out yet: for want of receive buffers, or because the other end is not there yet.
+//! Requests that cannot be carried out now: for want of receive buffers, or because the other end does not receive.
 
 use crate::{
     hal::{Clock, Storage},
@@ -13,8 +13,9 @@ use crate::{
 };
 use nupa_proto::{admin::QpType, pool::Class, wqe::Opcode};
 
-/// How long a request waits for a queue pair that exists, but is not connected yet. A channel adapter would send it
-/// again and again meanwhile; one end of a connection is always made ready before the other.
+/// How long a request waits for a queue pair that does not receive. A channel adapter gets no answer and sends it again and again
+/// meanwhile. One end of a connection is always made ready before the other, and one is always gone before the other: a program that has
+/// requests left when it has all that it waits for must see them fail after that, not before.
 const PEER_TIMEOUT_US: u64 = 500_000;
 
 /// What becomes of a request that was refused for want of receive buffers.

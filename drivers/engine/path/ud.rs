@@ -20,7 +20,7 @@ use crate::{
 use nupa_proto::{
     admin::QpType,
     cqe::{Cqe, CQE_GRH, CQE_VLAN},
-    ident::GRH_SIZE,
+    ident::{GRH_SIZE, MULTICAST_QPN, NODE_FLOOD},
     status::WcStatus,
 };
 use zerocopy::little_endian::{U16, U32};
@@ -34,19 +34,39 @@ impl Engine {
             Err(error) => return Outcome::Failed(error),
         };
         let up = |id| nodes.node(id).is_some_and(|(node, _)| node.is_up());
-        let (source, destination) = (self.request.source.node, self.request.destination.node);
-        if !up(source) {
+        if !up(self.request.source.node) {
             return Outcome::Done;
         }
-        let Some((node, platform)) = nodes.node_mut(destination) else {
-            return self.send_datagram(nodes, destination, &grh);
-        };
-        if !node.is_up() {
-            return Outcome::Done;
+        let destination = self.request.destination;
+        match (destination.node, destination.qpn) {
+            (_, MULTICAST_QPN) if !self.reaches_group(&grh) => Outcome::Done,
+            (NODE_FLOOD, MULTICAST_QPN) => self.flood_datagram(nodes, &grh),
+            _ => self.hand_over(nodes, &grh, RnrPolicy::Wait),
         }
-        match node.accept_datagram(platform, &self.request, &mut self.accepted) {
-            Some(accepted) => self.deliver_datagram(nodes, &grh, &accepted),
-            None => Outcome::Done,
+    }
+
+    /// Hands the current datagram to the node that is its destination.
+    pub(crate) fn hand_over<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        grh: &Grh,
+        policy: RnrPolicy,
+    ) -> Outcome {
+        let destination = self.request.destination.node;
+        match nodes.node(destination) {
+            Some(_) => self.take_in(nodes, grh),
+            None => self.send_datagram(nodes, destination, grh, policy),
+        }
+    }
+
+    /// Takes the current datagram in at the node of this host that is its destination.
+    pub(crate) fn take_in<N: NodeTable>(&mut self, nodes: &mut N, grh: &Grh) -> Outcome {
+        let destination = self.request.destination;
+        let there = nodes.node(destination.node);
+        match destination.qpn {
+            _ if !there.is_some_and(|(node, _)| node.is_up()) => Outcome::Done,
+            MULTICAST_QPN => self.deliver_copies(nodes, grh),
+            _ => self.deliver_datagram(nodes, grh),
         }
     }
 
@@ -59,25 +79,27 @@ impl Engine {
         Ok(Grh::new(source, segment, self.request.len))
     }
 
-    /// Moves an accepted datagram and reports it.
-    pub(crate) fn deliver_datagram<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        grh: &Grh,
-        accepted: &Accepted,
-    ) -> Outcome {
+    /// Delivers the current datagram to the queue pair that is its destination, if that can take it.
+    pub(crate) fn deliver_datagram<N: NodeTable>(&mut self, nodes: &mut N, grh: &Grh) -> Outcome {
         let destination = self.request.destination.node;
+        let Some((node, platform)) = nodes.node_mut(destination) else {
+            return Outcome::Done;
+        };
+        let accepted = node.accept_datagram(platform, &self.request, &mut self.accepted);
+        let Some(accepted) = accepted else {
+            return Outcome::Done;
+        };
         let moved = self.move_datagram(nodes, grh);
         let Some((node, platform)) = nodes.node_mut(destination) else {
             return Outcome::Done;
         };
         match moved {
             Ok(()) => {
-                node.datagram_arrived(platform, &self.request, accepted, grh);
+                node.datagram_arrived(platform, &self.request, &accepted, grh);
                 Outcome::Done
             }
             Err(fault) => {
-                let error = node.transfer_failed(platform, &self.request, accepted, fault);
+                let error = node.transfer_failed(platform, &self.request, &accepted, fault);
                 match fault {
                     CopyError::Source => Outcome::Failed(error),
                     CopyError::Destination => Outcome::Done,
@@ -100,7 +122,7 @@ impl Engine {
 
 impl<S: Storage> Node<S> {
     /// Prepares a receive entry for a datagram, if it is to be had.
-    pub(crate) fn accept_datagram(
+    fn accept_datagram(
         &mut self,
         platform: &impl Platform,
         request: &Request,

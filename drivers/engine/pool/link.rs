@@ -243,7 +243,6 @@ impl<W: Window> DirectLink for PoolLink<W> {
     }
 
     fn in_use(&mut self) -> u64 {
-        self.window.fence();
         let used = self.grants().map(|grants| grants.in_use(&self.window));
         self.readable(used.unwrap_or(Ok(0))).unwrap_or(0)
     }

@@ -5,7 +5,7 @@ use super::{Incoming, GONE};
 use crate::{
     nodes::NodeTable,
     path::engine::Engine,
-    state::{grh::Grh, qp::Remote, request::Outcome},
+    state::{grh::Grh, nak::RnrPolicy, qp::Remote, request::Outcome},
 };
 use nupa_pool::Outgoing;
 use nupa_proto::{
@@ -19,12 +19,14 @@ use nupa_proto::{
 };
 
 impl Engine {
-    /// Puts the current datagram into the ring to a node of another host.
+    /// Puts the current datagram into the ring to a node of another host. One for everybody waits for nobody, nor does it overtake: it is lost
+    /// if the ring is full or others wait for room in it.
     pub(crate) fn send_datagram<N: NodeTable>(
         &mut self,
         nodes: &mut N,
         destination: u16,
         grh: &Grh,
+        policy: RnrPolicy,
     ) -> Outcome {
         let Some(peer) = nodes
             .peer_mut(destination)
@@ -35,8 +37,13 @@ impl Engine {
         let len = self.request.len;
         let class = Class::ShortRequest;
         let place = peer.reserve(class, len);
+        let waits = policy == RnrPolicy::Wait;
         let must_wait = self.must_wait_for_ring(nodes, destination, class);
         let Some(place) = place.filter(|_| !must_wait) else {
+            if let Some((node, _)) = nodes.node_mut(self.request.source.node).filter(|_| !waits) {
+                node.lost_copy();
+                return Outcome::Done;
+            }
             return Outcome::RingFull {
                 node: destination,
                 class,
@@ -63,6 +70,9 @@ impl Engine {
         self.has_room(nodes, destination);
         if let Some(peer) = nodes.peer_mut(destination) {
             peer.commit(class, &Outgoing::Request(&body), 0);
+        }
+        if !waits {
+            self.spend_copy(nodes, self.request.source.node);
         }
         Outcome::Done
     }
@@ -101,14 +111,8 @@ impl Engine {
         if let Some(header) = body.operand.first_chunk() {
             grh.bytes = *header;
         }
-        let there = nodes.node_mut(home).filter(|(node, _)| node.is_up());
-        let Some((node, platform)) = there else {
-            return;
-        };
-        if let Some(accepted) = node.accept_datagram(platform, &self.request, &mut self.accepted) {
-            if self.deliver_datagram(nodes, &grh, &accepted) != Outcome::Done {
-                self.unreadable(nodes, id, &incoming.arrival);
-            }
+        if self.take_in(nodes, &grh) != Outcome::Done {
+            self.unreadable(nodes, id, &incoming.arrival);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use nupa_proto::{
-    cqe::{phase, Cqe, CQE_VALID_OFFSET},
+    cqe::{phase, Cqe, CqeOpcode, CQE_VALID_OFFSET},
     doorbell::{arm_sequence, ARM_SOLICITED},
 };
 use zerocopy::IntoBytes;
@@ -32,6 +32,10 @@ pub(crate) struct CompletionQueue<P> {
     pub(crate) fired: u32,
     /// It overflowed or its memory is gone: it takes nothing more.
     pub(crate) dead: bool,
+    /// Its owner wants entries overwritten that it has not taken.
+    pub(crate) overruns: bool,
+    /// Its owner wants to know when entries were written.
+    pub(crate) timestamps: bool,
     pub(crate) moderation: Moderation,
     /// Set while an event is held back, or found no room.
     pub(crate) timer: Timer,
@@ -103,6 +107,14 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
         }
         let addr = self.ring.addr(self.index).ok_or(AccessError)?;
         let memory = platform.memory();
+        let stamped;
+        let entry = match self.timestamps && entry.opcode != CqeOpcode::RecvFrame.to_wire() {
+            false => entry,
+            true => {
+                stamped = entry.stamped(platform.now_ns());
+                &stamped
+            }
+        };
         let body = entry.as_bytes().get(..CQE_VALID_OFFSET).unwrap_or_default();
         memory.write(addr, body)?;
         let valid = phase(self.index, self.ring.log_entries());
@@ -117,7 +129,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
         if self.index.wrapping_sub(self.consumed) >= self.ring.entries() {
             self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
         }
-        self.index.wrapping_sub(self.consumed) < self.ring.entries()
+        self.index.wrapping_sub(self.consumed) < self.ring.entries() || self.overruns
     }
 
     #[inline(always)]

@@ -7,6 +7,9 @@ use nupa_proto::status::AdminStatus;
 /// A GID, in network order.
 pub(crate) type Gid = [u8; 16];
 
+/// Begin of a GID that stands for an IPv4 address.
+pub(crate) const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
 /// An entry of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {

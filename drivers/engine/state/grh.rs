@@ -3,7 +3,7 @@
 //! either an IPv6 header or, in the last 20 bytes of the 40, an IPv4 header (InfiniBand volume 1, annex A17;
 //! `union rdma_network_hdr` of include/rdma/ib_verbs.h).
 
-use crate::state::gid::{Address, Gid};
+use crate::state::gid::{Address, Gid, IPV4_MAPPED};
 use nupa_proto::{cqe::NetworkHeader, ident::GRH_SIZE, wqe::GrhSegment};
 
 /// Bytes of the header.
@@ -16,8 +16,6 @@ const IPPROTO_UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// Headers of UDP, base transport and datagram transport, and the trailing CRC, which a packet would have.
 const TRANSPORT_SIZE: u32 = 8 + 12 + 8 + 4;
-/// Begin of a GID that stands for an IPv4 address.
-const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// A receiver's network header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +43,23 @@ impl Grh {
                 header: NetworkHeader::Ipv6,
                 vlan_id,
             },
+        }
+    }
+
+    /// The GID that it is for: a group's, if the datagram is for one. None if that is an IPv4 address in an IPv6 header, which nobody has.
+    pub(crate) fn destination(&self) -> Option<Gid> {
+        match self.header {
+            NetworkHeader::Ipv4 => {
+                let mut gid = [0; size_of::<Gid>()];
+                let address = self.bytes.last_chunk::<4>()?;
+                let mut bytes = IPV4_MAPPED.iter().chain(address).copied();
+                gid.fill_with(|| bytes.next().unwrap_or(0));
+                Some(gid)
+            }
+            NetworkHeader::Ipv6 => {
+                let gid = self.bytes.last_chunk::<{ size_of::<Gid>() }>()?;
+                (!gid.starts_with(&IPV4_MAPPED)).then_some(*gid)
+            }
         }
     }
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How many objects a node may have, and how large.
 
-use crate::state::filter::{MAX_ADDRESSES, RSS_ENTRIES};
+use crate::state::{
+    filter::{MAX_ADDRESSES, RSS_ENTRIES},
+    ring::RingSize,
+};
 use nupa_proto::{
     admin::DeviceLimits,
+    cqe::CQE_SIZE,
+    eqe::EQE_SIZE,
     frame::{MAX_SUPER_FRAME, SUPER_FRAME_UNIT},
+    wqe::{BLOCK_SIZE, MAX_RECV_STRIDE, MIN_RECV_STRIDE},
 };
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -27,12 +33,14 @@ pub struct Limits {
     pub max_pd: u32,
     /// Bytes of a memory region.
     pub max_mr_size: u64,
-    /// Page addresses that all memory regions store, 8 bytes of the host's memory each.
+    /// Page addresses that all memory keys and rings store, 8 bytes of the host's memory each.
     pub max_pages: u64,
     /// Pages of a key that FAST_REG binds.
     pub max_fast_reg_pages: u32,
-    /// log2 of the entries of any ring.
+    /// log2 of the entries of any ring but those of completion queues.
     pub max_log_ring: u8,
+    /// log2 of the entries of a completion queue. Many queue pairs may complete in one, so there are larger ones.
+    pub max_log_cq: u8,
     /// Shared receive queues.
     pub max_srq: u32,
     /// Entries of the GID table.
@@ -55,6 +63,7 @@ impl Default for Limits {
             max_pages: 1 << 26,
             max_fast_reg_pages: 1024,
             max_log_ring: 17,
+            max_log_cq: 22,
             max_srq: 65536,
             max_gids: 256,
             max_rd_atomic: 16,
@@ -64,9 +73,27 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a ring may have so many entries.
-    pub(crate) fn takes_ring(&self, log_entries: u8) -> bool {
-        log_entries <= self.max_log_ring.min(MAX_LOG_RING)
+    /// A send ring of so many blocks, if there may be one.
+    pub(crate) fn send_ring(&self, log_blocks: u8) -> Option<RingSize> {
+        ring(log_blocks, BLOCK_SIZE, self.max_log_ring)
+    }
+
+    /// A ring of so many receive entries of `1 << log_stride` bytes, if there may be one.
+    pub(crate) fn recv_ring(&self, log_entries: u8, log_stride: u8) -> Option<RingSize> {
+        let stride = 1usize.checked_shl(log_stride.into())?;
+        let valid = (MIN_RECV_STRIDE..=MAX_RECV_STRIDE).contains(&stride);
+        let size = ring(log_entries, stride, self.max_log_ring);
+        size.filter(|_| valid)
+    }
+
+    /// A ring of so many completions, if there may be one.
+    pub(crate) fn completion_ring(&self, log_entries: u8) -> Option<RingSize> {
+        ring(log_entries, CQE_SIZE, self.max_log_cq)
+    }
+
+    /// A ring of so many events, if there may be one.
+    pub(crate) fn event_ring(&self, log_entries: u8) -> Option<RingSize> {
+        ring(log_entries, EQE_SIZE, self.max_log_ring)
     }
 
     /// As `QueryDevice` reports them. The firmware version is the host's to fill in.
@@ -80,7 +107,7 @@ impl Limits {
             max_mr_size: U64::new(self.max_mr_size),
             max_log_sq: self.max_log_ring,
             max_log_rq: self.max_log_ring,
-            max_log_cq: self.max_log_ring,
+            max_log_cq: self.max_log_cq,
             max_log_eq: self.max_log_ring,
             max_rx_addresses: U16::new(MAX_ADDRESSES as u16),
             rss_entries: U16::new(RSS_ENTRIES as u16),
@@ -93,4 +120,11 @@ impl Limits {
             ..DeviceLimits::default()
         }
     }
+}
+
+/// A ring of entries whose size is a power of two, if it is not too long.
+fn ring(log_entries: u8, entry: usize, max_log: u8) -> Option<RingSize> {
+    let fits = log_entries <= max_log.min(MAX_LOG_RING);
+    let log_size = entry.trailing_zeros() as u8;
+    fits.then_some(RingSize::new(log_entries, log_size))
 }

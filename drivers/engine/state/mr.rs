@@ -103,7 +103,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> Mr<P> {
     }
 
     /// Page addresses that it keeps.
-    pub(crate) fn stored_pages(&self) -> usize {
+    pub(crate) fn stored_pages(&self) -> u64 {
         match &self.backing {
             Backing::Own(map) => map.stored_pages(),
             Backing::Mr { .. } | Backing::None => 0,

@@ -157,10 +157,10 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> PageMap<P> {
     }
 
     /// Page addresses that the map keeps.
-    pub(crate) fn stored_pages(&self) -> usize {
+    pub(crate) fn stored_pages(&self) -> u64 {
         match self {
             Self::Direct(_) => 0,
-            Self::Paged { pages, .. } => pages.as_ref().len(),
+            Self::Paged { pages, .. } => pages.as_ref().len() as u64,
         }
     }
 

@@ -230,6 +230,20 @@ impl<P> QueuePair<P> {
         ]
     }
 
+    /// Page addresses that its rings keep.
+    pub(crate) fn stored_pages(&self) -> u64
+    where
+        P: AsRef<[u64]> + AsMut<[u64]>,
+    {
+        let send = self
+            .send
+            .ring
+            .as_ref()
+            .map_or(0, |ring| ring.stored_pages());
+        let recv = self.recv.queue.as_ref();
+        send.saturating_add(recv.map_or(0, |queue| queue.stored_pages()))
+    }
+
     /// Whether it can receive at all.
     #[inline]
     pub(crate) fn has_recv(&self) -> bool {

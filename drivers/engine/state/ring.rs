@@ -3,6 +3,33 @@
 
 use crate::state::pages::PageMap;
 
+/// Size of a ring: `1 << log_entries` entries of `1 << log_size` bytes. [`Limits`](crate::Limits) makes those that a node may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingSize {
+    log_entries: u8,
+    log_size: u8,
+}
+
+impl RingSize {
+    /// One of so many entries, far fewer than 2^31, each far smaller than that.
+    pub(super) const fn new(log_entries: u8, log_size: u8) -> Self {
+        Self {
+            log_entries,
+            log_size,
+        }
+    }
+
+    /// Bytes in all.
+    pub(crate) fn bytes(self) -> u64 {
+        self.align() << self.log_entries.min(31)
+    }
+
+    /// What it is aligned to where it is contiguous: the size of an entry.
+    pub(crate) fn align(self) -> u64 {
+        1 << self.log_size.min(31)
+    }
+}
+
 /// A ring of `1 << log_entries` entries of `1 << log_size` bytes, each within one page.
 #[derive(Debug)]
 pub(crate) struct Ring<P> {
@@ -13,17 +40,22 @@ pub(crate) struct Ring<P> {
 
 impl<P: AsRef<[u64]> + AsMut<[u64]>> Ring<P> {
     /// A ring in memory of just its size.
-    pub(crate) fn new(map: PageMap<P>, log_entries: u8, log_size: u8) -> Self {
+    pub(crate) fn new(map: PageMap<P>, size: RingSize) -> Self {
         Self {
             map,
-            log_entries,
-            log_size,
+            log_entries: size.log_entries,
+            log_size: size.log_size,
         }
     }
 
     /// Where it lay.
     pub(crate) fn into_map(self) -> PageMap<P> {
         self.map
+    }
+
+    /// Page addresses that it keeps.
+    pub(crate) fn stored_pages(&self) -> u64 {
+        self.map.stored_pages()
     }
 
     #[inline]

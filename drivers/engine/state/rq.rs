@@ -9,7 +9,6 @@ use crate::{
         copy::Spans,
         kept::KeptWqe,
         mr::Mrs,
-        pages::PageMap,
         ring::Ring,
     },
 };
@@ -77,9 +76,14 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         }
     }
 
-    /// Where its ring lay.
-    pub(crate) fn into_map(self) -> PageMap<P> {
-        self.ring.into_map()
+    /// Its ring, which is not used any more.
+    pub(crate) fn into_ring(self) -> Ring<P> {
+        self.ring
+    }
+
+    /// Page addresses that it keeps.
+    pub(crate) fn stored_pages(&self) -> u64 {
+        self.ring.stored_pages()
     }
 
     /// Entries of the ring.

@@ -288,5 +288,7 @@ impl<P> QueuePair<P> {
             || most
             || inflight.wants_credits(request.opcode)
             || inflight.count >= WINDOW
+            // The peer did not receive: one at a time until it takes one.
+            || self.send.peer_deadline.is_some()
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Objects<T, L, M> {
     /// So many of the first numbers are not for [`Objects::insert`].
     reserved: usize,
     /// Slot that is tried first for the next object, with [`Objects::in_turn`].
-    next: Option<usize>,
+    next: Option<u32>,
     full: FullGroups<M>,
     _object: core::marker::PhantomData<T>,
 }
@@ -48,7 +48,7 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
     /// Gives numbers in turn instead of the lowest free one, so that the number of an object that is gone is not given
     /// again before [`TURN`] others were.
     pub(crate) fn in_turn(mut self) -> Self {
-        self.next = Some(self.reserved);
+        self.next = Some(0);
         self
     }
 
@@ -85,7 +85,8 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
     /// The free slot whose turn it is, if numbers are given in turn and one is near.
     fn free_in_turn(&self) -> Option<usize> {
         let end = TURN.min(self.limit as usize);
-        let turn = (self.next?..end).chain(self.reserved..end);
+        let next = self.reserved.max(self.next? as usize);
+        let turn = (next..end).chain(self.reserved..end);
         let slots = self.table.slots();
         let mut near = turn.take(TURN_PROBES);
         near.find(|at| slots.get(*at).is_none_or(Option::is_none))
@@ -108,9 +109,8 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
             let len = free.saturating_mul(2).clamp(8, self.limit.max(8) as usize);
             self.table.grow(len).map_err(|_| Full)?;
         }
-        let number = self
-            .first
-            .saturating_add(u32::try_from(free).map_err(|_| Full)?);
+        let at = u32::try_from(free).map_err(|_| Full)?;
+        let number = self.first.saturating_add(at);
         let slots = self.table.slots_mut();
         *slots.get_mut(free).ok_or(Full)? = Some(make(number));
         let group = slots.get(range.start.max(self.reserved)..range.end);
@@ -118,7 +118,7 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
             self.full.close(self.full.group_of(free));
         }
         if let Some(next) = &mut self.next {
-            *next = free.saturating_add(1);
+            *next = at.saturating_add(1);
         }
         Ok(number)
     }

@@ -78,6 +78,7 @@ fn layouts_are_those_of_the_specification() {
             reserved1,
             valid
         }),
+        layout!(Timestamp { clock, reserved }),
         layout!(Eqe {
             event_type,
             reserved0,
@@ -153,9 +154,9 @@ fn layouts_are_those_of_the_specification() {
             doorbell_page,
             doorbell_slot,
             log_entries,
-            reserved,
+            flags,
             eqn,
-            reserved1
+            reserved
         }),
         layout!(ModifyCq {
             cqn,
@@ -200,6 +201,7 @@ fn layouts_are_those_of_the_specification() {
             flags,
             vlan_id
         }),
+        layout!(GroupMember { gid, qpn, reserved }),
         layout!(GrhSegment {
             dgid,
             flow_label,
@@ -374,6 +376,8 @@ fn registers_are_those_of_the_specification() {
         (regs::REG_ADMIN_DOORBELL, "REG_ADMIN_DOORBELL"),
         (regs::REG_DOORBELL_MEMORY, "REG_DOORBELL_MEMORY"),
         (regs::REG_DEVICE_MEMORY, "REG_DEVICE_MEMORY"),
+        (regs::REG_CLOCK, "REG_CLOCK"),
+        (regs::REG_CLOCK_KHZ, "REG_CLOCK_KHZ"),
     ];
     let expected: Vec<_> = registers
         .iter()
@@ -396,12 +400,13 @@ fn pages_have_the_version_of_the_interface() {
 }
 
 /// Sources of the layouts, for constants that would have to be listed here otherwise.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("../../proto/regs.rs"),
     include_str!("../../proto/wqe.rs"),
     include_str!("../../proto/cqe.rs"),
     include_str!("../../proto/frame.rs"),
     include_str!("../../proto/admin/qp.rs"),
+    include_str!("../../proto/admin/queue.rs"),
     include_str!("../../proto/admin/region.rs"),
     include_str!("../../proto/admin/port.rs"),
 ];

@@ -34,8 +34,8 @@ impl<F: Functions> Model<F> {
         }
     }
 
-    /// Executes the admin commands that wait.
-    pub(super) fn run_admin(&mut self, id: u16) {
+    /// Executes the admin commands that wait. May allocate and sleep.
+    pub fn run_admin(&mut self, id: u16) {
         while let Some(fetched) = self.fetch_command(id) {
             let Some(function) = self.function(id) else {
                 return;

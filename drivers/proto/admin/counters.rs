@@ -22,7 +22,7 @@ pub struct PortCounters {
     pub rx_filtered: U64,
     /// Sends that had to wait for a receive buffer at the target.
     pub tx_rnr_waits: U64,
-    /// Sends that ended in an error.
+    /// Sends that ended in an error; copies of datagrams for a group that found no room on their way to another host.
     pub tx_errors: U64,
     /// RC and UD messages (SEND, WRITE, READ, atomics) sent.
     pub tx_messages: U64,

@@ -36,14 +36,20 @@ pub struct CreateCq {
     pub doorbell_slot: U16,
     /// log2 of the entries.
     pub log_entries: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// `CQ_FLAG_*`.
+    pub flags: u8,
     /// Event queue that takes its events.
     pub eqn: U32,
     /// Zero.
-    pub reserved1: U32,
+    pub reserved: U32,
 }
 assert_size!(CreateCq, 32);
+
+/// There is always room: the device overwrites entries that the owner has not taken. Only with
+/// [`CAP_CQ_OVERRUN`](crate::regs::CAP_CQ_OVERRUN).
+pub const CQ_FLAG_IGNORE_OVERRUN: u8 = 1 << 0;
+/// Completions carry a [`Timestamp`](crate::cqe::Timestamp). Only with [`CAP_TIMESTAMP`](crate::regs::CAP_TIMESTAMP).
+pub const CQ_FLAG_TIMESTAMP: u8 = 1 << 1;
 
 /// Sets event moderation of a completion queue: an armed queue raises its event when `max_count` entries have come in
 /// or `usecs` microseconds after the first, whichever is earlier. 0 and 1 mean no waiting.

@@ -233,7 +233,8 @@ wire_enum! {
         Complete = 0,
         /// The target's queue pair has no receive buffer. A [`Kind::Notify`] follows when it has; the request is sent anew then.
         NoBuffer = 1,
-        /// The target's queue pair is not connected yet. A [`Kind::Notify`] follows as well.
+        /// The target's queue pair does not receive: it is not connected yet, in the error state, or gone. A [`Kind::Notify`] follows if that
+        /// changes.
         NotReady = 2,
         /// One before it was refused, or the target was reset since: it is sent anew, with [`REQUEST_START`].
         OutOfSequence = 3,

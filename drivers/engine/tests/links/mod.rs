@@ -4,8 +4,10 @@
 mod changed;
 mod death;
 mod direct;
+mod floods;
 mod flush;
 mod lanes;
+mod not_ready;
 pub mod parts;
 mod shared_parts;
 mod silence;

@@ -551,6 +551,8 @@ fn destroying_the_target_ends_a_wait() {
         .destroy_qp(&mut world.nodes, 1, b.qp.qpn)
         .expect("exists");
     world.pump();
+    assert_eq!(a.statuses(), []);
+    world.advance(500_000);
     assert_eq!(a.statuses(), [WcStatus::RetryExceeded as u8]);
 }
 

@@ -15,21 +15,21 @@ use nupa_proto::{
 use nupa_testing::{Cq, Host, Mr, Qp, World};
 use zerocopy::little_endian::{U16, U32};
 
-const QKEY: u32 = 0x1234;
-const OK: u8 = WcStatus::Success as u8;
+pub(super) const QKEY: u32 = 0x1234;
+pub(super) const OK: u8 = WcStatus::Success as u8;
 
-struct Side {
-    host: Host,
-    cq: Cq,
-    qp: Qp,
-    mr: Mr,
+pub(super) struct Side {
+    pub(super) host: Host,
+    pub(super) cq: Cq,
+    pub(super) qp: Qp,
+    pub(super) mr: Mr,
 }
 
-fn ipv4(last: u8) -> [u8; 16] {
+pub(super) fn ipv4(last: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 78, 0, last]
 }
 
-fn side(world: &mut World, id: u16) -> Side {
+pub(super) fn side(world: &mut World, id: u16) -> Side {
     let mut host = world.host(id);
     let eq = host.start(world);
     let cq = host.cq(world, eq.eqn, 6);
@@ -66,17 +66,23 @@ fn grh(sgid_index: u16) -> GrhSegment {
 }
 
 impl Side {
-    fn post(&mut self, to: DatagramSegment, grh: GrhSegment, imm: Option<u32>, data: Data<'_>) {
+    pub(super) fn post(
+        &mut self,
+        to: DatagramSegment,
+        grh: GrhSegment,
+        imm: Option<u32>,
+        data: Data<'_>,
+    ) {
         let operation = Operation::Datagram { to, grh, imm };
         self.qp.submit(5, WQE_SIGNALED, operation, data);
     }
 
-    fn post_receive(&mut self, wr_id: u64, sges: &[Sge]) {
+    pub(super) fn post_receive(&mut self, wr_id: u64, sges: &[Sge]) {
         self.qp.recv.post(wr_id, sges).expect("room");
         self.qp.recv.ring();
     }
 
-    fn statuses(&mut self) -> Vec<u8> {
+    pub(super) fn statuses(&mut self) -> Vec<u8> {
         self.cq.drain().iter().map(|cqe| cqe.status).collect()
     }
 }

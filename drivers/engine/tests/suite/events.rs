@@ -6,7 +6,7 @@ use nupa_engine::{
     NodeTable,
 };
 use nupa_proto::{
-    admin::{ModifyCq, QpStateCode, QpType},
+    admin::{ModifyCq, QpStateCode, QpType, CQ_FLAG_IGNORE_OVERRUN},
     eqe::EventType,
     regs::{FAULT_EVENT_QUEUE, FAULT_NONE},
     status::{AdminStatus, WcStatus},
@@ -160,6 +160,29 @@ fn completion_queue_overflow_stops_its_queue_pairs_only() {
     assert_eq!(state(&n, n.qp.qpn), QpStateCode::Err.to_wire());
     assert_eq!(state(&n, bystander.qpn), QpStateCode::Rts.to_wire());
     assert_eq!(n.world.node(0).fault(), FAULT_NONE);
+}
+
+#[test]
+fn a_completion_queue_that_ignores_overruns_goes_on() {
+    let mut n = node(6);
+    let flags = CQ_FLAG_IGNORE_OVERRUN;
+    n.cq = n.host.cq_with(&mut n.world, n.eq.eqn, 2, flags);
+    n.qp = n.host.qp(&mut n.world, QpType::Raw, &n.cq, 6);
+    n.host.ready(&mut n.world, &n.qp, None);
+    n.nop(3);
+    assert_eq!(n.cq.drain().len(), 3);
+    // What its owner finds next is from two passes later; behind it is what it takes for old.
+    n.nop(9);
+    let seen: Vec<_> =
+        n.cq.drain()
+            .iter()
+            .map(|cqe| cqe.queue_index.get())
+            .collect();
+    assert_eq!(seen, [12]);
+    let node = n.world.node(0);
+    let state = node.query_qp(n.qp.qpn).expect("exists").state;
+    assert_eq!(state, QpStateCode::Rts.to_wire());
+    assert_eq!(node.counters().cq_overflows.get(), 0);
 }
 
 #[test]

@@ -161,6 +161,8 @@ fn senders_wait_for_entries_and_are_woken_by_them() {
         .set_state(&mut s.world, qpn, QpStateCode::Err)
         .expect("allowed");
     s.world.pump();
+    assert_eq!(s.statuses(), []);
+    s.world.advance(500_000);
     assert_eq!(s.statuses(), [WcStatus::RetryExceeded as u8]);
     let last = s.event(EventType::LastWqe, qpn);
     assert_eq!(s.eq.drain(), [last]);

@@ -142,8 +142,8 @@ impl Scene {
         state.expect("exists").index.get()
     }
 
-    /// The slow client begins a long message, and stops in the middle.
-    fn stop_in_the_middle(&mut self) {
+    /// The slow client begins a long message, of which a part arrives.
+    fn begin(&mut self) {
         let sge = self.slow.mr.sge(0, LONG);
         self.slow.post(Data::Sges(&[sge]));
         let before = self.taken();
@@ -154,6 +154,11 @@ impl Scene {
             self.world.turns(1);
         }
         assert_eq!(self.taken(), before + 1, "part of it has arrived");
+    }
+
+    /// The slow client begins a long message, and stops in the middle.
+    fn stop_in_the_middle(&mut self) {
+        self.begin();
         self.stop();
         self.world.pump();
         assert_eq!((self.cq.drain().len(), self.slow.statuses()), (0, vec![]));
@@ -352,6 +357,22 @@ fn one_that_was_reset_takes_another_entry() {
     s.slow.qp.send.reset();
     s.slow.cq.drain();
     s.stop_in_the_middle();
+    s.assert_long_arrives(1);
+}
+
+/// It may be another connection that the rest of a message comes to.
+#[test]
+fn a_message_starts_anew_after_its_peer_did_not_receive() {
+    let mut s = Scene::new();
+    s.begin();
+    s.set_server(QpStateCode::Reset);
+    s.world.pump();
+    assert_eq!((s.received().len(), s.slow.statuses()), (0, vec![]));
+    let (peer, theirs) = (s.slow.host.id, s.slow.qp.qpn);
+    s.server
+        .ready(&mut s.world, &s.qps[0], Some((peer, theirs, 1)));
+    s.world.pump();
+    // The buffer that it began in was given up.
     s.assert_long_arrives(1);
 }
 
