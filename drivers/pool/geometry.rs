@@ -211,12 +211,12 @@ impl Geometry {
 
     /// Offset of a node's slot.
     #[inline]
-    pub(crate) fn slot(&self, node: u16) -> u64 {
+    pub fn slot(&self, node: u16) -> u64 {
         SLOTS.wrapping_add(u64::from(node).wrapping_mul(SLOT_SIZE as u64))
     }
 
     /// Place of the ring of a class from one node to another, which are not the same.
-    pub(crate) fn ring(&self, source: u16, target: u16, class: Class) -> Place {
+    pub fn ring(&self, source: u16, target: u16, class: Class) -> Place {
         let others = u64::from(self.max_nodes).wrapping_sub(1);
         let target = u64::from(target).wrapping_sub(u64::from(target > source));
         let pair = u64::from(source).wrapping_mul(others).wrapping_add(target);
@@ -254,7 +254,7 @@ fn ring_len(class: Class, log_entries: u8, log_bulk: u8) -> u64 {
 
 /// Where a ring lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Offset of the words of all rings between the two nodes.
     link: u64,
     /// Offset of this one's in each of their lines.
@@ -265,48 +265,51 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Entries of the ring.
     #[inline]
-    pub(crate) fn entries(&self) -> u32 {
+    pub fn entries(&self) -> u32 {
         1 << self.log_entries
     }
 
+    /// log2 of the bytes of its payload area.
     #[inline]
-    pub(crate) fn log_bulk(&self) -> u8 {
+    pub fn log_bulk(&self) -> u8 {
         self.log_bulk
     }
 
+    /// Bytes of its payload area.
     #[inline]
-    pub(crate) fn bulk_len(&self) -> u32 {
+    pub fn bulk_len(&self) -> u32 {
         1 << self.log_bulk
     }
 
     /// Longest payload of an entry, if the ring is of that class.
     #[inline]
-    pub(crate) fn max_payload(&self, class: Class) -> u32 {
+    pub fn max_payload(&self, class: Class) -> u32 {
         max_payload(class, self.log_bulk)
     }
 
     /// Offset of the producer's link word.
     #[inline]
-    pub(crate) fn producer(&self) -> u64 {
+    pub fn producer(&self) -> u64 {
         self.word(LINK_PRODUCER)
     }
 
     /// Offset of the producer's want word.
     #[inline]
-    pub(crate) fn producer_want(&self) -> u64 {
+    pub fn producer_want(&self) -> u64 {
         self.word(LINK_WANT)
     }
 
     /// Offset of the consumer's link word.
     #[inline]
-    pub(crate) fn consumer(&self) -> u64 {
+    pub fn consumer(&self) -> u64 {
         self.word(LINK_CONSUMER)
     }
 
     /// Offset of the consumer's bulk word.
     #[inline]
-    pub(crate) fn consumer_bulk(&self) -> u64 {
+    pub fn consumer_bulk(&self) -> u64 {
         self.word(LINK_BULK)
     }
 
@@ -317,14 +320,14 @@ impl Place {
 
     /// Offset of the entry of a free-running index.
     #[inline]
-    pub(crate) fn entry(&self, index: u32) -> u64 {
+    pub fn entry(&self, index: u32) -> u64 {
         let number = u64::from(index & self.entries().wrapping_sub(1));
         self.entries.wrapping_add(number.wrapping_mul(ENTRY_SIZE))
     }
 
     /// Offset of a free-running position in the payload area.
     #[inline]
-    pub(crate) fn bulk(&self, position: u32) -> u64 {
+    pub fn bulk(&self, position: u32) -> u64 {
         let area = self.entries.wrapping_add(ENTRY_SIZE << self.log_entries);
         area.wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
     }

@@ -111,8 +111,10 @@ impl Grants {
         }
     }
 
-    /// Serial of the grant that the other node writes with; 0: it does not.
+    /// Serial of the grant that the other node writes with; 0: it does not. Begins with a full fence: who took a grant back before, and
+    /// does not find it here, has it back.
     pub fn in_use(&self, window: &impl Window) -> Result<u64, Poisoned> {
+        window.fence();
         window.load(self.peer_busy)
     }
 

@@ -29,6 +29,9 @@ impl Heartbeat {
         if !there || self.pool.read_claim(window, self.node) != Ok(self.claim) {
             return false;
         }
+        if window.is_frozen() {
+            return true;
+        }
         let slot = self.pool.geometry().slot(self.node);
         let field = |offset: usize| slot.wrapping_add(offset as u64);
         let at = field(core::mem::offset_of!(Slot, heartbeat));

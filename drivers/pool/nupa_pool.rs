@@ -45,7 +45,7 @@ mod window;
 pub use self::{
     area::Area,
     attach::{Pool, Survey},
-    geometry::Geometry,
+    geometry::{Geometry, Place},
     grants::{Grant, Grants},
     heartbeat::Heartbeat,
     identity::identity,

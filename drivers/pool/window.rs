@@ -52,6 +52,11 @@ pub trait Window {
 
     /// Full fence: orders every earlier access to the pool before every later one.
     fn fence(&self);
+
+    /// Whether the heartbeat of this host's node stands still, for tests.
+    fn is_frozen(&self) -> bool {
+        false
+    }
 }
 
 /// Time, for what waits. May be coarse.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Handing over an entry, waking who sleeps, and sharing memory, under every ordering that the memory model allows (loom).
+//! Handing over an entry, waking who sleeps, and sharing memory, under the orderings that loom explores.
 //!
 //! The words that order things are loom's atomics, and so is one word of the entry, which is accessed relaxed; all else is
 //! set up before the hosts run against each other.
@@ -11,10 +11,15 @@
 )]
 #![allow(clippy::arithmetic_side_effects, clippy::panic, reason = "as above")]
 
-use loom::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
+mod claims;
+mod epochs;
+mod grants;
+mod memory;
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use memory::{cold, heat, Memory, Steps, SIZE};
 use nupa_pool::{
-    Body, FormatOptions, JoinOptions, Link, Membership, Outgoing, Poisoned, Pool, Sharing, Time,
-    Window,
+    Body, FormatOptions, JoinOptions, Link, Membership, Outgoing, Pool, Sharing, Time,
 };
 use nupa_proto::pool::{
     message::{FrameBody, ENTRY_SIZE},
@@ -22,119 +27,11 @@ use nupa_proto::pool::{
     Slot, Superblock, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS, LINK_WANT, MIN_LOG_BULK,
     PAGE, SLOT_SIZE,
 };
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    mem::offset_of,
-    sync::{Arc, Mutex},
-};
+use std::{cell::Cell, mem::offset_of, sync::Arc};
 use zerocopy::{FromBytes, FromZeros};
 
-/// Bytes of the smallest pool for two nodes, with some device memory.
-const SIZE: usize = (3 << 20) + (1 << 20);
 /// Words of a thread's stack.
 const STACK: usize = 0x8000;
-
-/// A coherent pool: words that are hot, and the rest.
-struct Memory {
-    cold: Mutex<Vec<u8>>,
-    hot: BTreeMap<u64, AtomicU64>,
-}
-
-impl Memory {
-    /// Calls `hot` with each hot word in a range, and where in the range it begins.
-    fn each_hot(&self, offset: u64, len: usize, mut hot: impl FnMut(usize, &AtomicU64)) {
-        for (at, word) in self.hot.range(offset..offset + len as u64) {
-            assert!(at + 8 <= offset + len as u64);
-            hot((at - offset) as usize, word);
-        }
-    }
-}
-
-impl Window for Memory {
-    fn len(&self) -> u64 {
-        SIZE as u64
-    }
-
-    fn is_coherent(&self) -> bool {
-        true
-    }
-
-    fn load(&self, offset: u64) -> Result<u64, Poisoned> {
-        Ok(match self.hot.get(&offset) {
-            Some(word) => word.load(Ordering::Acquire),
-            None => {
-                let at = offset as usize;
-                u64::from_le_bytes(self.cold.lock().unwrap()[at..at + 8].try_into().unwrap())
-            }
-        })
-    }
-
-    fn store(&self, offset: u64, value: u64) {
-        match self.hot.get(&offset) {
-            Some(word) => word.store(value, Ordering::Release),
-            None => {
-                let at = offset as usize;
-                self.cold.lock().unwrap()[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            }
-        }
-    }
-
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
-        let same = self.load(offset)? == current;
-        if same {
-            self.store(offset, new);
-        }
-        Ok(same)
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
-        let at = offset as usize;
-        buf.copy_from_slice(&self.cold.lock().unwrap()[at..at + buf.len()]);
-        self.each_hot(offset, buf.len(), |at, word| {
-            let value = word.load(Ordering::Relaxed);
-            buf[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        });
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) {
-        let at = offset as usize;
-        self.cold.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
-        self.each_hot(offset, bytes.len(), |at, word| {
-            let value = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-            word.store(value, Ordering::Relaxed);
-        });
-    }
-
-    fn publish(&self, _: u64, _: u64) {}
-
-    fn refresh(&self, _: u64, _: u64) {}
-
-    fn fence(&self) {
-        fence(Ordering::SeqCst);
-    }
-}
-
-/// Time that passes when somebody sleeps.
-struct Steps(Cell<u64>);
-
-impl Time for Steps {
-    fn now_us(&self) -> u64 {
-        self.0.get()
-    }
-
-    fn sleep_us(&self, us: u64) {
-        self.0.set(self.0.get() + us);
-    }
-}
-
-fn cold(bytes: Vec<u8>) -> Memory {
-    Memory {
-        cold: Mutex::new(bytes),
-        hot: BTreeMap::new(),
-    }
-}
 
 /// Two nodes that see each other.
 fn joined(memory: &Memory, pool: &Pool) -> [Membership; 2] {
@@ -151,15 +48,6 @@ fn joined(memory: &Memory, pool: &Pool) -> [Membership; 2] {
         }
     }
     nodes
-}
-
-/// Makes words hot.
-fn heat(memory: Memory, words: &[u64]) -> Memory {
-    let hot = |at: &u64| (*at, AtomicU64::new(memory.load(*at).unwrap()));
-    Memory {
-        hot: words.iter().map(hot).collect(),
-        ..memory
-    }
 }
 
 /// Two nodes that are linked.

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Direct writes: memory whose grant the owner has taken back, and that the peer was seen not to write, is the owner's alone.
+
+use crate::{
+    memory::{cold, heat},
+    model, opened, spawn,
+};
+use loom::sync::atomic::{AtomicU64, Ordering};
+use nupa_pool::{Grant, Pool};
+use nupa_proto::pool::{GRANT_BUSY, GRANT_TABLE};
+use std::sync::Arc;
+
+/// What the owner writes into memory that it has back.
+const OWNERS: u64 = 100;
+
+/// Memory that is granted: what the owner may see of it, and what was written.
+struct Granted {
+    seen: AtomicU64,
+    written: std::sync::atomic::AtomicU64,
+}
+
+impl Granted {
+    fn write(&self, value: u64) {
+        self.seen.store(value, Ordering::Relaxed);
+        self.written.store(value, Ordering::Relaxed);
+    }
+
+    /// Whether all that was written is seen.
+    fn is_settled(&self) -> bool {
+        self.seen.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed)
+    }
+}
+
+/// Node 0 writes twice; node 1 takes its memory back meanwhile.
+fn take_back(bytes: &[u8], pool: &Pool) {
+    const SERIAL: u64 = 7;
+    let memory = cold(bytes.to_vec());
+    let (_, [writer, owner]) = opened(&memory, pool);
+    let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
+    owner.give(&memory, 0, SERIAL);
+    let directory = |node| pool.geometry().directory(node).unwrap().start;
+    // The first row and line are node 0's, the second ones node 1's.
+    let words = [
+        directory(1) + GRANT_TABLE,
+        directory(0) + GRANT_BUSY + nupa_proto::pool::LINE,
+    ];
+    let memory = Arc::new(heat(memory, &words));
+    let granted = Arc::new(Granted {
+        seen: AtomicU64::new(0),
+        written: std::sync::atomic::AtomicU64::new(0),
+    });
+    let grant = Grant {
+        slot: 0,
+        serial: SERIAL,
+        offset: owner.memory().start,
+        addr: 0,
+        len: 64,
+        key: 1,
+    };
+    let (there, cell) = (memory.clone(), granted.clone());
+    let writing = spawn(move || {
+        for value in 1..=2 {
+            if writer.begin(&*there, &grant).unwrap() {
+                cell.write(value);
+                writer.end(&*there);
+            }
+        }
+    });
+    owner.give(&*memory, 0, 0);
+    let is_back = owner.in_use(&*memory).unwrap() != SERIAL;
+    if is_back {
+        assert!(granted.is_settled(), "something is still to arrive");
+        granted.write(OWNERS);
+    }
+    writing.join().unwrap();
+    let last = granted.seen.load(Ordering::Relaxed);
+    assert!(!is_back || last == OWNERS, "it is written");
+}
+
+#[test]
+fn memory_that_was_taken_back_is_not_written() {
+    model(take_back);
+}
