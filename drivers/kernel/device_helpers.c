@@ -21,6 +21,7 @@
 #include <linux/uidgid.h>
 #include <linux/user_namespace.h>
 #include <linux/utsname.h>
+#include <net/devlink.h>
 
 #include <../drivers/dax/dax-private.h>
 
@@ -150,6 +151,11 @@ int nk_dma_physical(struct device *dev)
 	/* What works with pages takes pieces of scatterlists of any length. */
 	dma_set_max_seg_size(dev, SZ_2G);
 	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
+}
+
+struct devlink *nk_devlink_alloc(const struct devlink_ops *ops, size_t priv_size, struct device *dev)
+{
+	return devlink_alloc(ops, priv_size, dev);
 }
 
 /* As device_dax and kmem do, without dax_dev_rwsem: ranges of a bound device do not change. */

@@ -8,6 +8,8 @@
 #include <linux/types.h>
 
 struct dev_dax;
+struct devlink;
+struct devlink_ops;
 struct device;
 struct pci_dev;
 
@@ -20,6 +22,7 @@ void nk_mb(void);
 size_t nk_host_name(char *name, size_t len);
 phys_addr_t nk_coherent_phys(void *addr);
 int nk_dma_physical(struct device *dev);
+struct devlink *nk_devlink_alloc(const struct devlink_ops *ops, size_t priv_size, struct device *dev);
 int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len);
 bool nk_bh_is_disabled(void);
 void nk_cond_resched(void);

@@ -36,6 +36,11 @@ void nk_set_address_flags(struct net_device *dev)
 	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_UNICAST_FLT;
 }
 
+u64 nk_vlan_features_check(struct sk_buff *skb, u64 features)
+{
+	return vlan_features_check(skb, features);
+}
+
 void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr)
 {
 	eth_hw_addr_set(dev, addr);
@@ -250,6 +255,16 @@ void nk_napi_del(struct napi_struct *napi)
 	netif_napi_del(napi);
 }
 
+void nk_napi_add_config(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int index)
+{
+	netif_napi_add_config(dev, napi, poll, index);
+}
+
+void nk_napi_set_irq(struct napi_struct *napi, int irq)
+{
+	netif_napi_set_irq(napi, irq);
+}
+
 /*
  * Where softirqs can run they do so before this returns. Else a softirq that runs already gets to it, or the interrupt that
  * this is in, or ksoftirqd.
@@ -358,9 +373,19 @@ dma_addr_t nk_page_pool_dma_addr(const struct page *page)
 	return page_pool_get_dma_addr(page);
 }
 
+/* The offset is from the page; the function takes one from where the pool's buffers begin. */
 void nk_page_pool_sync_for_cpu(const struct page *page, u32 offset, u32 len)
 {
-	page_pool_dma_sync_for_cpu(pp_page_to_nmdesc(page)->pp, page, offset, len);
+	const struct page_pool *pool = pp_page_to_nmdesc(page)->pp;
+
+	page_pool_dma_sync_for_cpu(pool, page, offset - pool->p.offset, len);
+}
+
+void nk_page_pool_sync_for_device(const struct page *page, u32 offset, u32 len)
+{
+	const struct page_pool *pool = pp_page_to_nmdesc(page)->pp;
+
+	dma_sync_single_range_for_device(pool->p.dev, page_pool_get_dma_addr(page), offset, len, pool->p.dma_dir);
 }
 
 void nk_page_pool_get(struct page *page)

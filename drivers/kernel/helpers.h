@@ -33,6 +33,7 @@ void nk_dev_hold(struct net_device *dev);
 void nk_dev_put(struct net_device *dev);
 void nk_set_parent(struct net_device *dev, struct device *parent);
 void nk_set_address_flags(struct net_device *dev);
+u64 nk_vlan_features_check(struct sk_buff *skb, u64 features);
 void nk_eth_hw_addr_set(struct net_device *dev, const u8 *addr);
 int nk_set_xps(struct net_device *dev, u16 queue, u32 cpu);
 bool nk_netif_running(const struct net_device *dev);
@@ -75,6 +76,8 @@ void nk_tx_disable(struct net_device *dev);
 /* NAPI */
 void nk_napi_add(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int weight);
 void nk_napi_del(struct napi_struct *napi);
+void nk_napi_add_config(struct net_device *dev, struct napi_struct *napi, int (*poll)(struct napi_struct *, int), int index);
+void nk_napi_set_irq(struct napi_struct *napi, int irq);
 bool nk_napi_schedule_any(struct napi_struct *napi);
 bool nk_hrtimer_set_next(struct hrtimer *timer, ktime_t expires);
 bool nk_softirq_is_alone(void);
@@ -95,6 +98,7 @@ void nk_skb_set_hash(struct sk_buff *skb, u32 hash, bool l4);
 /* Page pool */
 dma_addr_t nk_page_pool_dma_addr(const struct page *page);
 void nk_page_pool_sync_for_cpu(const struct page *page, u32 offset, u32 len);
+void nk_page_pool_sync_for_device(const struct page *page, u32 offset, u32 len);
 void nk_page_pool_get(struct page *page);
 void nk_page_pool_put(struct page *page);
 void *nk_page_address(const struct page *page);

@@ -15,6 +15,7 @@ mod skb;
 mod stats;
 mod tx_fifo;
 mod tx_queue;
+pub mod xdp;
 
 pub use self::{
     address::{AddressList, MacAddress},
@@ -26,8 +27,8 @@ pub use self::{
     operations::{Operations, Transmit},
     page_pool::{PagePool, RxBuffer},
     registration::{Config, Registration, Unregistered},
-    skb::{RxSkb, SkBuff, MAX_FRAGS},
+    skb::{RxSkb, Segments, SkBuff, MAX_FRAGS},
     stats::{LinkStats, RxQueueStats, TxQueueStats},
-    tx_fifo::{Segment, TxFifo, MAX_SEGMENTS},
+    tx_fifo::{Packet, Segment, TxFifo, MAX_SEGMENTS},
     tx_queue::{TxQueue, TxQueueGuard, TxQueueRef},
 };

@@ -11,6 +11,7 @@ pub mod bh;
 pub mod bound;
 pub mod counter;
 pub mod dax;
+pub mod devlink;
 pub mod genl;
 pub mod host;
 pub mod hostmem;

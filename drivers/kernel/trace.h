@@ -64,7 +64,9 @@
 	{ 35, "DestroySrq" },					\
 	{ 36, "ModifyMr" },					\
 	{ 37, "AllocKey" },					\
-	{ 38, "SetGid" })
+	{ 38, "SetGid" },					\
+	{ 39, "AttachMulticast" },				\
+	{ 40, "DetachMulticast" })
 
 #define show_nupa_status(value) __print_symbolic(value,		\
 	{ 0, "Success" },					\

@@ -74,6 +74,8 @@ pub struct Window {
     coherence: Coherence,
     /// Offset of a line that is taken for poisoned, for tests; [`NO_LINE`] if there is none.
     poison: Atomic<u64>,
+    /// Nobody shows in it that this host lives, for tests.
+    frozen: Atomic<bool>,
     /// Of the memory; held until the mapping is gone.
     region: Region,
 }
@@ -166,6 +168,7 @@ impl Window {
             base: NonNull::new(base.cast()).ok_or(ENOMEM)?,
             coherence,
             poison: Atomic::new(NO_LINE),
+            frozen: Atomic::new(false),
             region,
         })
     }
@@ -225,6 +228,16 @@ impl Window {
     pub fn set_poisoned(&self, offset: Option<u64>) {
         let line = offset.map_or(NO_LINE, |offset| offset / LINE as u64 * LINE as u64);
         self.poison.store(line, Relaxed);
+    }
+
+    /// Has nobody show in it that this host lives, or go on with that: for tests.
+    pub fn set_frozen(&self, frozen: bool) {
+        self.frozen.store(frozen, Relaxed);
+    }
+
+    /// Whether that is so.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Relaxed)
     }
 
     /// `EIO` if some of the range is taken for poisoned.

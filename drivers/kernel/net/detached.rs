@@ -3,7 +3,7 @@
 //!
 //! C headers: `include/linux/netdevice.h` (`alloc_netdev_dummy()`), `include/linux/hrtimer.h`.
 
-use super::napi::{private::Raw, Napi, Poll};
+use super::napi::{private::Raw, Kept, Napi, Poll};
 use crate::{
     bindings,
     irqlock::{new_spinlock_irq, SpinLockIrq},
@@ -81,7 +81,7 @@ impl<P: Poll> DetachedNapi<P> {
     pub fn new() -> Result<Arc<Self>> {
         let dev = DummyDevice::new()?;
         // SAFETY: The device lives as long as the instance: both are in the same object, which drops them in that order.
-        let napi = unsafe { Napi::add(dev.0, WEIGHT) }?;
+        let napi = unsafe { Napi::add(dev.0, Kept::Nothing { weight: WEIGHT }) }?;
         Arc::pin_init(
             pin_init!(Self {
                 timer <- Opaque::ffi_init(|timer: *mut bindings::hrtimer| {

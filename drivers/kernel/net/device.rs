@@ -9,7 +9,7 @@ use super::{
     MacAddress,
 };
 use crate::{
-    bindings,
+    bindings, devlink,
     raw::{self, Name},
 };
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
@@ -28,6 +28,10 @@ pub(super) struct Private<T: Operations> {
     pub(super) tx: KVec<TxSlot<T::TxQueue>>,
     /// How many statistics the core was told that there are.
     pub(super) stats: Atomic<usize>,
+    /// Entries of the table that spreads received packets over the queues.
+    pub(super) indirection: usize,
+    /// What the device refers to.
+    pub(super) _devlink_port: Option<devlink::Port>,
 }
 
 /// A `struct net_device` of a driver whose private data is `T`.
@@ -118,6 +122,24 @@ impl<T: Operations> Device<T> {
     pub fn real_queues(&self) -> usize {
         // SAFETY: The device is alive; aligned word reads do not tear.
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).real_num_rx_queues) as usize }
+    }
+
+    /// Whether the user has set the table that spreads received packets over the queues (`ethtool -X`). With the RTNL held.
+    pub fn has_own_indirection(&self) -> bool {
+        // SAFETY: The device is alive.
+        unsafe { bindings::netif_is_rxfh_configured(self.as_raw()) }
+    }
+
+    /// Refuses larger MTUs from now on.
+    pub fn set_max_mtu(&self, _rtnl: &Rtnl, most: u32) {
+        // SAFETY: The device is alive; it is looked at with the RTNL held.
+        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).max_mtu, most) };
+    }
+
+    /// The MTU. Stable with the RTNL held.
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: The device is alive; aligned word reads do not tear.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
     }
 
     /// Prefers transmit queue `queue` on CPU `cpu`. May sleep.

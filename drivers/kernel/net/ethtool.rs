@@ -48,15 +48,6 @@ pub struct Coalesce {
     pub tx_frames: u32,
 }
 
-/// Flow control of the link (`ethtool -a`). It is a property of the link, not a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause {
-    /// The device honours requests to wait.
-    pub rx: bool,
-    /// The device makes senders wait.
-    pub tx: bool,
-}
-
 /// What a driver does for `ethtool`. The RTNL is held, the call may sleep.
 pub trait Operations: operations::Operations {
     /// Fills in what `ethtool -i` shows; the core knows the bus address.
@@ -64,9 +55,6 @@ pub trait Operations: operations::Operations {
 
     /// Link speed in Mb/s, `None` if unknown.
     fn link_speed(dev: &Device<Self>) -> Option<u32>;
-
-    /// Flow control of the link.
-    fn pause(dev: &Device<Self>) -> Pause;
 
     /// Statistics that [`stat_names`](Self::stat_names) and [`stat_values`](Self::stat_values) give; it does not change
     /// while the RTNL is held.
@@ -89,6 +77,14 @@ pub trait Operations: operations::Operations {
 
     /// Sets the number of combined channels, from 1 to the maximum.
     fn set_channels(dev: &Device<Self>, rtnl: &Rtnl, count: u32) -> Result;
+
+    /// Fills in which receive queue takes packets of which flow hash: one of hash `h` goes to queue `table[h % table.len()]`. The
+    /// length is that of [`Config::indirection`](crate::net::Config::indirection), here and below.
+    fn indirection(dev: &Device<Self>, table: &mut [u32]);
+
+    /// Replaces that table. The user's is in force from now on if this succeeds, and until
+    /// [`Device::has_own_indirection`] says that it is not any more.
+    fn set_indirection(dev: &Device<Self>, rtnl: &Rtnl, table: &[u32]) -> Result;
 
     /// Interrupt moderation.
     fn coalesce(dev: &Device<Self>) -> Coalesce;

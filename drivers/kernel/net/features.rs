@@ -57,6 +57,11 @@ impl Features {
         Self(self.0 | other.0)
     }
 
+    /// What is not in `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether all of `other` are in the set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

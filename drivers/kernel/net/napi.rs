@@ -51,6 +51,17 @@ unsafe impl<P: Poll> Send for Napi<P> {}
 // SAFETY: As above.
 unsafe impl<P: Poll> Sync for Napi<P> {}
 
+/// What the device keeps of an instance beyond its end.
+pub(super) enum Kept {
+    /// Nothing. Its poll function gets a budget of `weight`.
+    Nothing {
+        /// Packets.
+        weight: c_int,
+    },
+    /// Settings and number, for the next instance of this index.
+    Index(c_int),
+}
+
 /// A NAPI instance of any kind: what other objects keep alive because they refer to it.
 pub trait NapiAnchor: Send + Sync + private::Raw {}
 
@@ -87,22 +98,24 @@ impl<P: Poll> private::Raw for Napi<P> {
 }
 
 impl<P: Poll> Napi<P> {
-    /// Adds a NAPI instance, disabled, to `dev`. May sleep.
-    pub fn new<T: Operations>(dev: &ARef<Device<T>>) -> Result<Arc<Self>> {
+    /// Adds a NAPI instance, disabled, to `dev`. What user space sets of it, and its number, are kept for the next one of this
+    /// `index`: it counts instances as queues are counted. `EINVAL` if there is no such queue. May sleep.
+    pub fn new<T: Operations>(dev: &ARef<Device<T>>, index: u32) -> Result<Arc<Self>> {
         let dev = NonNull::new(dev.as_raw()).ok_or(EINVAL)?;
-        // SAFETY: The device is alive. Its unregistration waits for the reference that is taken here.
-        unsafe { Self::add(dev, bindings::NAPI_POLL_WEIGHT as c_int) }
+        // SAFETY: The device is alive; the number is fixed when it is allocated.
+        if index >= unsafe { (*dev.as_ptr()).num_napi_configs } {
+            return Err(EINVAL);
+        }
+        // SAFETY: The device is alive, and keeps settings of so many. Its unregistration waits for the reference that is taken here.
+        unsafe { Self::add(dev, Kept::Index(c_int::try_from(index)?)) }
     }
 
-    /// Adds an instance whose poll function gets a budget of `weight`. May sleep.
+    /// Adds an instance. May sleep.
     ///
     /// # Safety
     ///
-    /// The device is alive, and is not freed before the instance is.
-    pub(super) unsafe fn add(
-        dev: NonNull<bindings::net_device>,
-        weight: c_int,
-    ) -> Result<Arc<Self>> {
+    /// The device is alive, and is not freed before the instance is. An index is one that it keeps settings of.
+    pub(super) unsafe fn add(dev: NonNull<bindings::net_device>, kept: Kept) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 napi <- Opaque::ffi_init(|napi: *mut bindings::napi_struct| {
@@ -111,7 +124,20 @@ impl<P: Poll> Napi<P> {
                     unsafe {
                         napi.write_bytes(0, 1);
                         bindings::nk_dev_hold(dev.as_ptr());
-                        bindings::nk_napi_add(dev.as_ptr(), napi, Some(Self::poll_callback), weight);
+                        match kept {
+                            Kept::Nothing { weight } => bindings::nk_napi_add(
+                                dev.as_ptr(),
+                                napi,
+                                Some(Self::poll_callback),
+                                weight,
+                            ),
+                            Kept::Index(index) => bindings::nk_napi_add_config(
+                                dev.as_ptr(),
+                                napi,
+                                Some(Self::poll_callback),
+                                index,
+                            ),
+                        }
                     }
                 }),
                 target: UnsafeCell::new(None),
@@ -146,6 +172,14 @@ impl<P: Poll> Napi<P> {
         }
         // SAFETY: Disabled, so the target belongs to the holder of the lock.
         unsafe { (*self.target.get()).take() }
+    }
+
+    /// Says that interrupt `irq` schedules this, for user space to see (`netdev.yaml`). With the RTNL held, may sleep.
+    pub fn set_interrupt(&self, irq: u32, _rtnl: &Rtnl) {
+        if let Ok(irq) = c_int::try_from(irq) {
+            // SAFETY: Added in `new`; the device neither spreads interrupts nor steers flows by what is noted here.
+            unsafe { bindings::nk_napi_set_irq(self.napi.get(), irq) };
+        }
     }
 
     /// Says that this polls queue `index` of the device, in both directions, for user space to see (`netdev.yaml`). `EINVAL` if
@@ -283,6 +317,12 @@ impl NapiContext<'_> {
         let skb = NonNull::new(unsafe { bindings::napi_alloc_skb(self.napi, len) })?;
         // SAFETY: Just allocated and ours.
         Some(RxSkb::new(unsafe { SkBuff::from_raw(skb) }))
+    }
+
+    /// Has frames that were redirected ([`super::xdp::XdpBuff::redirect`]) sent now. Before the poll function returns.
+    pub fn flush_redirected(&self) {
+        // SAFETY: We are in a poll function.
+        unsafe { bindings::xdp_do_flush() };
     }
 
     /// Hands a packet to the stack, through generic receive offload. `EINVAL` if it has no Ethernet header in its

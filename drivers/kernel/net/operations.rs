@@ -8,10 +8,11 @@ use super::{
     skb::SkBuff,
     stats::{LinkStats, RxQueueStats, TxQueueStats},
     tx_queue::TxQueue,
-    Device, Rtnl,
+    xdp::{ExtAck, Program, XdpFrames},
+    Device, Features, Rtnl,
 };
 use crate::bindings;
-use core::{marker::PhantomData, ptr::NonNull};
+use core::{marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
 use kernel::{
     error::{from_result, VTABLE_DEFAULT_ERROR},
     prelude::*,
@@ -48,6 +49,10 @@ pub trait Operations: Sized + Send + Sync + 'static {
         more: bool,
     ) -> Transmit;
 
+    /// Which of `features` may be used for a packet that is about to be sent; the stack does the rest before. `features` are
+    /// those that are on for packets of its kind. Any context, any lock.
+    fn features_check(dev: &Device<Self>, packet: &SkBuff, features: Features) -> Features;
+
     /// Takes the addresses to receive for beside the device's own, and the flags ([`Device::is_promiscuous`] and its
     /// like). On failure the core tries again later.
     fn set_rx_mode(
@@ -73,6 +78,20 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// Says what [`stats`](Self::stats) has beyond the queues that are in use. What is set here, if only to 0, is reported of
     /// the device as well, as the sum of this and those queues.
     fn base_stats(dev: &Device<Self>, rx: &mut RxQueueStats<'_>, tx: &mut TxQueueStats<'_>);
+
+    /// Has a program see frames before the stack does, or none any more. On failure it stays as it was, and `extack` says why. May be
+    /// called while the device is detached.
+    fn set_program(
+        dev: &Device<Self>,
+        rtnl: &Rtnl,
+        program: Option<Program>,
+        extack: &mut ExtAck<'_>,
+    ) -> Result;
+
+    /// Sends frames of XDP, until one is not taken; it and those after it are dropped. All are to be on their way when this returns: that
+    /// more follow (no `XDP_XMIT_FLUSH`) may turn out to be wrong, if a program drops them.
+    /// Softirqs are off, the transmit lock is held: must not sleep. Not called while no data is in place for the queue.
+    fn xdp_xmit(dev: &Device<Self>, queue: TxQueue<'_, Self>, frames: &mut XdpFrames<'_>);
 
     /// Queue `queue` has been stopped for longer than the watchdog's timeout. Softirq context, no RTNL, no sleep.
     fn tx_timeout(dev: &Device<Self>, queue: usize);
@@ -139,6 +158,21 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    unsafe extern "C" fn features_check(
+        skb: *mut bindings::sk_buff,
+        dev: *mut bindings::net_device,
+        features: bindings::netdev_features_t,
+    ) -> bindings::netdev_features_t {
+        // SAFETY: As in `open`.
+        let dev = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: The core passes a valid packet, which nobody frees or changes for the time of the call. It stays the core's: this is
+        // not dropped.
+        let packet = ManuallyDrop::new(unsafe { SkBuff::from_raw(NonNull::new_unchecked(skb)) });
+        // SAFETY: As above.
+        let features = unsafe { bindings::nk_vlan_features_check(skb, features) };
+        T::features_check(dev, &packet, Features::from_raw(features)).as_raw()
+    }
+
     unsafe extern "C" fn set_rx_mode(
         dev: *mut bindings::net_device,
         uc: *mut bindings::netdev_hw_addr_list,
@@ -203,6 +237,56 @@ impl<T: Operations> VTable<T> {
         T::base_stats(dev, &mut RxQueueStats::new(rx), &mut TxQueueStats::new(tx));
     }
 
+    unsafe extern "C" fn bpf(
+        dev: *mut bindings::net_device,
+        bpf: *mut bindings::netdev_bpf,
+    ) -> c_int {
+        // SAFETY: As in `open`; the structure is ours for the time of the call.
+        let (dev, bpf) = unsafe { (Device::<T>::from_raw(dev), &mut *bpf) };
+        if bpf.command != bindings::bpf_netdev_command_XDP_SETUP_PROG {
+            return -(bindings::EINVAL as c_int);
+        }
+        // SAFETY: The command says which member of the union there is.
+        let setup = unsafe { bpf.__bindgen_anon_1.__bindgen_anon_1 };
+        // SAFETY: The core passes a program of the type, or null; the structure behind `extack` is ours for the time of the call.
+        let (program, mut extack) =
+            unsafe { (Program::get(setup.prog), ExtAck::from_raw(setup.extack)) };
+        // SAFETY: The core holds the RTNL for the time of the call.
+        let rtnl = unsafe { Rtnl::held() };
+        from_result(|| {
+            T::set_program(dev, &rtnl, program, &mut extack)?;
+            if !setup.prog.is_null() {
+                // SAFETY: The core gives us its reference if this succeeds; the driver has one of its own.
+                unsafe { bindings::bpf_prog_put(setup.prog) };
+            }
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn xdp_xmit(
+        dev: *mut bindings::net_device,
+        count: c_int,
+        frames: *mut *mut bindings::xdp_frame,
+        _flags: u32,
+    ) -> c_int {
+        // SAFETY: As in `open`.
+        let device = unsafe { Device::<T>::from_raw(dev) };
+        // SAFETY: No requirements. Softirqs are off, so it stays the same.
+        let cpu = unsafe { bindings::nk_this_cpu() } as usize;
+        let index = cpu.checked_rem(device.real_queues()).unwrap_or(0);
+        let Some(queue) = device.tx_queue(index) else {
+            return -(bindings::ENXIO as c_int);
+        };
+        let mut guard = queue.lock();
+        let Some(queue) = guard.queue() else {
+            return -(bindings::ENETDOWN as c_int);
+        };
+        // SAFETY: The core passes so many frames, of which it takes back those that are not sent.
+        let mut frames = unsafe { XdpFrames::new(frames, usize::try_from(count).unwrap_or(0)) };
+        T::xdp_xmit(device, queue, &mut frames);
+        frames.taken() as c_int
+    }
+
     unsafe extern "C" fn tx_timeout(dev: *mut bindings::net_device, queue: c_uint) {
         // SAFETY: As in `open`.
         T::tx_timeout(unsafe { Device::<T>::from_raw(dev) }, queue as usize);
@@ -213,11 +297,14 @@ impl<T: Operations> VTable<T> {
         ndo_open: Some(Self::open),
         ndo_stop: Some(Self::stop),
         ndo_start_xmit: Some(Self::start_xmit),
+        ndo_features_check: Some(Self::features_check),
         ndo_set_rx_mode_async: Some(Self::set_rx_mode),
         ndo_set_mac_address: Some(Self::set_mac_address),
         ndo_validate_addr: Some(bindings::eth_validate_addr),
         ndo_get_stats64: Some(Self::stats),
         ndo_tx_timeout: Some(Self::tx_timeout),
+        ndo_bpf: Some(Self::bpf),
+        ndo_xdp_xmit: Some(Self::xdp_xmit),
         ..pin_init::zeroed()
     };
 

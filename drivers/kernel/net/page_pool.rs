@@ -3,16 +3,21 @@
 //!
 //! C header: `include/net/page_pool/helpers.h`, `Documentation/networking/page_pool.rst`
 
-use super::napi::{NapiAnchor, NapiContext};
+use super::{
+    napi::{NapiAnchor, NapiContext},
+    skb::SkBuff,
+    xdp::{self, XdpBuff},
+};
 use crate::{bindings, raw};
 use core::ptr::NonNull;
 use kernel::{
     device,
     dma::DmaAddress,
-    error::from_err_ptr,
+    error::{from_err_ptr, to_result},
     page::PAGE_SIZE,
     prelude::*,
     sync::{aref::ARef, Arc},
+    types::Opaque,
 };
 
 /// A page pool of one receive queue.
@@ -25,7 +30,13 @@ use kernel::{
 /// The pointer is to a page pool that this owns.
 pub struct PagePool {
     pool: NonNull<bindings::page_pool>,
+    /// Bytes of a page.
+    page_size: u32,
+    /// Of these, a buffer.
+    offset: u32,
     size: u32,
+    /// The queue as XDP knows it, if programs may see what it receives. It refers to the pool.
+    rxq: Option<KBox<Opaque<bindings::xdp_rxq_info>>>,
     /// The pool refers to it until it is destroyed.
     napi: Arc<dyn NapiAnchor>,
     _device: ARef<device::Device>,
@@ -37,15 +48,21 @@ unsafe impl Send for PagePool {}
 impl PagePool {
     /// Creates a pool of pages, each of 2^`order` of the processor's, for a queue of `entries` buffers, mapped for `device`.
     ///
-    /// `napi` polls the queue: packets that it frees itself return their pages without a lock. May sleep.
+    /// `napi` polls the queue: packets that it frees itself return their pages without a lock. If it is given, programs may see what
+    /// the queue of this number receives, and its buffers have [`xdp::room`] for a frame. May sleep.
     pub fn new(
         device: &device::Device,
         napi: Arc<dyn NapiAnchor>,
         entries: u32,
         order: u32,
+        xdp: Option<u32>,
     ) -> Result<Self> {
         let size = PAGE_SIZE.checked_shl(order).ok_or(EINVAL)?;
-        let size = u32::try_from(size)?;
+        let page_size = u32::try_from(size)?;
+        let (offset, size) = match xdp {
+            Some(_) => (xdp::HEADROOM, xdp::room(order)),
+            None => (0, page_size),
+        };
         let mut params: bindings::page_pool_params = pin_init::zeroed();
         params.__bindgen_anon_1.fast =
             bindings::page_pool_params__bindgen_ty_1_page_pool_params_fast {
@@ -56,20 +73,83 @@ impl PagePool {
                 napi: napi.as_napi(),
                 dma_dir: bindings::dma_data_direction_DMA_FROM_DEVICE,
                 max_len: size,
-                offset: 0,
+                offset,
             };
         params.__bindgen_anon_2.slow.netdev = napi.as_netdev();
         params.__bindgen_anon_2.slow.flags =
             bindings::nk_const_NK_PP_FLAG_DMA_MAP | bindings::nk_const_NK_PP_FLAG_DMA_SYNC_DEV;
         // SAFETY: The parameters are complete; what they point to is kept alive by the fields of `Self`.
         let pool = from_err_ptr(unsafe { bindings::page_pool_create(&params) })?;
-        Ok(Self {
+        let mut this = Self {
             // INVARIANT: Just created.
             pool: NonNull::new(pool).ok_or(ENOMEM)?,
+            page_size,
+            offset,
             size,
+            rxq: None,
             napi,
             _device: device.into(),
-        })
+        };
+        if let Some(queue) = xdp {
+            this.register(queue)?;
+        }
+        Ok(this)
+    }
+
+    /// Lets XDP know the queue.
+    fn register(&mut self, queue: u32) -> Result {
+        let rxq = KBox::new(Opaque::new(pin_init::zeroed()), GFP_KERNEL)?;
+        // SAFETY: Zeroes are what it begins with; it stays where it is until `drop` undoes this. The device lives as long as the instance.
+        to_result(unsafe {
+            bindings::nk_xdp_rxq_reg(
+                rxq.get(),
+                self.napi.as_netdev(),
+                queue,
+                self.pool.as_ptr(),
+                self.page_size,
+            )
+        })?;
+        self.rxq = Some(rxq);
+        Ok(())
+    }
+
+    /// Whether a buffer is a whole page of this pool.
+    #[inline]
+    fn owns(&self, buffer: &RxBuffer) -> bool {
+        // SAFETY: By the invariants of the buffer.
+        let pool = unsafe { bindings::nk_page_pool_of(buffer.page.as_ptr()) };
+        core::ptr::eq(pool, self.pool.as_ptr())
+            && buffer.offset == self.offset
+            && buffer.size == self.size
+    }
+
+    /// Makes a frame for programs of one whose first `len` bytes are in `buffer`. `EINVAL` if the pool is not for that, is another's, or
+    /// the buffer is not one of it as they come.
+    #[inline]
+    pub fn frame<'a>(
+        &self,
+        context: &'a NapiContext<'_>,
+        buffer: RxBuffer,
+        len: u32,
+    ) -> Result<XdpBuff<'a>> {
+        let rxq = self.rxq.as_ref().ok_or(EINVAL)?;
+        let ours = core::ptr::eq(context.as_napi(), self.napi.as_napi());
+        if !ours || !self.owns(&buffer) || len > self.size {
+            return Err(EINVAL);
+        }
+        // SAFETY: As checked. While polling is enabled, as it is now, neither pool nor queue go, see `drop`.
+        unsafe { XdpBuff::new(rxq.get(), buffer, self.page_size, len) }
+    }
+
+    /// Appends the first `len` bytes of a buffer to such a frame. Fails as above, and with `ENOSPC` if there are too many.
+    #[inline]
+    pub fn extend(&self, frame: &mut XdpBuff<'_>, buffer: RxBuffer, len: u32) -> Result {
+        let rxq = self.rxq.as_ref().ok_or(EINVAL)?;
+        if !core::ptr::eq(frame.queue(), rxq.get()) || !self.owns(&buffer) {
+            return Err(EINVAL);
+        }
+        // SAFETY: The frame is of this queue, and the buffer of its pool.
+        unsafe { frame.add(buffer, len) }
     }
 
     /// Takes a page in the poll function of the pool's NAPI. `None` if there is no memory, or if it is another's.
@@ -111,7 +191,7 @@ impl PagePool {
         // INVARIANT: The pool gives a page with one reference, whose bytes nobody else has.
         NonNull::new(page).map(|page| RxBuffer {
             page,
-            offset: 0,
+            offset: self.offset,
             size: self.size,
         })
     }
@@ -125,12 +205,19 @@ const CACHE_LINE: u32 = 128;
 impl Drop for PagePool {
     fn drop(&mut self) {
         let destroyed = self.napi.while_disabled(&mut || {
-            // SAFETY: Owned by the type invariants; nobody returns a page without a lock meanwhile.
-            unsafe { bindings::page_pool_destroy(self.pool.as_ptr()) };
+            // SAFETY: Owned by the type invariants; nobody returns a page without a lock meanwhile. The queue was registered by
+            // `register`, nobody polls it, and it has a reference to the pool of its own.
+            unsafe {
+                if let Some(rxq) = &self.rxq {
+                    bindings::xdp_rxq_info_unreg(rxq.get());
+                }
+                bindings::page_pool_destroy(self.pool.as_ptr());
+            }
         });
         if kernel::warn_on!(!destroyed) {
             // Packets that are freed in the poll function may just be returning pages: rather leak it.
-            core::mem::forget((self.napi.clone(), self._device.clone()));
+            // Frames may refer to the queue.
+            core::mem::forget((self.napi.clone(), self._device.clone(), self.rxq.take()));
         }
     }
 }
@@ -152,6 +239,34 @@ pub struct RxBuffer {
 unsafe impl Send for RxBuffer {}
 
 impl RxBuffer {
+    /// A page of a pool for XDP, as such a pool gives them.
+    ///
+    /// # Safety
+    ///
+    /// The caller gives up a reference to the first page of an allocation of `page_size` bytes of such a pool, of which nobody else has
+    /// a byte.
+    #[inline]
+    pub(super) unsafe fn whole(page: NonNull<bindings::page>, page_size: u32) -> Self {
+        // INVARIANT: By this function's contract.
+        Self {
+            page,
+            offset: xdp::HEADROOM,
+            size: page_size.saturating_sub(xdp::RESERVED),
+        }
+    }
+
+    /// Fills the first `len` bytes with those at `offset` of a packet. `EINVAL` if there are not as many.
+    #[inline]
+    pub fn fill(&mut self, skb: &SkBuff, offset: u32, len: u32) -> Result {
+        let to = self.bytes(0, len)?.cast_mut();
+        let (offset, len) = (c_int::try_from(offset)?, c_int::try_from(len)?);
+        // SAFETY: So much is there, and ours alone by the type invariants; the function checks the packet's length.
+        match unsafe { bindings::skb_copy_bits(skb.as_raw(), offset, to.cast(), len) } {
+            0 => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
     /// Bytes.
     #[inline]
     pub fn size(&self) -> u32 {
@@ -172,6 +287,15 @@ impl RxBuffer {
         let len = len.min(self.size);
         // SAFETY: By the type invariants; the range lies in the page.
         unsafe { bindings::nk_page_pool_sync_for_cpu(self.page.as_ptr(), self.offset, len) };
+    }
+
+    /// Hands a buffer to the device again that the CPU has written to.
+    #[inline]
+    pub(super) fn sync_for_device(&self) {
+        // SAFETY: By the type invariants; the range lies in the page.
+        unsafe {
+            bindings::nk_page_pool_sync_for_device(self.page.as_ptr(), self.offset, self.size);
+        }
     }
 
     /// Cuts off what lies behind the first `used` bytes, for another frame, if that is `least` bytes or more. The device may write

@@ -8,7 +8,7 @@ use super::{
     tx_queue::TxSlot,
     Features, MacAddress,
 };
-use crate::{bindings, raw};
+use crate::{bindings, devlink, raw};
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{
     device,
@@ -20,10 +20,14 @@ use kernel::{
 
 /// What a network device is from the start.
 pub struct Config<'a> {
+    /// The port of a devlink instance that this is the network interface of.
+    pub devlink_port: Option<devlink::Port>,
     /// Name with one `%d`, at most 15 bytes, e.g. `c"nupanet%d"`.
     pub name: &'a CStr,
     /// Transmit and receive queues to allocate.
     pub queues: u32,
+    /// Entries of the table that spreads received packets over the queues.
+    pub indirection: usize,
     /// Permanent MAC address.
     pub mac: MacAddress,
     /// MTU to start with.
@@ -34,6 +38,8 @@ pub struct Config<'a> {
     pub max_mtu: u32,
     /// Bytes below which packets with segmentation to do stay if the user allows more than 64 KiB (`tso_max_size`).
     pub max_super_frame: u32,
+    /// Segments of a super-frame at most.
+    pub max_segments: u32,
     /// Features that can be switched on and off, and are on.
     pub features: Features,
     /// Features that are on for good.
@@ -77,7 +83,8 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             )
         })
         .ok_or(ENOMEM)?;
-        let init = try_pin_init!(Private { data <- data, tx, stats: Atomic::new(0) }? Error);
+        let (indirection, devlink_port) = (config.indirection, config.devlink_port.clone());
+        let init = try_pin_init!(Private { data <- data, tx, stats: Atomic::new(0), indirection, _devlink_port: devlink_port }? Error);
         // SAFETY: The private area has room for `Private<T>`, is suitably aligned (see `private_ptr`) and never moves.
         if let Err(e) = unsafe { init.__pinned_init(Device::<T>::private_ptr(dev.as_ptr())) } {
             // SAFETY: Allocated above and never registered.
@@ -102,6 +109,10 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             (*dev).netdev_ops = VTable::<T>::OPS;
             (*dev).stat_ops = VTable::<T>::STAT_OPS;
             (*dev).ethtool_ops = ethtool::VTable::<T>::OPS;
+            if let Some(port) = &config.devlink_port {
+                // It stays: the private area has another reference to it.
+                (*dev).devlink_port = port.as_raw();
+            }
             (*dev).mtu = config.mtu;
             (*dev).min_mtu = config.min_mtu;
             (*dev).max_mtu = config.max_mtu;
@@ -109,8 +120,10 @@ impl<T: Operations + ethtool::Operations> Unregistered<T> {
             (*dev).features |= on;
             (*dev).hw_enc_features |= on;
             (*dev).vlan_features |= config.vlan_features.as_raw();
+            (*dev).xdp_features = bindings::nk_xdp_const_NK_XDP_FEATURES;
             (*dev).watchdog_timeo = config.watchdog as c_int;
             bindings::netif_set_tso_max_size(dev, config.max_super_frame);
+            bindings::netif_set_tso_max_segs(dev, config.max_segments);
             bindings::netif_carrier_off(dev);
         }
     }

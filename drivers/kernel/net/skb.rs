@@ -6,7 +6,7 @@
 use super::{offload::Gso, page_pool::RxBuffer};
 use crate::bindings;
 use core::{mem::ManuallyDrop, ptr::NonNull};
-use kernel::prelude::*;
+use kernel::{error::from_err_ptr, prelude::*};
 
 /// Most fragments of a packet beside its linear part.
 pub const MAX_FRAGS: usize = bindings::MAX_SKB_FRAGS as usize;
@@ -222,10 +222,37 @@ impl RxSkb {
         self.0
     }
 
+    #[inline]
+    pub(super) fn as_raw(&self) -> *mut bindings::sk_buff {
+        self.0.as_raw()
+    }
+
+    /// The segments of a super-frame ([`set_gso`](Self::set_gso)), complete with checksums; they share its fragments.
+    ///
+    /// `EINVAL` if it has no Ethernet header in its linear part or is none, or another error if its headers are not what they are said to be.
+    pub fn segment(&mut self) -> Result<Segments> {
+        if self.linear().len() < bindings::ETH_HLEN as usize || !matches!(self.0.gso(), Ok(Some(_)))
+        {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the invariants of `SkBuff`; it has an Ethernet header.
+        let first = from_err_ptr(unsafe { bindings::nk_skb_segment(self.as_raw()) })?;
+        if first.is_null() || core::ptr::eq(first, self.as_raw()) {
+            return Err(EINVAL);
+        }
+        // INVARIANT: The list is ours.
+        Ok(Segments(NonNull::new(first)))
+    }
+
     /// Bytes so far.
     #[allow(clippy::len_without_is_empty, reason = "packets are not containers")]
     pub fn len(&self) -> u32 {
         self.0.len()
+    }
+
+    /// Frees a packet that did what it was for ([`SkBuff::consume`]).
+    pub fn consume(self) {
+        self.0.consume();
     }
 
     /// The linear part: a private copy, which the device cannot change any more.
@@ -329,5 +356,33 @@ impl RxSkb {
     pub fn set_queue(&mut self, queue: u16) {
         // SAFETY: By the invariants of `SkBuff`. As `skb_record_rx_queue()`: 0 stands for "none".
         unsafe { (*self.0.as_raw()).queue_mapping = queue.wrapping_add(1) };
+    }
+}
+
+/// Packets that were made of one. Those that are not taken are dropped with it.
+///
+/// # Invariants
+///
+/// The pointer is to a list of packets that nobody else owns.
+pub struct Segments(Option<NonNull<bindings::sk_buff>>);
+
+impl Iterator for Segments {
+    type Item = SkBuff;
+
+    fn next(&mut self) -> Option<SkBuff> {
+        let first = self.0?;
+        // SAFETY: By the type invariants; what follows is the list now.
+        self.0 = NonNull::new(unsafe { bindings::nk_skb_unlink(first.as_ptr()) });
+        // SAFETY: As above; it is in no list any more.
+        Some(unsafe { SkBuff::from_raw(first) })
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        if let Some(first) = self.0 {
+            // SAFETY: By the type invariants.
+            unsafe { bindings::nk_skb_drop_list(first.as_ptr()) };
+        }
     }
 }

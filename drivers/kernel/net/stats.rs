@@ -82,6 +82,10 @@ impl<'a> TxQueueStats<'a> {
         set_packets => packets;
         /// Bytes of these.
         set_bytes => bytes;
+        /// Packets whose segmentation the stack left to the device.
+        set_hw_gso_packets => hw_gso_packets;
+        /// Bytes of these.
+        set_hw_gso_bytes => hw_gso_bytes;
         /// Times that the queue was stopped because it was full.
         set_stop => stop;
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Packets that a device is sending: mapped when they go in, unmapped when they come out, in the same order.
 
-use super::skb::{SkBuff, MAX_FRAGS};
+use super::{
+    skb::{SkBuff, MAX_FRAGS},
+    xdp::XdpFrame,
+};
 use crate::{bindings, raw};
 use kernel::{device, dma::DmaAddress, prelude::*, sync::aref::ARef};
 
@@ -17,10 +20,18 @@ pub struct Segment {
 /// Most pieces of a packet: its linear part and its fragments.
 pub const MAX_SEGMENTS: usize = MAX_FRAGS + 1;
 
+/// What is sent.
+pub enum Packet {
+    /// A packet of the stack.
+    Skb(SkBuff),
+    /// A frame of XDP.
+    Xdp(XdpFrame),
+}
+
 /// One packet in flight and its mappings.
 #[derive(Default)]
 struct Slot {
-    skb: Option<SkBuff>,
+    packet: Option<Packet>,
     count: usize,
     segments: [Segment; MAX_SEGMENTS],
 }
@@ -93,12 +104,12 @@ impl TxFifo {
 
     /// Unmaps and takes out what lies at `index`.
     #[inline]
-    fn take(&mut self, index: u32) -> Option<SkBuff> {
+    fn take(&mut self, index: u32) -> Option<Packet> {
         let device = raw::device(&self.device);
         let at = index as usize & self.mask();
         let slot = self.slots.get_mut(at)?;
         unmap(device, slot);
-        slot.skb.take()
+        slot.packet.take()
     }
 
     /// What turns a free-running index into a slot: their number is a power of two.
@@ -107,31 +118,35 @@ impl TxFifo {
         self.slots.len().wrapping_sub(1)
     }
 
-    /// Maps `skb` for reading by the device and appends it. Returns its pieces in order.
+    /// Maps `packet` for reading by the device and appends it. Returns its pieces in order.
     ///
     /// On failure (`ENOSPC`, or `ENOMEM` if it cannot be mapped) the packet comes back unmapped. Any context.
     #[inline]
-    pub fn push(&mut self, skb: SkBuff) -> Result<&[Segment], (SkBuff, Error)> {
+    pub fn push(&mut self, packet: Packet) -> Result<&[Segment], (Packet, Error)> {
         if self.is_full() {
-            return Err((skb, ENOSPC));
+            return Err((packet, ENOSPC));
         }
         let device = raw::device(&self.device);
         let mask = self.mask();
         let Some(slot) = self.slots.get_mut(self.head as usize & mask) else {
-            return Err((skb, ENOSPC));
+            return Err((packet, ENOSPC));
         };
-        if let Err(e) = map(device, &skb, slot) {
+        let mapped = match &packet {
+            Packet::Skb(skb) => map(device, skb, slot),
+            Packet::Xdp(frame) => map_frame(device, frame, slot),
+        };
+        if let Err(e) = mapped {
             unmap(device, slot);
-            return Err((skb, e));
+            return Err((packet, e));
         }
-        slot.skb = Some(skb);
+        slot.packet = Some(packet);
         self.head = self.head.wrapping_add(1);
         Ok(slot.segments())
     }
 
     /// Takes the oldest packet out and unmaps it. Any context.
     #[inline]
-    pub fn pop(&mut self) -> Option<SkBuff> {
+    pub fn pop(&mut self) -> Option<Packet> {
         if self.is_empty() {
             return None;
         }
@@ -141,7 +156,7 @@ impl TxFifo {
     }
 
     /// Takes the newest packet back and unmaps it, if the device was not told of it after all.
-    pub fn pop_newest(&mut self) -> Option<SkBuff> {
+    pub fn pop_newest(&mut self) -> Option<Packet> {
         if self.is_empty() {
             return None;
         }
@@ -183,7 +198,21 @@ fn map(device: *mut bindings::device, skb: &SkBuff, slot: &mut Slot) -> Result {
     Ok(())
 }
 
-/// Unmaps what `map` has mapped.
+/// The same for a frame of XDP.
+#[inline]
+fn map_frame(device: *mut bindings::device, frame: &XdpFrame, slot: &mut Slot) -> Result {
+    for piece in 0..=frame.frags() {
+        let entry = slot.segments.get_mut(piece).ok_or(EINVAL)?;
+        // SAFETY: `device` is alive as the fifo counts a reference; there are as many fragments.
+        let mapped = unsafe { frame.map(device, piece.checked_sub(1)) };
+        let (addr, len) = mapped.ok_or(ENOMEM)?;
+        *entry = Segment { addr, len };
+        slot.count = piece.wrapping_add(1);
+    }
+    Ok(())
+}
+
+/// Unmaps what was mapped.
 #[inline]
 fn unmap(device: *mut bindings::device, slot: &mut Slot) {
     for segment in slot.segments() {

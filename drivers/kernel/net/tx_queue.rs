@@ -164,6 +164,13 @@ impl<'a, T: Operations> TxQueue<'a, T> {
         unsafe { bindings::nk_tx_completed(self.txq, packets, bytes) };
     }
 
+    /// Says that something was sent past the core, so that the watchdog does not take the queue for stuck.
+    #[inline]
+    pub fn in_use(&mut self) {
+        // SAFETY: The queue is alive and locked.
+        unsafe { bindings::nk_tx_in_use(self.txq) };
+    }
+
     /// Stops the queue: the core sends nothing on it until it is woken.
     #[inline]
     pub fn stop(&mut self) {

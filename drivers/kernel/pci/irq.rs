@@ -85,6 +85,7 @@ impl<'a> Vectors<'a> {
         // SAFETY: `dev` is a valid device, `irq` one of its interrupts.
         unsafe { bindings::nk_irq_spread(as_raw(self.dev), irq, cpu) };
         Ok(Registration {
+            irq,
             _action: Devres::new(self.dev.as_ref(), action)?,
         })
     }
@@ -92,7 +93,15 @@ impl<'a> Vectors<'a> {
 
 /// A handler that is called; dropping it waits until it is not running and ends that. At the latest, unbinding does.
 pub struct Registration<H: Handler> {
+    irq: c_uint,
     _action: Devres<Action<H>>,
+}
+
+impl<H: Handler> Registration<H> {
+    /// Number of the interrupt, as in `/proc/interrupts`.
+    pub fn number(&self) -> u32 {
+        self.irq
+    }
 }
 
 /// A requested interrupt.

@@ -48,6 +48,8 @@ pub struct DeviceAttributes {
     pub max_srq_wr: u32,
     /// Scatter/gather entries of a request in a shared receive queue.
     pub max_srq_sge: u32,
+    /// Queue pairs of a multicast group, and attachments in all; a group has one at least.
+    pub max_mcast: (u32, u32),
     /// READs and atomics in flight per queue pair, as responder and as requester.
     pub max_rd_atomic: u32,
     /// Pages of a fast registration.
@@ -56,6 +58,8 @@ pub struct DeviceAttributes {
     pub max_dm_size: u64,
     /// Whether completion events can be moderated, and by how much: events, microseconds.
     pub cq_moderation: (u16, u16),
+    /// kHz of the clock that 64-bit timestamps of completions are taken from; 0: there are none.
+    pub clock_khz: u32,
 }
 
 /// Counts are `int` in the core.
@@ -88,6 +92,10 @@ impl DeviceAttributes {
         attr.max_srq = count(self.max_srq);
         attr.max_srq_wr = count(self.max_srq_wr);
         attr.max_srq_sge = count(self.max_srq_sge);
+        let (members, attachments) = self.max_mcast;
+        attr.max_mcast_grp = count(attachments);
+        attr.max_mcast_qp_attach = count(members);
+        attr.max_total_mcast_qp_attach = count(attachments);
         attr.max_qp_rd_atom = count(self.max_rd_atomic);
         attr.max_qp_init_rd_atom = count(self.max_rd_atomic);
         attr.max_res_rd_atom = count(self.max_rd_atomic.saturating_mul(self.max_qp));
@@ -98,6 +106,8 @@ impl DeviceAttributes {
         let (events, micros) = self.cq_moderation;
         attr.cq_caps.max_cq_moderation_count = events;
         attr.cq_caps.max_cq_moderation_period = micros;
+        attr.hca_core_clock = self.clock_khz.into();
+        attr.timestamp_mask = if self.clock_khz == 0 { 0 } else { u64::MAX };
     }
 }
 

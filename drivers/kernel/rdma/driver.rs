@@ -214,6 +214,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// A process that waits for a completion has the device work in its time, if it has no processor of its own. May sleep.
     fn work(dev: &Device<Self>);
 
+    /// The clock that timestamps of completions are taken from. May sleep.
+    fn query_clock(dev: &Device<Self>) -> Result<u64>;
+
     /// Changes those attributes of a queue pair that `mask` names.
     fn modify_qp(
         dev: &Device<Self>,
@@ -221,6 +224,13 @@ pub trait Driver: Sized + Send + Sync + 'static {
         attributes: &QpAttributes,
         mask: QpMask,
     ) -> Result;
+
+    /// Attaches a UD queue pair to a multicast group, whose GID the core has checked to be one. Fails if it is attached: a process that
+    /// attaches it again with the same LID does not come here, one with another LID does, and is detached for each success.
+    fn attach_mcast(dev: &Device<Self>, qp: &Qp<Self>, group: &[u8; 16]) -> Result;
+
+    /// Detaches a queue pair from a multicast group. Fails if it is not attached and then only: the core would never destroy the pair.
+    fn detach_mcast(qp: &Qp<Self>, group: &[u8; 16]) -> Result;
 
     /// Attributes of a queue pair, its sizes, and whether all its send requests are signaled.
     fn query_qp(qp: &Qp<Self>) -> Result<(QpAttributes, crate::QpCapabilities, bool)>;

@@ -102,12 +102,32 @@ DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_CQ_POLL,
 			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_CQ_POLL_HANDLE, UVERBS_OBJECT_CQ, UVERBS_ACCESS_READ,
 					    UA_MANDATORY));
 
+static int UVERBS_HANDLER(NUPA_IB_METHOD_QUERY_CLOCK)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_ucontext *context = ib_uverbs_get_ucontext(attrs);
+	u64 clock;
+	int ret;
+
+	if (IS_ERR(context))
+		return PTR_ERR(context);
+	ret = nk_rdma_methods_of(context->device)->query_clock(context->device, &clock);
+	if (ret)
+		return ret;
+	return uverbs_copy_to(attrs, NUPA_IB_ATTR_QUERY_CLOCK_RESP, &clock, sizeof(clock));
+}
+
+DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_QUERY_CLOCK,
+			    UVERBS_ATTR_PTR_OUT(NUPA_IB_ATTR_QUERY_CLOCK_RESP, UVERBS_ATTR_TYPE(u64),
+						UA_MANDATORY));
+
+ADD_UVERBS_METHODS(nk_rdma_clock, UVERBS_OBJECT_DEVICE, &UVERBS_METHOD(NUPA_IB_METHOD_QUERY_CLOCK));
 ADD_UVERBS_METHODS(nk_rdma_dm, UVERBS_OBJECT_DM, &UVERBS_METHOD(NUPA_IB_METHOD_DM_EXPORT));
 ADD_UVERBS_METHODS(nk_rdma_qp, UVERBS_OBJECT_QP, &UVERBS_METHOD(NUPA_IB_METHOD_QP_KICK));
 ADD_UVERBS_METHODS(nk_rdma_srq, UVERBS_OBJECT_SRQ, &UVERBS_METHOD(NUPA_IB_METHOD_SRQ_KICK));
 ADD_UVERBS_METHODS(nk_rdma_cq, UVERBS_OBJECT_CQ, &UVERBS_METHOD(NUPA_IB_METHOD_CQ_POLL));
 
 static const struct uapi_definition nk_rdma_definitions[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &nk_rdma_clock),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &nk_rdma_dm_alloc),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &nk_rdma_dm),
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_QP, &nk_rdma_qp),
@@ -187,6 +207,11 @@ static bool nk_rdma_asks_for(const struct ib_wc *wc, const struct ib_mad *in, __
 {
 	return !wc && in->mad_hdr.mgmt_class == IB_MGMT_CLASS_PERF_MGMT &&
 	       in->mad_hdr.method == IB_MGMT_METHOD_GET && in->mad_hdr.attr_id == attribute;
+}
+
+void nk_rdma_hide_stats(struct rdma_hw_stats *stats, unsigned int count)
+{
+	bitmap_set(stats->is_disabled, 0, count);
 }
 
 bool nk_rdma_asks_for_traffic(const struct ib_wc *wc, const struct ib_mad *in)

@@ -35,6 +35,7 @@ struct nk_rdma_methods {
 	int (*kick_qp)(struct ib_qp *qp, bool send, bool recv);
 	void (*kick_srq)(struct ib_srq *srq);
 	void (*poll_cq)(struct ib_cq *cq);
+	int (*query_clock)(struct ib_device *ibdev, u64 *clock);
 };
 
 /* A device; the driver's data is behind it. */
@@ -70,6 +71,9 @@ enum ib_port_state nk_rdma_port_state(struct ib_device *ibdev, u32 port);
 bool nk_rdma_asks_for_traffic(const struct ib_wc *wc, const struct ib_mad *in);
 int nk_rdma_answer_perf(const struct ib_wc *wc, const struct ib_mad *in, struct ib_mad *out,
 			const struct nk_rdma_traffic *traffic);
+
+/* Sets of counters: hides the first of them, which only the port has. */
+void nk_rdma_hide_stats(struct rdma_hw_stats *stats, unsigned int count);
 
 /* Requests from user space */
 struct ib_ucontext *nk_rdma_udata_context(struct ib_udata *udata);

@@ -15,8 +15,12 @@ use kernel::{prelude::*, sync::Arc};
 pub trait KernelVerbs: Driver {
     /// Local key that stands for all memory, whose addresses are DMA addresses then.
     const LOCAL_DMA_LKEY: u32;
-    /// Names of the port's counters.
+    /// Names of the port's counters. The last ones are those that sets of counters have.
     const COUNTERS: &'static [CounterName];
+    /// Counters of a set, at most as many as there are names.
+    const SET_COUNTERS: usize;
+    /// So many values.
+    type SetValues: AsRef<[u64]>;
 
     /// Makes a protection domain.
     fn alloc_pd(dev: &Device<Self>) -> Result<Self::Pd>;
@@ -77,4 +81,18 @@ pub trait KernelVerbs: Driver {
 
     /// What the port has moved.
     fn traffic(dev: &Device<Self>) -> Result<Traffic>;
+
+    /// Counts what a queue pair, of processes or of the kernel, does from now on in a set of counters: one that was returned before and not
+    /// freed since, or a new one. Returns its number, which is not 0. `EINVAL` if the pair is counted already.
+    fn bind_counters(dev: &Device<Self>, set: Option<u32>, qp: &Qp<Self>) -> Result<u32>;
+
+    /// Ends that. The set keeps what it has counted of the pair.
+    fn unbind_counters(dev: &Device<Self>, qp: &Qp<Self>);
+
+    /// Reads a set, in the order of the last [`KernelVerbs::SET_COUNTERS`] of [`KernelVerbs::COUNTERS`]. The core adds all sets that there
+    /// are and were to the port's counters of these names.
+    fn read_set(dev: &Device<Self>, set: u32) -> Result<Self::SetValues>;
+
+    /// Frees a set that no pair is counted in any more.
+    fn free_set(dev: &Device<Self>, set: u32);
 }

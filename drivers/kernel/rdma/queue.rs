@@ -11,6 +11,10 @@ pub struct CqInit {
     pub entries: u32,
     /// Completion vector.
     pub vector: u32,
+    /// Whether entries may be overwritten that were not taken.
+    pub ignore_overrun: bool,
+    /// Whether entries are to say when they were written.
+    pub timestamps: bool,
 }
 
 /// Kind of a queue pair (`enum ib_qp_type`), as far as drivers here know them.

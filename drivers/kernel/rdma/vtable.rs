@@ -14,6 +14,7 @@
 
 mod address;
 mod context;
+mod counter_set;
 mod counters;
 mod details;
 mod device;
@@ -44,6 +45,12 @@ impl<D: KernelVerbs> VTable<D> {
         alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
         get_hw_stats: Some(Self::get_hw_stats),
         process_mad: Some(Self::process_mad),
+        counter_init: Some(Self::counter_init),
+        counter_alloc_stats: Some(Self::counter_alloc_stats),
+        counter_bind_qp: Some(Self::counter_bind_qp),
+        counter_unbind_qp: Some(Self::counter_unbind_qp),
+        counter_update_stats: Some(Self::counter_update_stats),
+        counter_dealloc: Some(Self::counter_dealloc),
 
         add_gid: Some(Self::add_gid),
         del_gid: Some(Self::del_gid),
@@ -93,6 +100,8 @@ impl<D: KernelVerbs> VTable<D> {
         query_qp: Some(Self::query_qp),
         post_send: Some(Self::post_send),
         post_recv: Some(Self::post_recv),
+        attach_mcast: Some(Self::attach_mcast),
+        detach_mcast: Some(Self::detach_mcast),
         destroy_qp: Some(Self::destroy_qp),
 
         fill_res_qp_entry: Some(Self::fill_res_qp_entry),
@@ -106,6 +115,7 @@ impl<D: KernelVerbs> VTable<D> {
         size_ib_qp: object::Qp::<D>::SIZE,
         size_ib_srq: object::Srq::<D>::SIZE,
         size_ib_ucontext: Context::<D>::SIZE,
+        size_rdma_counter: size_of::<bindings::rdma_counter>(),
 
         ..pin_init::zeroed()
     };

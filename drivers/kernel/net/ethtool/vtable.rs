@@ -54,18 +54,6 @@ impl<T: Operations> VTable<T> {
         0
     }
 
-    unsafe extern "C" fn get_pauseparam(
-        dev: *mut bindings::net_device,
-        param: *mut bindings::ethtool_pauseparam,
-    ) {
-        // SAFETY: See the type.
-        let (dev, param) = unsafe { (Device::<T>::from_raw(dev), &mut *param) };
-        let pause = T::pause(dev);
-        param.autoneg = bindings::AUTONEG_DISABLE;
-        param.rx_pause = pause.rx.into();
-        param.tx_pause = pause.tx.into();
-    }
-
     unsafe extern "C" fn get_sset_count(dev: *mut bindings::net_device, set: c_int) -> c_int {
         if set as u32 != bindings::ethtool_stringset_ETH_SS_STATS {
             return -(bindings::EOPNOTSUPP as c_int);
@@ -163,6 +151,55 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    unsafe extern "C" fn get_rx_ring_count(dev: *mut bindings::net_device) -> u32 {
+        // SAFETY: See the type.
+        T::channels(unsafe { Device::<T>::from_raw(dev) }).0
+    }
+
+    unsafe extern "C" fn get_rxfh_indir_size(dev: *mut bindings::net_device) -> u32 {
+        // SAFETY: See the type.
+        unsafe { Device::<T>::from_raw(dev) }.private().indirection as u32
+    }
+
+    unsafe extern "C" fn get_rxfh(
+        dev: *mut bindings::net_device,
+        param: *mut bindings::ethtool_rxfh_param,
+    ) -> c_int {
+        // SAFETY: See the type.
+        let (dev, param) = unsafe { (Device::<T>::from_raw(dev), &mut *param) };
+        if !param.indir.is_null() {
+            let len = dev.private().indirection;
+            // SAFETY: The core allocated as many entries as `get_rxfh_indir_size` says, if any; that never changes.
+            T::indirection(dev, unsafe {
+                core::slice::from_raw_parts_mut(param.indir, len)
+            });
+        }
+        // The sender's stack computes the hash, with a key of its own.
+        param.hfunc = bindings::ETH_RSS_HASH_UNKNOWN as u8;
+        0
+    }
+
+    unsafe extern "C" fn set_rxfh(
+        dev: *mut bindings::net_device,
+        param: *mut bindings::ethtool_rxfh_param,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        // SAFETY: See the type.
+        let (dev, rtnl, param) = unsafe { (Device::<T>::from_raw(dev), Rtnl::held(), &*param) };
+        if u32::from(param.hfunc) != bindings::ETH_RSS_HASH_NO_CHANGE || !param.key.is_null() {
+            return -(bindings::EOPNOTSUPP as c_int);
+        }
+        from_result(|| {
+            if param.indir.is_null() {
+                return Ok(0);
+            }
+            let len = dev.private().indirection;
+            // SAFETY: As in `get_rxfh`.
+            let table = unsafe { core::slice::from_raw_parts(param.indir, len) };
+            T::set_indirection(dev, &rtnl, table).map(|()| 0)
+        })
+    }
+
     unsafe extern "C" fn get_coalesce(
         dev: *mut bindings::net_device,
         coalesce: *mut bindings::ethtool_coalesce,
@@ -209,7 +246,6 @@ impl<T: Operations> VTable<T> {
         get_drvinfo: Some(Self::get_drvinfo),
         get_link: Some(bindings::ethtool_op_get_link),
         get_link_ksettings: Some(Self::get_link_ksettings),
-        get_pauseparam: Some(Self::get_pauseparam),
         get_ts_info: Some(bindings::ethtool_op_get_ts_info),
         get_sset_count: Some(Self::get_sset_count),
         get_strings: Some(Self::get_strings),
@@ -218,6 +254,10 @@ impl<T: Operations> VTable<T> {
         set_ringparam: Some(Self::set_ringparam),
         get_channels: Some(Self::get_channels),
         set_channels: Some(Self::set_channels),
+        get_rx_ring_count: Some(Self::get_rx_ring_count),
+        get_rxfh_indir_size: Some(Self::get_rxfh_indir_size),
+        get_rxfh: Some(Self::get_rxfh),
+        set_rxfh: Some(Self::set_rxfh),
         get_coalesce: Some(Self::get_coalesce),
         set_coalesce: Some(Self::set_coalesce),
         ..pin_init::zeroed()

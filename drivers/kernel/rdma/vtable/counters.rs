@@ -14,6 +14,11 @@ impl<D: KernelVerbs> VTable<D> {
         _ib: *mut bindings::ib_device,
         _port: u32,
     ) -> *mut bindings::rdma_hw_stats {
+        Self::alloc_stats()
+    }
+
+    /// Room for all counters, zeroed; null if there is no memory.
+    pub(super) fn alloc_stats() -> *mut bindings::rdma_hw_stats {
         // SAFETY: The names are constant; `CounterName` is a transparent wrapper.
         unsafe {
             bindings::rdma_alloc_hw_stats_struct(

@@ -34,6 +34,8 @@ impl<D: KernelVerbs> VTable<D> {
             let init = CqInit {
                 entries: attr.cqe,
                 vector: attr.comp_vector,
+                ignore_overrun: false,
+                timestamps: false,
             };
             // SAFETY: Failing or not, this is detached before the core frees the queue.
             let notifier = unsafe { Notifier::new(ib) }?;

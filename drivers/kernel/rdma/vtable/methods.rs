@@ -20,6 +20,7 @@ impl<D: KernelVerbs> VTable<D> {
         kick_qp: Some(Self::kick_qp),
         kick_srq: Some(Self::kick_srq),
         poll_cq: Some(Self::poll_user_cq),
+        query_clock: Some(Self::query_clock),
     };
 
     unsafe extern "C" fn export_dm(
@@ -48,5 +49,15 @@ impl<D: KernelVerbs> VTable<D> {
     unsafe extern "C" fn poll_user_cq(cq: *mut bindings::ib_cq) {
         // SAFETY: See the module above.
         D::work(unsafe { Device::<D>::from_raw((*cq).device) });
+    }
+
+    unsafe extern "C" fn query_clock(ib: *mut bindings::ib_device, clock: *mut u64) -> c_int {
+        from_result(|| {
+            // SAFETY: The caller's context keeps the device for the time of the call.
+            let now = D::query_clock(unsafe { Device::<D>::from_raw(ib) })?;
+            // SAFETY: The caller's variable, for the time of the call.
+            unsafe { *clock = now };
+            Ok(0)
+        })
     }
 }

@@ -103,6 +103,36 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
+    pub(super) unsafe extern "C" fn attach_mcast(
+        ib: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        _lid: u16,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above; all variants of the union are 16 bytes without meaning of their own.
+            let (dev, qp, group) = unsafe {
+                (
+                    Device::<D>::from_raw((*ib).device),
+                    Qp::from_raw(ib),
+                    (*gid).raw,
+                )
+            };
+            D::attach_mcast(dev, qp, &group).map(|()| 0)
+        })
+    }
+
+    pub(super) unsafe extern "C" fn detach_mcast(
+        ib: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        _lid: u16,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: As above.
+            let (qp, group) = unsafe { (Qp::<D>::from_raw(ib), (*gid).raw) };
+            D::detach_mcast(qp, &group).map(|()| 0)
+        })
+    }
+
     pub(super) unsafe extern "C" fn destroy_qp(
         ib: *mut bindings::ib_qp,
         _udata: *mut bindings::ib_udata,

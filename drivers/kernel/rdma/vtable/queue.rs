@@ -32,12 +32,18 @@ impl<D: KernelVerbs> VTable<D> {
             let udata = NonNull::new(unsafe { bindings::nk_rdma_bundle_udata(attrs) });
             // SAFETY: See the module above.
             let mut udata = unsafe { Udata::from_raw(udata.ok_or(EINVAL)?) };
-            if attr.flags != 0 {
+            let ignore_overrun =
+                bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+            let timestamps =
+                bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
+            if attr.flags & !(ignore_overrun | timestamps) != 0 {
                 return Err(unsupported());
             }
             let init = CqInit {
                 entries: attr.cqe,
                 vector: attr.comp_vector,
+                ignore_overrun: attr.flags & ignore_overrun != 0,
+                timestamps: attr.flags & timestamps != 0,
             };
             let pins = Pins::default();
             // SAFETY: Failing or not, this is detached before the core frees the queue.
