@@ -8,6 +8,7 @@ use crate::{
     drain::Service,
     hal::Function,
     handlers::ObjectHandlers,
+    health::Reporter,
     lifecycle::Lifecycle,
     listeners::Listeners,
     number::Number,
@@ -61,6 +62,8 @@ pub(crate) mod attention {
     pub(crate) const CHECK: u32 = 1 << 1;
     /// The device for verbs belongs to a function that was started anew since.
     pub(crate) const RENEW_RDMA: u32 = 1 << 2;
+    /// A failure, or that the controller is healthy, is to be told of.
+    pub(crate) const REPORT: u32 = 1 << 3;
 }
 
 /// Work item that attends to the controller.
@@ -96,6 +99,8 @@ pub(crate) struct Controller {
     pub(crate) rss: Mutex<KVec<u32>>,
     #[pin]
     listeners: Listeners,
+    #[pin]
+    pub(crate) reporter: Reporter,
     /// Where `nupa_fabric.rdma` is while the controller works.
     pub(crate) rdma: ChildSlot<ForLt!(Port)>,
     #[pin]
@@ -173,6 +178,7 @@ impl Controller {
                 info <- new_spinlock!(info),
                 rss <- new_mutex!(KVec::new()),
                 listeners <- Listeners::new(),
+                reporter <- Reporter::new(),
                 rdma,
                 lifecycle <- new_mutex!(Lifecycle::new()),
                 attention: Atomic::new(0),

@@ -12,7 +12,7 @@ pub(crate) use self::{
 use core::ops::Range;
 use kernel::prelude::*;
 use nk::{mmap::MmapRange, sched::cond_resched};
-use nupa_proto::pool::sharing::DmHandle;
+use nupa_proto::{pool::sharing::DmHandle, regs::REG_CLOCK};
 
 /// A function that follows `Documentation/controller.md`: control registers (BAR 0), doorbell pages and device memory
 /// (BAR 2), the right to use memory. Once the driver is unbound nothing here has an effect any more.
@@ -32,6 +32,11 @@ pub(crate) trait Function: Send + Sync {
 
     /// Writes a 64-bit control register. May sleep.
     fn write64(&self, register: usize, value: u64) -> Result;
+
+    /// Reads the function's clock, if it has one ([`REG_CLOCK`]). May sleep.
+    fn clock(&self) -> Result<u64> {
+        self.read64(REG_CLOCK)
+    }
 
     /// Lets the function read and write memory and raise interrupts. May sleep.
     fn allow_dma(&self);

@@ -7,6 +7,7 @@ use crate::{
     doorbell::Doorbells,
     hal::Function,
     handlers::ObjectHandlers,
+    health::Devlink,
     identity::Unfit,
     netlink::Shown,
     port::{Port, PortInfo},
@@ -28,6 +29,7 @@ pub(crate) struct Instance<'bound, I> {
     _net: auxiliary::Registration<'bound, ForLt!(Port)>,
     _files: Files,
     _shown: Shown,
+    _devlink: Devlink,
     _interrupts: I,
     running: Running,
 }
@@ -101,6 +103,7 @@ impl<'bound, I> Instance<'bound, I> {
         announce(device, &controller.info());
         let files = Files::new(controller)?;
         let shown = Shown::new(controller)?;
+        let devlink = Devlink::new(device, controller)?;
         let port = Port {
             controller: controller.clone(),
         };
@@ -113,6 +116,7 @@ impl<'bound, I> Instance<'bound, I> {
             _net: net,
             _files: files,
             _shown: shown,
+            _devlink: devlink,
             _interrupts: interrupts,
             running,
         })

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Start, stop, recovery and loss of the controller.
 //!
-//! All of it runs in process context under [`Controller::lifecycle`], which comes before the lock of the listeners
+//! All of it runs in process context under [`Controller::lifecycle`]. That comes after the lock of the devlink instance, and before the lock of the listeners
 //! and the device lock of the auxiliary device for verbs (and so before the RTNL, which both may take), which come before
 //! that of the admin queue.
 
 use crate::{
     controller::{attention, Controller, State},
-    event::News,
+    health::{self, fault_text, Failure},
     identity::{check_limits, Unfit},
     port::{Port, PortEvent, PortInfo},
     registers::Status,
@@ -18,13 +18,10 @@ use kernel::{
     sync::{atomic::Full, Arc},
     time::{delay::fsleep, Delta, Instant, Monotonic},
 };
-use nk::{
-    bh,
-    trace::{self, ResetReason},
-};
+use nk::trace::{self, ResetReason};
 use nupa_proto::{
     admin::{AdminOpcode, ById, DeviceLimits, ModifyQp, QpStateCode, QP_MASK_STATE},
-    ident::{GSI_QPN, MAX_NODES},
+    ident::GSI_QPN,
     regs,
 };
 
@@ -42,6 +39,11 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
+    /// Allows as many resets as at the beginning.
+    pub(crate) fn forget_resets(&mut self) {
+        self.reset_limit = ResetLimit::new();
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             born: Instant::now(),
@@ -65,23 +67,8 @@ impl Controller {
     }
 
     /// Notes and logs why the function stopped.
-    fn log_fault(&self) {
-        let why = match self.note_fault() {
-            Ok(regs::FAULT_NONE) => "no reason given",
-            Ok(regs::FAULT_ADMIN_RING) => {
-                "admin ring unusable: DMA may be blocked, check the IOMMU"
-            }
-            Ok(regs::FAULT_ADMIN_INDEX) => "admin producer index out of range",
-            Ok(regs::FAULT_DOORBELL_MEMORY) => {
-                "doorbell pages unusable: DMA may be blocked, check the IOMMU"
-            }
-            Ok(regs::FAULT_EVENT_QUEUE) => "event queue overflowed or could not be written",
-            Ok(regs::FAULT_POOL) => {
-                "other nodes of the pool have taken this one for dead, or its place is lost"
-            }
-            Ok(_) => "unknown reason, the controller is newer than the driver",
-            Err(_) => "it is gone",
-        };
+    pub(crate) fn log_fault(&self) {
+        let why = fault_text(self.note_fault());
         dev_err!(self.device(), "controller stopped: {why}\n");
     }
 
@@ -156,6 +143,11 @@ impl Controller {
 
     /// Attends to whatever [`Controller::wake`] was called for.
     pub(crate) fn attend(self: &Arc<Self>) {
+        self.look_after();
+        self.reporter.tell();
+    }
+
+    fn look_after(self: &Arc<Self>) {
         let mut life = self.lifecycle.lock();
         let reasons = self.attention.xchg(0, Full);
         if self.state() != State::Running {
@@ -167,8 +159,7 @@ impl Controller {
                 Ok(status) => broken = broken.or(self.check(status)),
                 Err(_) => {
                     self.stop(false);
-                    self.lose("controller is gone (registers read as all ones): check the fabric switch, then rebind the driver");
-                    return;
+                    return self.lose("controller is gone (registers read as all ones): check the fabric switch, then recover it by devlink, or rebind the driver");
                 }
             }
         }
@@ -176,7 +167,12 @@ impl Controller {
             broken = self.handle_news();
         }
         if let Some(reason) = broken {
-            self.recover(&mut life, reason);
+            let fault = self.note_fault().unwrap_or(regs::FAULT_NONE);
+            self.reporter.note(Failure {
+                what: health::name(reason),
+                fault,
+            });
+            self.recover(&mut life, reason, fault);
         } else if reasons & attention::RENEW_RDMA != 0 {
             self.renew_rdma();
         }
@@ -196,140 +192,14 @@ impl Controller {
         None
     }
 
-    fn note_link(&self, up: bool) {
-        if self.set_link(up) {
-            dev_info!(
-                self.device(),
-                "link is {}\n",
-                if up { "up" } else { "down" }
-            );
-            self.listeners().tell(if up {
-                PortEvent::LinkUp
-            } else {
-                PortEvent::LinkDown
-            });
-        }
-    }
-
-    /// Handles what is in the backlogs; if the function is broken, says why.
-    fn handle_news(self: &Arc<Self>) -> Option<ResetReason> {
-        for vector in self.vectors() {
-            // Handlers raise softirqs, which run when these are let go on.
-            if vector.take_unfinished() && bh::disabled(|| vector.run()) {
-                self.wake(attention::NEWS);
-            }
-            if vector.is_broken() {
-                dev_err!(
-                    self.device(),
-                    "controller wrote garbage into an event queue\n"
-                );
-                return Some(ResetReason::EventQueue);
-            }
-            while let Some(news) = vector.next_news() {
-                if let Some(reason) = self.handle(news) {
-                    return Some(reason);
-                }
-            }
-            if vector.take_lost() {
-                let read = self.read_peers(self.admin.generation(), |event| {
-                    self.listeners().tell(event)
-                });
-                let link = self
-                    .registers
-                    .status()
-                    .map(|status| self.note_link(status.link_up()));
-                if read.and(link).is_err() {
-                    return Some(ResetReason::Unreadable);
-                }
-            }
-        }
-        None
-    }
-
-    fn handle(&self, news: News) -> Option<ResetReason> {
-        match news {
-            News::LinkUp => self.note_link(true),
-            News::LinkDown => self.note_link(false),
-            News::NodeUp(node, epoch) if self.is_peer(node) => {
-                self.peers().set(node, true);
-                self.peers().set_epoch(node, epoch);
-                trace::peer(self.device(), node, true, epoch);
-                self.listeners().tell(PortEvent::NodeUp(node));
-            }
-            News::NodeDown(node) if self.is_peer(node) => {
-                if self.note_peer(node, false) {
-                    self.listeners().tell(PortEvent::NodeDown(node));
-                }
-            }
-            News::NodeUp(..) | News::NodeDown(_) => {}
-            News::CqError(cqn) => {
-                dev_err!(self.device(), "completion queue {cqn} overflowed\n");
-                return Some(ResetReason::Cq);
-            }
-            News::QpFatal(qpn) => {
-                dev_err!(self.device(), "queue pair {qpn} failed\n");
-                return Some(ResetReason::Qp);
-            }
-            News::Fatal => {
-                self.log_fault();
-                return Some(ResetReason::Fault);
-            }
-        }
-        None
-    }
-
-    /// Notes that a node came or went; returns whether that is new.
-    fn note_peer(&self, node: u16, up: bool) -> bool {
-        let changed = self.peers().set(node, up);
-        if changed {
-            trace::peer(self.device(), node, up, 0);
-        }
-        changed
-    }
-
-    /// No node can be reached for now: tells of each that could.
-    fn forget_peers(&self) {
-        for node in 0..MAX_NODES {
-            if self.note_peer(node, false) {
-                self.listeners().tell(PortEvent::NodeDown(node));
-            }
-        }
-    }
-
-    fn is_peer(&self, node: u16) -> bool {
-        let info = self.info();
-        node < info.max_nodes && node != info.node
-    }
-
-    /// Reads which nodes are up, and tells of each one that came or went.
-    fn read_peers(self: &Arc<Self>, generation: u32, tell: impl Fn(PortEvent)) -> Result {
-        let mut bits = [0u8; MAX_NODES as usize / 8];
-        self.read_into(generation, AdminOpcode::ListNodes, &mut bits)?;
-        self.peers().forget_epochs();
-        for (byte, first) in bits.iter().zip((0u16..).step_by(8)) {
-            for (bit, node) in (0..8).zip(first..) {
-                let up = byte & (1 << bit) != 0 && self.is_peer(node);
-                if self.note_peer(node, up) {
-                    tell(if up {
-                        PortEvent::NodeUp(node)
-                    } else {
-                        PortEvent::NodeDown(node)
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Resets the function and starts it again.
-    fn recover(self: &Arc<Self>, life: &mut Lifecycle, reason: ResetReason) {
+    fn recover(self: &Arc<Self>, life: &mut Lifecycle, reason: ResetReason, fault: u32) {
         if !life.reset_limit.try_again(life.born.elapsed().as_millis()) {
             self.stop(true);
-            self.lose("controller does not stay up, giving up: check the log of the fabric switch, then rebind the driver");
+            self.lose("controller does not stay up, giving up: check the log of the fabric switch, then recover it by devlink, or rebind the driver");
             return;
         }
         dev_warn!(self.device(), "resetting the controller\n");
-        let fault = self.note_fault().unwrap_or(regs::FAULT_NONE);
         trace::reset(self.device(), reason as u8, fault);
         self.set_state(State::Down);
         self.stop(true);
@@ -354,7 +224,7 @@ impl Controller {
                 fsleep(ATTEMPT_PAUSE);
             }
         }
-        self.lose("controller does not recover: check the log of the fabric switch, then rebind the driver");
+        self.lose("controller does not recover: check the log of the fabric switch, then recover it by devlink, or rebind the driver");
     }
 
     /// Publishes the port for verbs, if the controller is fit for them.
@@ -391,6 +261,8 @@ impl Controller {
             "controller works again, epoch {}\n",
             self.registers.epoch().unwrap_or(0)
         );
+        self.reporter.note_healthy();
+        self.wake(attention::REPORT);
         self.listeners().tell(PortEvent::Ready);
         for node in self.peers().iter() {
             self.listeners().tell(PortEvent::NodeUp(node));
@@ -399,14 +271,19 @@ impl Controller {
 
     /// Replaces the device for verbs once the function was started again. The network goes on before: users of the old device may
     /// take their time to let go of it.
-    fn renew_rdma(self: &Arc<Self>) {
+    pub(crate) fn renew_rdma(self: &Arc<Self>) {
         self.rdma.remove();
         self.publish_rdma();
     }
 
     /// Gives up a function that was stopped.
-    pub(crate) fn lose(&self, why: &str) {
+    pub(crate) fn lose(self: &Arc<Self>, why: &'static str) {
         dev_err!(self.device(), "{why}\n");
+        self.reporter.note(Failure {
+            what: why,
+            fault: self.fault(),
+        });
+        self.wake(attention::REPORT);
         self.set_state(State::Lost);
         self.set_link(false);
         self.forget_peers();
@@ -468,18 +345,22 @@ impl Controller {
 
     /// Starts a function that was paused, which is lost if that fails.
     pub(crate) fn restart(self: &Arc<Self>) -> bool {
-        let started = self.start();
-        if started.is_ok() {
-            self.go_on();
-        } else {
-            self.stop(true);
-            self.lose("controller does not start after a reset or sleep: rebind the driver");
+        let started = self.start_again().is_ok();
+        if !started {
+            self.lose("controller does not start after a reset or sleep: recover it by devlink, or rebind the driver");
         }
-        started.is_ok()
+        started
+    }
+
+    /// Starts a function that was stopped; it stays so if that fails.
+    pub(crate) fn start_again(self: &Arc<Self>) -> Result {
+        self.start().inspect_err(|_| self.stop(true))?;
+        self.go_on();
+        Ok(())
     }
 
     /// The function will not come back. Sleeps.
-    pub(crate) fn disconnect(&self) {
+    pub(crate) fn disconnect(self: &Arc<Self>) {
         let _life = self.lifecycle.lock();
         if self.state() != State::Lost {
             self.stop(false);

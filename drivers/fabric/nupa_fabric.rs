@@ -16,12 +16,14 @@ mod drain;
 mod event;
 mod hal;
 mod handlers;
+mod health;
 mod identity;
 mod instance;
 mod lifecycle;
 mod listeners;
 mod memory;
 mod netlink;
+mod news;
 mod number;
 mod peers;
 mod port;
@@ -38,10 +40,10 @@ mod vector;
 pub use self::{
     doorbell::{DoorbellPage, DoorbellSlot},
     port::{
-        dma_sge, Cq, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory, Listener,
-        ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer, Port, PortEvent,
-        PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes, QueuePair, QueueRing,
-        RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim, Srq,
+        dma_sge, Cq, CqConfig, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory,
+        Listener, ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer, Port,
+        PortEvent, PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes, QpWatch,
+        QueuePair, QueueRing, RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim, Srq,
     },
     quota::{Charge, Quota},
     slots::Wanted,

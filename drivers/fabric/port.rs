@@ -39,13 +39,13 @@ mod qp;
 mod verbs;
 
 pub use self::{
-    cq::{Cq, CqControl, CqHandler},
+    cq::{Cq, CqConfig, CqControl, CqHandler},
     event::{EventHandler, ObjectEvent},
     listener::{Listener, ListenerRegistration, PortEvent},
     qp::{dma_sge, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim},
     verbs::{
         ExportedMemory, ImportedMemory, Mr, PageArray, PageTable, Pd, Qp, QpParameters, QpQueues,
-        QpSizes, QueueRing, RecvPoster, SendPoster, Srq,
+        QpSizes, QpWatch, QueueRing, RecvPoster, SendPoster, Srq,
     },
 };
 
@@ -81,6 +81,8 @@ pub struct PortInfo {
     pub caps: u64,
     /// Version of the controller's firmware: major, minor, patch.
     pub firmware: [u16; 3],
+    /// kHz of the controller's clock ([`Port::clock`]); 0: it has none, and completions no timestamps.
+    pub clock_khz: u32,
 }
 
 impl PortInfo {
@@ -98,6 +100,7 @@ impl PortInfo {
             limits: DeviceLimits::default(),
             caps: identity.caps,
             firmware: [0; 3],
+            clock_khz: identity.clock_khz,
         }
     }
 
@@ -160,6 +163,12 @@ impl Port {
         ListenerRegistration::new(self.controller.clone(), listener)
     }
 
+    /// Number of the interrupt (`/proc/interrupts`) that tells of completion queues of `vector`; `None` where a function has no
+    /// interrupts, and for a vector that there is not. Does not sleep.
+    pub fn interrupt(&self, vector: u32) -> Option<u32> {
+        self.controller.completion_vector(vector).ok()?.interrupt()
+    }
+
     /// Creates a completion queue of `1 << log_entries` entries whose events come in on `vector` and call `handler`.
     ///
     /// It is not armed. `EINVAL` for a vector or size that the port does not have, `ENOSPC` if the controller or the
@@ -197,6 +206,11 @@ impl Port {
     /// Reads the port's counters; they restart from zero when the controller is reset.
     pub fn counters(&self) -> Result<PortCounters> {
         self.controller.counters()
+    }
+
+    /// The port of the controller's devlink instance, for the network interface. May sleep.
+    pub fn devlink_port(&self) -> Option<nk::devlink::Port> {
+        self.controller.reporter.port()
     }
 
     /// The device that reads and writes buffers: map them for this one. Does not sleep.

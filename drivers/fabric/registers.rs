@@ -28,6 +28,8 @@ pub(crate) struct Identity {
     pub(crate) doorbell_pages: u32,
     /// Bytes of the function's own memory.
     pub(crate) device_memory: u64,
+    /// kHz of its clock; 0: it has none.
+    pub(crate) clock_khz: u32,
 }
 
 /// State of the function, `STATUS_*`.
@@ -82,6 +84,10 @@ impl Registers {
             link_speed_mbps: self.0.read32(regs::REG_LINK_SPEED)?,
             doorbell_pages: self.0.read32(regs::REG_DOORBELL_PAGES)?,
             device_memory: self.0.read64(regs::REG_DEVICE_MEMORY)?,
+            clock_khz: match caps & regs::CAP_TIMESTAMP {
+                0 => 0,
+                _ => self.0.read32(regs::REG_CLOCK_KHZ)?,
+            },
         }))
     }
 

@@ -12,7 +12,11 @@ use crate::{
 use kernel::{
     device::Device,
     prelude::*,
-    sync::{aref::ARef, Arc},
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
 };
 use nk::{
     irqlock::{new_spinlock_irq, SpinLockIrq},
@@ -30,6 +34,8 @@ pub(crate) struct Vector {
     index: u16,
     device: ARef<Device>,
     objects: Arc<ObjectHandlers>,
+    /// Number of the interrupt that runs this; 0 where none does.
+    interrupt: Atomic<u32>,
     #[pin]
     inner: SpinLockIrq<Inner>,
 }
@@ -74,6 +80,7 @@ impl Vector {
                 index,
                 device: device.into(),
                 objects,
+                interrupt: Atomic::new(0),
                 inner <- new_spinlock_irq!(Inner {
                     queue: None,
                     handlers: HandlerTable::new(),
@@ -84,6 +91,16 @@ impl Vector {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Notes which interrupt runs this, for others to see.
+    pub(crate) fn set_interrupt(&self, number: u32) {
+        self.interrupt.store(number, Relaxed);
+    }
+
+    /// Number of the interrupt that runs this, if one does.
+    pub(crate) fn interrupt(&self) -> Option<u32> {
+        Some(self.interrupt.load(Relaxed)).filter(|number| *number != 0)
     }
 
     /// Creates the event queue in a function that was just started, and arms it. Sleeps.

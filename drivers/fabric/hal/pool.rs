@@ -6,6 +6,7 @@
 //! (`Documentation/pool.md`).
 
 mod dax;
+mod faults;
 mod function;
 mod heartbeat;
 mod host;
@@ -16,7 +17,6 @@ mod lock;
 mod memory;
 mod node;
 mod nodes;
-mod poison;
 mod poll_interval;
 mod poll_state;
 mod poller;

@@ -12,7 +12,7 @@ use kernel::{prelude::*, sync::Arc};
 use nk::trace;
 use nupa_engine::rings::CompletionRing;
 use nupa_proto::{
-    admin::{AdminOpcode, CreateCq, ModifyCq, ResizeCq},
+    admin::{AdminOpcode, CreateCq, ModifyCq, ResizeCq, CQ_FLAG_IGNORE_OVERRUN, CQ_FLAG_TIMESTAMP},
     cqe::{Cqe, CQE_SIZE},
 };
 
@@ -30,6 +30,25 @@ pub trait CqHandler: Send + Sync {
     /// Whether the controller is to be reset when the queue overflows. Same context.
     fn is_vital(&self) -> bool {
         false
+    }
+}
+
+/// What a new completion queue is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CqConfig {
+    /// Completion vector.
+    pub vector: u32,
+    /// Overwrite entries that its owner has not taken, if the controller can (`CAP_CQ_OVERRUN` of [`nupa_proto::regs`]).
+    pub ignore_overrun: bool,
+    /// Have entries say when they were written, if the controller can (`CAP_TIMESTAMP`).
+    pub timestamps: bool,
+}
+
+impl CqConfig {
+    /// As the controller is told.
+    fn flags(self) -> u8 {
+        let flag = |wanted, flag| if wanted { flag } else { 0 };
+        flag(self.ignore_overrun, CQ_FLAG_IGNORE_OVERRUN) | flag(self.timestamps, CQ_FLAG_TIMESTAMP)
     }
 }
 
@@ -88,8 +107,13 @@ impl Cq {
             _memory: Some(memory.clone()),
             slot: slot.hold(),
         };
+        let config = CqConfig {
+            vector,
+            ignore_overrun: false,
+            timestamps: false,
+        };
         Ok(Self {
-            control: CqControl::create(controller, &ring, keep, vector, handler)?,
+            control: CqControl::create(controller, &ring, keep, config, handler)?,
             ring: CompletionRing::new(memory, slot, log_entries),
         })
     }
@@ -135,33 +159,34 @@ impl CqControl {
         controller: &Arc<Controller>,
         ring: &QueueRing,
         slot: DoorbellSlot,
-        vector: u32,
+        config: CqConfig,
         handler: Arc<dyn CqHandler>,
     ) -> Result<Self> {
         let keep = Keep {
             _memory: None,
             slot: Arc::new(slot, GFP_KERNEL_ACCOUNT)?,
         };
-        Self::create(controller, ring, keep, vector, handler)
+        Self::create(controller, ring, keep, config, handler)
     }
 
     fn create(
         controller: &Arc<Controller>,
         ring: &QueueRing,
         keep: Keep,
-        vector: u32,
+        config: CqConfig,
         handler: Arc<dyn CqHandler>,
     ) -> Result<Self> {
         if ring.log_entries > controller.info().limits.max_log_cq {
             return Err(EINVAL);
         }
-        let vector = controller.completion_vector(vector)?;
+        let vector = controller.completion_vector(config.vector)?;
         let generation = controller.running()?;
         let command = CreateCq {
             ring: ring.list,
             doorbell_page: keep.slot.page_number().into(),
             doorbell_slot: keep.slot.number().into(),
             log_entries: ring.log_entries,
+            flags: config.flags(),
             eqn: vector.event_queue().ok_or(EIO)?.into(),
             ..CreateCq::default()
         };

@@ -19,14 +19,14 @@ pub use self::{
     page_array::PageArray,
     page_table::PageTable,
     posting::{RecvPoster, SendPoster},
-    qp::{Qp, QpParameters, QpQueues, QpSizes},
+    qp::{Qp, QpParameters, QpQueues, QpSizes, QpWatch},
     region::Mr,
     sharing::{ExportedMemory, ImportedMemory},
     srq::Srq,
 };
 
-use super::{CqControl, CqHandler, EventHandler, Port};
-use crate::{doorbell::DoorbellSlot, slots::Wanted};
+use super::{CqConfig, CqControl, CqHandler, EventHandler, Port};
+use crate::{controller::State, doorbell::DoorbellSlot, slots::Wanted};
 use kernel::{prelude::*, sync::Arc};
 use nk::{mmap::MmapRange, trace};
 use nupa_proto::admin::{
@@ -67,6 +67,24 @@ impl Port {
     /// for all that they wait for. To be called before their device goes.
     pub fn fail_queue_pairs(&self) {
         self.controller.fail_pairs();
+    }
+
+    /// The controller's clock, which timestamps of completions are taken from; it counts [`super::PortInfo::clock_khz`] thousand times
+    /// in a second. `ENODEV` if the controller does not run, or has none. May sleep.
+    pub fn clock(&self) -> Result<u64> {
+        if self.info().clock_khz == 0 {
+            return Err(ENODEV);
+        }
+        // While somebody else resets the function, its registers are not to be read.
+        if self.controller.state() != State::Running {
+            return Err(ENODEV);
+        }
+        let doorbells = self.controller.doorbells();
+        match doorbells.function().clock()? {
+            // What reads of a function that was pulled say.
+            u64::MAX => Err(ENODEV),
+            clock => Ok(clock),
+        }
     }
 
     /// The controller's own memory as the CPU sees it, if it has any; regions of it are registered by addresses from
@@ -156,10 +174,10 @@ impl Port {
         &self,
         ring: &QueueRing,
         slot: DoorbellSlot,
-        vector: u32,
+        config: CqConfig,
         handler: Arc<dyn CqHandler>,
     ) -> Result<CqControl> {
-        CqControl::for_user(&self.controller, ring, slot, vector, handler)
+        CqControl::for_user(&self.controller, ring, slot, config, handler)
     }
 
     /// Creates a queue pair of type RC or UD in the reset state, whose rings are its owner's. `ESHUTDOWN` while the controller is drained.

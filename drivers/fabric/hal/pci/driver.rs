@@ -91,6 +91,7 @@ fn request_interrupts(
             controller: controller.clone(),
         };
         let interrupt = granted.request(index, cpu, c"nupa_fabric", handler)?;
+        vector.set_interrupt(interrupt.number());
         interrupts.push(interrupt, GFP_KERNEL)?;
     }
     Ok(interrupts)

@@ -240,6 +240,11 @@ impl Function for PoolFunction {
         self.write(register, &value.to_le_bytes())
     }
 
+    // As the register, which would wait for the engine.
+    fn clock(&self) -> Result<u64> {
+        Ok(self.clock.now_ns())
+    }
+
     fn allow_dma(&self) {
         self.set_reachable(true);
     }

@@ -111,6 +111,10 @@ impl Clock for PoolHost {
         self.clock.now_us()
     }
 
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
     fn pause_us(&self, us: u64) {
         fsleep(Delta::from_micros(i64::try_from(us).unwrap_or(i64::MAX)));
     }

@@ -2,6 +2,7 @@
 //! From a pool of memory to a function that takes part.
 
 use super::{
+    faults::FaultFiles,
     function::{PollerNapi, PoolFunction, DOORBELL_PAGES},
     heartbeat::{Beat, HeartbeatTimer},
     host::{PoolHost, MAX_VECTORS},
@@ -10,7 +11,6 @@ use super::{
     memory::NodeMemory,
     node::{Bell, Member, PoolNode},
     nodes::{Link, Nodes},
-    poison::PoisonFile,
     poll_state::PollState,
     poller::Poller,
     rate_limit::{RateLimit, DEPARTURES, FAULTS},
@@ -42,7 +42,7 @@ use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
 pub(crate) struct PoolInstance<'bound> {
-    _poison: PoisonFile,
+    _faults: FaultFiles,
     instance: Instance<'bound, Running>,
     _function: Closing,
 }
@@ -106,7 +106,7 @@ impl<'bound> PoolInstance<'bound> {
         let wakeable = place.own_bell != 0;
         let window = PoolWindow::new(place.window)?;
         let host = HostMemory::new(device, Some(window.mapping().clone()))?;
-        let poison = PoisonFile::new(device, &window)?;
+        let faults = FaultFiles::new(device, &window)?;
         let membership = join(device, &window, clock, place.own_bell)?;
         let range = membership.pool().device_memory(membership.node());
         let own = window.address(range.start)..window.address(range.end);
@@ -154,7 +154,7 @@ impl<'bound> PoolInstance<'bound> {
             start(function, controller)
         })?;
         Ok(Self {
-            _poison: poison,
+            _faults: faults,
             instance,
             _function: closing,
         })

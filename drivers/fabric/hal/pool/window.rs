@@ -45,6 +45,11 @@ impl PoolWindow {
         self.0.set_poisoned(offset);
     }
 
+    /// Has the heartbeat of this host's node stand still, or go on, for tests.
+    pub(super) fn set_frozen(&self, frozen: bool) {
+        self.0.set_frozen(frozen);
+    }
+
     /// DMA address of an offset.
     #[inline]
     pub(super) fn address(&self, offset: u64) -> u64 {
@@ -123,6 +128,10 @@ impl nupa_pool::Window for PoolWindow {
     fn fence(&self) {
         full_fence();
     }
+
+    fn is_frozen(&self) -> bool {
+        self.0.is_frozen()
+    }
 }
 
 /// Time since this was made.
@@ -138,8 +147,13 @@ impl HostClock {
     /// Microseconds.
     #[inline]
     pub(super) fn now_us(self) -> u64 {
-        let nanoseconds = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(0);
-        nanoseconds / 1000
+        self.now_ns() / 1000
+    }
+
+    /// Nanoseconds.
+    #[inline]
+    pub(super) fn now_ns(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(0)
     }
 }
 

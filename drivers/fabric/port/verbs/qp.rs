@@ -16,7 +16,10 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 use nupa_proto::{
-    admin::{AdminOpcode, ById, CreateQp as Parameters, ModifyQp, QpState, QpType, QP_FLAG_SRQ},
+    admin::{
+        AdminOpcode, ById, CreateQp as Parameters, GroupMember, ModifyQp, QpState, QpType,
+        QP_FLAG_SRQ,
+    },
     doorbell::SLOT_NONE,
 };
 
@@ -231,15 +234,67 @@ impl Qp {
 
     /// Reads state and indices.
     pub fn query(&self) -> Result<QpState> {
-        let command = ById {
-            id: self.number().into(),
-            reserved: 0.into(),
-        };
-        let Object {
-            controller,
-            generation,
-            ..
-        } = &self.object;
-        controller.command(*generation, AdminOpcode::QueryQp, &command)
+        query(
+            &self.object.controller,
+            self.object.generation,
+            self.number(),
+        )
     }
+
+    /// Attaches it to a multicast group; to do so again changes nothing. `ENOSPC` if the group or the controller has no room for it,
+    /// `EINVAL` if it is not one of datagrams, or the GID not that of a group.
+    pub fn attach(&self, group: &[u8; 16]) -> Result {
+        let member = self.as_member(group);
+        self.object.order(AdminOpcode::AttachMulticast, &member)
+    }
+
+    /// Detaches it from a multicast group. An error if it is not attached, and if the controller was lost, which has no groups then.
+    pub fn detach(&self, group: &[u8; 16]) -> Result {
+        let member = self.as_member(group);
+        self.object.order(AdminOpcode::DetachMulticast, &member)
+    }
+
+    fn as_member(&self, group: &[u8; 16]) -> GroupMember {
+        GroupMember {
+            gid: *group,
+            qpn: self.number().into(),
+            ..GroupMember::default()
+        }
+    }
+
+    /// What others than its owner look at it with.
+    pub fn watch(&self) -> QpWatch {
+        QpWatch {
+            controller: self.object.controller.clone(),
+            generation: self.object.generation,
+            number: self.number(),
+        }
+    }
+}
+
+/// A look at a queue pair, which it does not keep: once the pair is destroyed, another one may have its number.
+pub struct QpWatch {
+    controller: Arc<Controller>,
+    generation: u32,
+    number: u32,
+}
+
+impl QpWatch {
+    /// Number of the pair.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Reads state and indices.
+    pub fn query(&self) -> Result<QpState> {
+        query(&self.controller, self.generation, self.number)
+    }
+}
+
+fn query(controller: &Arc<Controller>, generation: u32, number: u32) -> Result<QpState> {
+    let command = ById {
+        id: number.into(),
+        reserved: 0.into(),
+    };
+    controller.command(generation, AdminOpcode::QueryQp, &command)
 }

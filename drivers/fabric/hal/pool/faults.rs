@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Faults of this host's part of a pool, for tests, in `nupa_pool-DEVICE` of debugfs: `poison` takes the offset of a line whose reads
+//! fail from then on as if it were poisoned, or "none"; `heartbeat` takes "stop", and "go".
+
+use super::window::PoolWindow;
+use kernel::{
+    debugfs::{Dir, File},
+    device::{Bound, Device},
+    prelude::*,
+    str::CString,
+    uaccess::UserSliceReader,
+};
+
+/// Longest text that is taken.
+const TEXT: usize = 32;
+
+/// The files; they go when this is dropped.
+pub(super) struct FaultFiles {
+    _poison: Pin<KBox<File<PoolWindow>>>,
+    _heartbeat: Pin<KBox<File<PoolWindow>>>,
+    _dir: Dir,
+}
+
+impl FaultFiles {
+    /// Makes the files. Sleeps. Without debugfs there are none, which is no error.
+    pub(super) fn new(device: &Device<Bound>, window: &PoolWindow) -> Result<Self> {
+        let name = CString::try_from_fmt(fmt!("nupa_pool-{}", device.name()))?;
+        let dir = Dir::new(&name);
+        let poison = dir.write_callback_file(c"poison", window.clone(), &set_poison);
+        let heartbeat = dir.write_callback_file(c"heartbeat", window.clone(), &set_heartbeat);
+        Ok(Self {
+            _poison: KBox::pin_init(poison, GFP_KERNEL)?,
+            _heartbeat: KBox::pin_init(heartbeat, GFP_KERNEL)?,
+            _dir: dir,
+        })
+    }
+}
+
+fn set_poison(window: &PoolWindow, reader: &mut UserSliceReader) -> Result {
+    let mut text = [0; TEXT];
+    let offset = match word(reader, &mut text)? {
+        "none" => None,
+        number => Some(number.parse().map_err(|_| EINVAL)?),
+    };
+    window.set_poisoned(offset);
+    Ok(())
+}
+
+fn set_heartbeat(window: &PoolWindow, reader: &mut UserSliceReader) -> Result {
+    let mut text = [0; TEXT];
+    window.set_frozen(match word(reader, &mut text)? {
+        "stop" => true,
+        "go" => false,
+        _ => return Err(EINVAL),
+    });
+    Ok(())
+}
+
+/// What was written, without space around it.
+fn word<'a>(reader: &mut UserSliceReader, text: &'a mut [u8; TEXT]) -> Result<&'a str> {
+    let text = text.get_mut(..reader.len()).ok_or(EINVAL)?;
+    reader.read_slice(text)?;
+    Ok(core::str::from_utf8(text).map_err(|_| EINVAL)?.trim())
+}
