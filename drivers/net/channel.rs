@@ -8,12 +8,13 @@ use crate::{
     rx::{Rx, PAGE_ORDER},
     settings::Settings,
     tx::Tx,
+    xdp::Xdp,
 };
 use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc},
 };
-use nk::net::{Device, Napi, PagePool, QueueLink, Rtnl, RxBuffer, TxFifo};
+use nk::net::{xdp::Program, Device, Napi, PagePool, QueueLink, Rtnl, RxBuffer, TxFifo};
 use nupa_fabric::{Cq, Port, QpConfig, QpControl};
 
 /// Longest wait of a frame for receive buffers at its target. Long enough for a busy target to be scheduled and to
@@ -48,17 +49,21 @@ fn log_cq(work: u32) -> Result<u8> {
 
 impl Channel {
     /// Creates channel `index`, which runs at once but is sent no frames before it is in the port's spreading table.
-    /// With the RTNL held.
     pub(crate) fn open(
         dev: &ARef<Device<Nic>>,
         port: &Port,
         settings: &Settings,
+        program: Option<&Program>,
         index: usize,
+        rtnl: &Rtnl,
     ) -> Result<Self> {
         let info = port.info();
         let number = u16::try_from(index)?;
         let vector = u32::from(number).checked_rem(info.vectors).ok_or(EINVAL)?;
-        let napi = Napi::new(dev)?;
+        let napi = Napi::new(dev, u32::from(number))?;
+        if let Some(irq) = port.interrupt(vector) {
+            napi.set_interrupt(irq, rtnl);
+        }
         let wake = Arc::new(Wake(napi.clone()), GFP_KERNEL)?;
         let send_cq = port.create_cq(log_cq(settings.tx)?, vector, wake.clone())?;
         let recv_cq = port.create_cq(log_cq(settings.rx)?, vector, wake)?;
@@ -70,7 +75,14 @@ impl Channel {
             rnr_timeout_us: RNR_TIMEOUT_US,
         })?;
         let moderation = moderate(settings, &send_cq, &recv_cq)?;
-        let pool = PagePool::new(port.dma_device(), napi.clone(), settings.rx, PAGE_ORDER)?;
+        let pool = PagePool::new(
+            port.dma_device(),
+            napi.clone(),
+            settings.rx,
+            PAGE_ORDER,
+            program.map(|_| u32::from(number)),
+        )?;
+        let xdp = program.cloned().map(Xdp::new).transpose()?;
         let hash = settings.channels > 1;
         let tx = Tx::new(
             port.dma_device(),
@@ -81,7 +93,7 @@ impl Channel {
             &info,
             hash,
         )?;
-        let rx = Rx::new(number, qp.recv, recv_cq, pool, settings.rx)?;
+        let rx = Rx::new(number, qp.recv, recv_cq, pool, settings.rx, xdp)?;
         let this = Self {
             qp: qp.control,
             memory: None,
@@ -115,6 +127,20 @@ impl Channel {
         if let Some(link) = self.link.take() {
             link.unlink(rtnl);
         }
+    }
+
+    /// Takes another program in place of the one that there is. Frames wait meanwhile. May sleep.
+    pub(crate) fn replace_program(&self, program: &Program) -> Result {
+        let Some(mut poller) = self.napi.disable() else {
+            return Ok(());
+        };
+        if let Some(xdp) = &mut poller.rx.xdp {
+            xdp.replace(program.clone());
+        }
+        self.napi.enable(poller)?;
+        // What came in meanwhile has nobody polled.
+        self.napi.schedule();
+        Ok(())
     }
 
     /// Number of the queue pair, for the port's spreading table.

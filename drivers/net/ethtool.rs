@@ -8,21 +8,18 @@ use crate::{
 };
 use kernel::prelude::*;
 use nk::net::{
-    ethtool::{Coalesce, DriverInfo, Operations, Pause, Rings, StringSet},
+    ethtool::{Coalesce, DriverInfo, Operations, Rings, StringSet},
     Device, Rtnl,
 };
 use nupa_proto::admin::{PortCounters, PORT_COUNTER_NAMES};
 use zerocopy::{little_endian::U64, FromBytes, IntoBytes};
 
-/// Rounds a ring size to what the port can do: a power of two between the smallest and `most`.
+/// Rounds a ring size to what the port can do: a power of two between the smallest and `most`. `EINVAL` if it is not between these.
 fn ring_size(wanted: u32, most: u32) -> Result<u32> {
-    if wanted > most {
+    if !(MIN_RING..=most).contains(&wanted) {
         return Err(EINVAL);
     }
-    wanted
-        .max(MIN_RING)
-        .checked_next_power_of_two()
-        .ok_or(EINVAL)
+    wanted.checked_next_power_of_two().ok_or(EINVAL)
 }
 
 /// The port's counters in the order of their names; zeroes if the controller does not answer.
@@ -41,11 +38,6 @@ impl Operations for Nic {
 
     fn link_speed(dev: &Device<Self>) -> Option<u32> {
         Some(dev.data().port().info().link_speed_mbps).filter(|speed| *speed != 0)
-    }
-
-    fn pause(_dev: &Device<Self>) -> Pause {
-        // Frames wait for receive buffers, on both sides and always.
-        Pause { rx: true, tx: true }
     }
 
     fn stat_count(dev: &Device<Self>) -> usize {
@@ -126,6 +118,14 @@ impl Operations for Nic {
                 ..nic.settings()
             },
         )
+    }
+
+    fn indirection(dev: &Device<Self>, table: &mut [u32]) {
+        dev.data().spread(dev, table);
+    }
+
+    fn set_indirection(dev: &Device<Self>, rtnl: &Rtnl, table: &[u32]) -> Result {
+        dev.data().set_spread(rtnl, table)
     }
 
     fn coalesce(dev: &Device<Self>) -> Coalesce {

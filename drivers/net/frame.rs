@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Translation between packets of the stack and frames of the fabric.
 
-use crate::offload::{check, Refused, Segments};
+use crate::offload::{check, Refused, Segments, CHECKSUM_SIZE};
 use kernel::prelude::*;
-use nk::net::{Gso, GsoKind, RxSkb, SkBuff};
+use nk::net::{xdp::XdpFrame, Features, Gso, GsoKind, RxSkb, SkBuff};
 use nupa_proto::{
     frame::{
         FrameMeta, GsoType, FRAME_CSUM_VALID, FRAME_GSO_ECN, FRAME_L4_HASH, FRAME_NEEDS_CSUM,
-        FRAME_VLAN, MIN_FRAME,
+        FRAME_VLAN, MAX_FRAME, MIN_FRAME,
     },
     ident::{mac_node, NODE_FLOOD},
 };
+
+/// What a sender's stack may leave unsegmented.
+pub(crate) const SEGMENTATION: Features = Features::TSO
+    .with(Features::TSO6)
+    .with(Features::TSO_ECN)
+    .with(Features::TSO_MANGLEID)
+    .with(Features::GSO_UDP_L4);
 
 /// Longest headers that a received packet has in its linear part.
 pub(crate) const MAX_HEADERS: u32 = 256;
@@ -27,11 +34,89 @@ const UDP_HEADER: u16 = 8;
 /// Where a packet goes: the node that owns its destination address, or all of them.
 #[inline]
 pub(crate) fn target(skb: &SkBuff, max_nodes: u16) -> Option<u16> {
-    let destination = skb.linear().first_chunk::<6>()?;
-    Some(match mac_node(destination) {
+    skb.linear()
+        .first_chunk::<6>()
+        .map(|destination| node(destination, max_nodes))
+}
+
+#[inline]
+fn node(destination: &[u8; 6], max_nodes: u16) -> u16 {
+    match mac_node(destination) {
         Some(node) if node < max_nodes => node,
         _ => NODE_FLOOD,
-    })
+    }
+}
+
+/// Where a frame of XDP goes, and what the fabric is told of it: nobody has looked at its checksum. `None` if the fabric cannot carry it.
+pub(crate) fn encode_xdp(
+    frame: &XdpFrame,
+    (hash, l4): (u32, bool),
+    max_nodes: u16,
+) -> Option<(u16, FrameMeta)> {
+    if !(MIN_FRAME..=MAX_FRAME).contains(&frame.len()) {
+        return None;
+    }
+    let header = frame.head::<{ MIN_FRAME as usize }>()?;
+    let mut meta = FrameMeta {
+        hash: hash.into(),
+        ..FrameMeta::default()
+    };
+    if l4 {
+        meta.flags |= FRAME_L4_HASH;
+    }
+    Some((node(header.first_chunk()?, max_nodes), meta))
+}
+
+/// The checksum that a packet leaves to be done.
+#[inline]
+fn checksum(skb: &SkBuff) -> FrameMeta {
+    let mut meta = FrameMeta::default();
+    if let Some((start, offset)) = skb.partial_checksum() {
+        meta.flags = FRAME_NEEDS_CSUM;
+        meta.csum_start = start.into();
+        meta.csum_offset = offset.into();
+        meta.header_len = header_len(skb, start, offset).into();
+    }
+    meta
+}
+
+/// Checksum and segmentation that a packet leaves to be done. `EINVAL` for segmentation that the fabric does not know.
+#[inline]
+fn offloads(skb: &SkBuff) -> Result<FrameMeta> {
+    let mut meta = checksum(skb);
+    if let Some(gso) = skb.gso()? {
+        let kind = match gso.kind {
+            GsoKind::TcpV4 => GsoType::TcpV4,
+            GsoKind::TcpV6 => GsoType::TcpV6,
+            GsoKind::UdpL4 => GsoType::UdpL4,
+        };
+        meta.gso_type = kind.to_wire();
+        meta.gso_size = gso.size.into();
+        if gso.ecn {
+            meta.flags |= FRAME_GSO_ECN;
+        }
+    }
+    Ok(meta)
+}
+
+/// Of `features`, those that may be used for a packet. What its receiver would refuse is left to the stack; that judges by what it
+/// looks at, which is the first bytes alone.
+#[inline]
+pub(crate) fn features(skb: &SkBuff, features: Features) -> Features {
+    let passes = |meta: &FrameMeta, len: u32| {
+        let seen = linear_len(meta, skb.linear_len()) as usize;
+        let head = skb.linear().get(..seen).unwrap_or_default();
+        check(meta, head, len).is_ok()
+    };
+    if offloads(skb).is_ok_and(|meta| passes(&meta, skb.len())) {
+        return features;
+    }
+    // The headers of its segments are as long.
+    let left = features.without(SEGMENTATION);
+    match passes(&checksum(skb), skb.linear_len()) {
+        true => left,
+        false => left.without(Features::HW_CSUM),
+    }
 }
 
 /// What the fabric is told of a packet to send. `EINVAL` if it cannot carry it, which takes up to `max_frame` bytes. `hash` asks
@@ -45,26 +130,8 @@ pub(crate) fn encode(skb: &mut SkBuff, max_frame: u32, hash: bool) -> Result<Fra
     if let Some(words) = crate::forged::words(skb.linear()) {
         return Ok(words);
     }
-    let mut meta = FrameMeta::default();
-    let mut flags = 0;
-    if let Some((start, offset)) = skb.partial_checksum() {
-        flags |= FRAME_NEEDS_CSUM;
-        meta.csum_start = start.into();
-        meta.csum_offset = offset.into();
-        meta.header_len = header_len(skb, start, offset).into();
-    }
-    if let Some(gso) = skb.gso()? {
-        let kind = match gso.kind {
-            GsoKind::TcpV4 => GsoType::TcpV4,
-            GsoKind::TcpV6 => GsoType::TcpV6,
-            GsoKind::UdpL4 => GsoType::UdpL4,
-        };
-        meta.gso_type = kind.to_wire();
-        meta.gso_size = gso.size.into();
-        if gso.ecn {
-            flags |= FRAME_GSO_ECN;
-        }
-    }
+    let mut meta = offloads(skb)?;
+    let mut flags = meta.flags;
     if let Some(tag) = skb.vlan_tag() {
         flags |= FRAME_VLAN;
         meta.vlan_tci = tag.into();
@@ -78,14 +145,14 @@ pub(crate) fn encode(skb: &mut SkBuff, max_frame: u32, hash: bool) -> Result<Fra
     Ok(meta)
 }
 
-/// Bytes of all headers, given where the transport checksum starts and goes.
+/// Bytes of all headers, and of the checksum in any case, given where that starts and goes.
 #[inline]
 fn header_len(skb: &SkBuff, start: u16, offset: u16) -> u16 {
     let transport = if offset == TCP_CHECKSUM {
         let at = usize::from(start).saturating_add(TCP_DATA_OFFSET);
         u16::from(skb.linear().get(at).copied().unwrap_or(0) >> 4).saturating_mul(4)
     } else {
-        UDP_HEADER
+        UDP_HEADER.max(offset.saturating_add(CHECKSUM_SIZE))
     };
     start.saturating_add(transport)
 }

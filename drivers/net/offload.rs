@@ -14,7 +14,7 @@ const FLAGS: u8 = FRAME_NEEDS_CSUM | FRAME_CSUM_VALID | FRAME_GSO_ECN | FRAME_VL
 /// Least offset of a transport header: behind Ethernet and IPv4.
 const MIN_TRANSPORT: usize = 14 + 20;
 /// Bytes of the checksum of any transport.
-const CHECKSUM_SIZE: usize = 2;
+pub(crate) const CHECKSUM_SIZE: u16 = 2;
 /// Means something else to the stack (`GSO_BY_FRAGS`).
 const GSO_BY_FRAGS: u16 = 0xffff;
 /// What the stack raises smaller segments of TCP to (`TCP_MIN_GSO_SIZE`).
@@ -89,7 +89,7 @@ pub(crate) fn check(meta: &FrameMeta, head: &[u8], len: u32) -> Result<Offload, 
 fn checksum(meta: &FrameMeta, head: &[u8]) -> Result<(u16, u16), Refused> {
     let (start, offset) = (meta.csum_start.get(), meta.csum_offset.get());
     let at = usize::from(start).saturating_add(usize::from(offset));
-    if usize::from(start) < MIN_TRANSPORT || at.saturating_add(CHECKSUM_SIZE) > head.len() {
+    if usize::from(start) < MIN_TRANSPORT || at.saturating_add(CHECKSUM_SIZE.into()) > head.len() {
         return Err(Refused);
     }
     Ok((start, offset))

@@ -20,6 +20,25 @@ pub(crate) struct Poller {
     pub(crate) moderation: Option<Sampler>,
 }
 
+/// Receives until nothing is left, or `budget` frames.
+fn receive(rx: &mut Rx, to: &Destination<'_>, budget: u32) -> u32 {
+    let mut work = 0u32;
+    while work < budget {
+        work = work.wrapping_add(rx.receive(to, budget.wrapping_sub(work)));
+        if !rx.refill(Some(to.context)) {
+            to.stats.alloc_failed.add(1);
+            if rx.is_starved() {
+                // No event would come: stay in polling until there is memory.
+                return budget;
+            }
+        }
+        if work < budget && !rx.arm() {
+            break;
+        }
+    }
+    work
+}
+
 impl Poll for Poller {
     fn poll(&mut self, context: &NapiContext<'_>, budget: u32) -> u32 {
         let Some(stats) = self.dev.data().get_ref().channel_stats(self.index) else {
@@ -31,19 +50,9 @@ impl Poll for Poller {
             }
         }
         let to = Destination::new(context, &self.dev, &stats.rx);
-        let mut work = 0u32;
-        while work < budget {
-            work = work.wrapping_add(self.rx.receive(&to, budget.wrapping_sub(work)));
-            if !self.rx.refill(Some(context)) {
-                stats.rx.alloc_failed.add(1);
-                if self.rx.is_starved() {
-                    // No event would come: stay in polling until there is memory.
-                    return budget;
-                }
-            }
-            if work < budget && !self.rx.arm() {
-                break;
-            }
+        let work = receive(&mut self.rx, &to, budget);
+        if let Some(xdp) = &mut self.rx.xdp {
+            xdp.flush(&to, &stats.tx, self.index);
         }
         if let Some(moderation) = &mut self.moderation {
             moderation.sample(work);

@@ -5,11 +5,14 @@
 //! What is left of the last one is cut off and posted again, unless it is too small, so that a socket is charged little more than what its
 //! packets take: with a whole buffer for each datagram, a socket of the default size would be full after half as many.
 //! What takes a small part of a buffer is copied, and all of the buffer is posted again.
+//!
+//! While a program is attached, buffers have room around the frame, and none is for two frames (`xdp`).
 
 use crate::{
     frame::{self, Wanted},
     nic::Nic,
     stats::RxStats,
+    xdp::Xdp,
 };
 use kernel::{page::PAGE_SIZE, prelude::*};
 use nk::net::{Device, Features, NapiContext, PagePool, RxBuffer, RxSkb, MAX_FRAGS};
@@ -18,14 +21,14 @@ use nupa_proto::{cqe::Cqe, frame::MAX_SUPER_FRAME, status::WcStatus};
 
 /// Bytes of the pool's pages, each a buffer to begin with. A frame of the largest MTU fills two, the longest super-frame seven: where
 /// the engine is software on this processor, it is the number of buffers that costs.
-const PAGE: usize = 32 << 10;
+pub(crate) const PAGE: usize = 32 << 10;
 /// The processor's pages of one of these, as log2.
 pub(crate) const PAGE_ORDER: u32 = PAGE.div_ceil(PAGE_SIZE).ilog2();
 /// Bytes of the smallest buffer. The longest super-frame fits into one packet even if all its buffers are that small.
 const LEAST: u32 = 12 << 10;
 const _: () = assert!(LEAST as usize * MAX_FRAGS >= MAX_SUPER_FRAME as usize);
 /// Frames up to this size are copied.
-const COPY_LIMIT: u32 = 2 << 10;
+pub(crate) const COPY_LIMIT: u32 = 2 << 10;
 /// Buffers that are posted at once.
 const REFILL_BATCH: u32 = 8;
 
@@ -43,7 +46,9 @@ pub(crate) struct Rx {
     tail: u32,
     /// Buffers to post before the pool is asked.
     spares: KVVec<RxBuffer>,
-    pool: PagePool,
+    pub(crate) pool: PagePool,
+    /// The program that sees frames first.
+    pub(crate) xdp: Option<Xdp>,
 }
 
 impl Rx {
@@ -54,6 +59,7 @@ impl Rx {
         cq: Cq,
         mut pool: PagePool,
         entries: u32,
+        xdp: Option<Xdp>,
     ) -> Result<Self> {
         let mut posted = KVVec::with_capacity(entries as usize, GFP_KERNEL)?;
         for _ in 0..entries {
@@ -70,12 +76,18 @@ impl Rx {
             tail: 0,
             spares,
             pool,
+            xdp,
         };
         rx.refill(None);
         if rx.is_starved() {
             return Err(ENOMEM);
         }
         Ok(rx)
+    }
+
+    /// Number of the channel.
+    pub(crate) fn index(&self) -> u16 {
+        self.index
     }
 
     /// Gives up the queue's part of the controller's objects; the buffers, which these may still write, are left.
@@ -110,7 +122,7 @@ impl Rx {
         }
         let mut enough = true;
         for _ in 0..free {
-            let buffer = self.spares.pop();
+            let buffer = self.spare();
             let Some(buffer) = buffer.or_else(|| self.pool.alloc(context?)) else {
                 enough = false;
                 break;
@@ -133,7 +145,7 @@ impl Rx {
     }
 
     /// Takes the oldest posted buffer.
-    fn take(&mut self) -> Option<RxBuffer> {
+    pub(crate) fn take(&mut self) -> Option<RxBuffer> {
         let number = self.tail;
         self.tail = number.wrapping_add(1);
         self.slot(number)?.take()
@@ -147,22 +159,23 @@ impl Rx {
             && buffers == u32::from(cqe.buffers.get())
             && cqe.wr_id.get() == u64::from(first)
             && cqe.status == WcStatus::Success.to_wire();
-        let packet = if plausible {
-            self.collect(to.context, cqe, buffers)
-        } else {
-            Err(EIO)
+        let done = match plausible {
+            false => Err(EIO),
+            true if self.xdp.is_some() => self.examine(to, cqe, buffers),
+            true => self
+                .collect(to.context, cqe, buffers)
+                .and_then(|packet| self.deliver(to, cqe, packet)),
         };
         // Whatever became of the frame, its buffers are used up.
         while self.tail != first.wrapping_add(buffers) {
             drop(self.take());
         }
-        match packet {
-            Ok(packet) => self.deliver(to, cqe, packet),
+        match done {
             Err(e) if e == ENOMEM => {
                 to.stats.dropped.add(1);
                 Ok(())
             }
-            Err(e) => Err(e),
+            done => done,
         }
     }
 
@@ -187,7 +200,20 @@ impl Rx {
         if here > linear {
             self.add(&mut packet, first, linear, here)?;
         }
-        let mut rest = len.wrapping_sub(here);
+        self.take_rest(len.wrapping_sub(here), buffers, |rx, buffer, here| {
+            rx.add(&mut packet, buffer, 0, here)
+        })?;
+        Ok(packet)
+    }
+
+    /// Hands on the buffers of a frame behind its first one, each with the bytes in it, which are `rest` altogether.
+    #[inline]
+    pub(crate) fn take_rest(
+        &mut self,
+        mut rest: u32,
+        buffers: u32,
+        mut add: impl FnMut(&mut Self, RxBuffer, u32) -> Result,
+    ) -> Result {
         for _ in 1..buffers {
             let buffer = self.take().ok_or(EIO)?;
             let here = rest.min(buffer.size());
@@ -195,13 +221,13 @@ impl Rx {
                 return Err(EIO);
             }
             buffer.sync_for_cpu(here);
-            self.add(&mut packet, buffer, 0, here)?;
+            add(self, buffer, here)?;
             rest = rest.wrapping_sub(here);
         }
-        if rest != 0 {
-            return Err(EIO);
+        match rest {
+            0 => Ok(()),
+            _ => Err(EIO),
         }
-        Ok(packet)
     }
 
     /// Appends what the frame has of a buffer, from `start` to `end`, to its packet.
@@ -213,9 +239,15 @@ impl Rx {
         packet.add_buffer(buffer, start, end.wrapping_sub(start))
     }
 
+    /// A buffer that was kept.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> Option<RxBuffer> {
+        self.spares.pop()
+    }
+
     /// Keeps a buffer to be posted again.
     #[inline]
-    fn keep(&mut self, buffer: RxBuffer) {
+    pub(crate) fn keep(&mut self, buffer: RxBuffer) {
         // There is room: of the buffers that were posted, which are no more than that, each is kept at most once. Were there
         // none, it would go to the pool.
         let _ = self.spares.push_within_capacity(buffer);
@@ -228,38 +260,50 @@ impl Rx {
             to.stats.bad_offload.add(1);
             return Err(e);
         }
-        packet.set_queue(self.index);
-        let multicast = packet.linear().first().is_some_and(|first| first & 1 != 0);
+        let multicast = is_multicast(packet.linear());
         let len = packet.len();
-        to.context.receive(to.dev, packet)?;
-        to.stats.received.packets.add(1);
-        to.stats.received.bytes.add(len.into());
+        self.hand_over(to, packet)?;
+        to.stats.received.add(len);
         to.stats.multicast.add(multicast.into());
         to.stats.gso.add((cqe.frame.gso_type != 0).into());
         Ok(())
     }
 
-    /// Receives up to `budget` frames and returns how many.
+    /// Gives the stack a packet that is complete.
+    #[inline]
+    pub(crate) fn hand_over(&self, to: &Destination<'_>, mut packet: RxSkb) -> Result {
+        packet.set_queue(self.index);
+        to.context.receive(to.dev, packet)
+    }
+
+    /// Receives up to `budget` frames and returns how many. What a program has judged counts: the last super-frame may go beyond that.
     #[inline]
     pub(crate) fn receive(&mut self, to: &Destination<'_>, budget: u32) -> u32 {
         let mut work = 0u32;
         while work < budget {
             let Some(cqe) = self.cq.poll() else { break };
-            work = work.wrapping_add(1);
             if self.complete(to, &cqe).is_err() {
                 to.stats.errors.add(1);
             }
+            let judged = self.xdp.as_mut().map_or(1, Xdp::take_judged);
+            work = work.saturating_add(judged.max(1));
         }
-        work
+        work.min(budget)
     }
+}
+
+/// Whether a frame that begins like this is for several.
+#[inline]
+pub(crate) fn is_multicast(head: &[u8]) -> bool {
+    head.first().is_some_and(|first| first & 1 != 0)
 }
 
 /// Where received packets go.
 pub(crate) struct Destination<'a> {
-    context: &'a NapiContext<'a>,
-    dev: &'a Device<Nic>,
-    stats: &'a RxStats,
-    wanted: Wanted,
+    pub(crate) context: &'a NapiContext<'a>,
+    pub(crate) dev: &'a Device<Nic>,
+    pub(crate) stats: &'a RxStats,
+    pub(crate) wanted: Wanted,
 }
 
 impl<'a> Destination<'a> {

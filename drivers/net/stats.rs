@@ -15,11 +15,24 @@ pub(crate) struct Traffic {
     pub(crate) bytes: Counter,
 }
 
+impl Traffic {
+    /// One more packet.
+    #[inline]
+    pub(crate) fn add(&self, bytes: u32) {
+        self.packets.add(1);
+        self.bytes.add(bytes.into());
+    }
+}
+
 /// Counters of a transmit queue; written under its transmit lock.
 #[derive(Default)]
 pub(crate) struct TxStats {
     /// Packets that went to the fabric.
     pub(crate) sent: Traffic,
+    /// Of those, super-frames.
+    pub(crate) gso: Traffic,
+    /// Of those, frames of XDP.
+    pub(crate) xdp: Counter,
     /// Packets that were dropped before.
     pub(crate) dropped: Counter,
     /// Frames that completed with an error: node down, no receive buffer in time.
@@ -35,11 +48,11 @@ pub(crate) struct TxStats {
 /// Counters of a receive queue; written by its poll function.
 #[derive(Default)]
 pub(crate) struct RxStats {
-    /// Packets that went to the stack.
+    /// Packets that went to the stack, or to a program before.
     pub(crate) received: Traffic,
     /// Of those, with a multicast or broadcast destination.
     pub(crate) multicast: Counter,
-    /// Of those, super-frames.
+    /// Super-frames that came in. A program sees their segments, which count as received then.
     pub(crate) gso: Counter,
     /// Packets that were dropped for want of memory.
     pub(crate) dropped: Counter,
@@ -49,6 +62,25 @@ pub(crate) struct RxStats {
     pub(crate) bad_offload: Counter,
     /// Times that a receive buffer could not be allocated.
     pub(crate) alloc_failed: Counter,
+    /// What programs have made of frames.
+    pub(crate) xdp: XdpStats,
+}
+
+/// What programs have made of frames.
+#[derive(Default)]
+pub(crate) struct XdpStats {
+    /// They went to the stack.
+    pub(crate) pass: Counter,
+    /// They were dropped.
+    pub(crate) drop: Counter,
+    /// They went out where they came from.
+    pub(crate) tx: Counter,
+    /// They went out elsewhere.
+    pub(crate) redirect: Counter,
+    /// They were dropped, since the program failed.
+    pub(crate) aborted: Counter,
+    /// What a program wanted could not be done, or a frame could not be shown to it: they were dropped.
+    pub(crate) errors: Counter,
 }
 
 /// Counters of a channel. They survive a restart of the queues.
@@ -80,6 +112,8 @@ pub(crate) fn report_rx(channels: &[ChannelStats], stats: &mut RxQueueStats<'_>)
 pub(crate) fn report_tx(channels: &[ChannelStats], stats: &mut TxQueueStats<'_>) {
     stats.set_packets(sum(channels, |channel| &channel.tx.sent.packets));
     stats.set_bytes(sum(channels, |channel| &channel.tx.sent.bytes));
+    stats.set_hw_gso_packets(sum(channels, |channel| &channel.tx.gso.packets));
+    stats.set_hw_gso_bytes(sum(channels, |channel| &channel.tx.gso.bytes));
     stats.set_stop(sum(channels, |channel| &channel.tx.stopped));
 }
 
@@ -87,6 +121,8 @@ pub(crate) fn report_tx(channels: &[ChannelStats], stats: &mut TxQueueStats<'_>)
 pub(crate) const NAMED: &[(&str, Getter)] = &[
     ("tx_packets", |s| &s.tx.sent.packets),
     ("tx_bytes", |s| &s.tx.sent.bytes),
+    ("tx_gso", |s| &s.tx.gso.packets),
+    ("tx_xdp", |s| &s.tx.xdp),
     ("tx_dropped", |s| &s.tx.dropped),
     ("tx_errors", |s| &s.tx.errors),
     ("tx_no_receiver", |s| &s.tx.no_receiver),
@@ -100,4 +136,10 @@ pub(crate) const NAMED: &[(&str, Getter)] = &[
     ("rx_errors", |s| &s.rx.errors),
     ("rx_bad_offload", |s| &s.rx.bad_offload),
     ("rx_alloc_failed", |s| &s.rx.alloc_failed),
+    ("rx_xdp_pass", |s| &s.rx.xdp.pass),
+    ("rx_xdp_drop", |s| &s.rx.xdp.drop),
+    ("rx_xdp_tx", |s| &s.rx.xdp.tx),
+    ("rx_xdp_redirect", |s| &s.rx.xdp.redirect),
+    ("rx_xdp_aborted", |s| &s.rx.xdp.aborted),
+    ("rx_xdp_errors", |s| &s.rx.xdp.errors),
 ];

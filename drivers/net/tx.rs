@@ -6,7 +6,9 @@
 
 use crate::{frame, nic::Nic, stats::TxStats};
 use kernel::{device, prelude::*};
-use nk::net::{SkBuff, Transmit, TxFifo, TxQueue, MAX_SEGMENTS};
+use nk::net::{
+    xdp::XdpFrame, Device, Packet, Segment, SkBuff, Transmit, TxFifo, TxQueue, MAX_SEGMENTS,
+};
 use nupa_fabric::{dma_sge, Cq, PortInfo, SendQueue, SendReclaim};
 use nupa_proto::{
     cqe::Cqe,
@@ -34,6 +36,8 @@ pub(crate) struct Tx {
     max_frame: u32,
     /// Frames get a flow hash even if it has to be computed, for targets with several queues.
     hash: bool,
+    /// Frames of XDP that were sent, and whose memory could not be given back yet.
+    sent: KVVec<XdpFrame>,
 }
 
 impl Tx {
@@ -58,6 +62,7 @@ impl Tx {
             max_nodes: info.max_nodes,
             max_frame: info.limits.max_frame(),
             hash,
+            sent: KVVec::with_capacity(packets as usize, GFP_KERNEL)?,
         })
     }
 
@@ -70,25 +75,71 @@ impl Tx {
         !self.fifo.is_full() && self.ring.free_blocks() >= MAX_BLOCKS
     }
 
-    /// Maps a packet and writes its descriptor. On failure the packet is dropped.
+    /// Maps a packet and writes its descriptor. Returns its bytes, and whether it is a super-frame. On failure it is dropped.
     #[inline]
-    fn post(&mut self, mut skb: SkBuff) -> Result<u32> {
+    fn post(&mut self, mut skb: SkBuff) -> Result<(u32, bool)> {
         let node = frame::target(&skb, self.max_nodes).ok_or(EINVAL)?;
         let meta = frame::encode(&mut skb, self.max_frame, self.hash)?;
         skb.tx_timestamp();
         let len = skb.len();
         let number = u64::from(self.fifo.next_number());
         let mut pieces = [Sge::default(); MAX_SEND_SGE];
-        let segments = self.fifo.push(skb).map_err(|(_, e)| e)?;
-        for (piece, segment) in pieces.iter_mut().zip(segments) {
-            *piece = dma_sge(segment.addr, segment.len);
-        }
-        let pieces = pieces.get(..segments.len()).unwrap_or_default();
+        let count = describe(self.fifo.push(Packet::Skb(skb)), &mut pieces).map_err(|(_, e)| e)?;
+        let pieces = pieces.get(..count).unwrap_or_default();
         if let Err(e) = self.ring.post_frame(node, &meta, pieces, true, number) {
             drop(self.fifo.pop_newest());
             return Err(e);
         }
-        Ok(len)
+        Ok((len, meta.gso_type != 0))
+    }
+
+    /// The same for a frame of XDP, which comes back on failure.
+    fn post_xdp(&mut self, dev: &Device<Nic>, frame: XdpFrame) -> Result<u32, XdpFrame> {
+        let len = frame.len();
+        let hash = if self.hash {
+            frame.hash(dev)
+        } else {
+            (0, false)
+        };
+        let Some((node, meta)) = frame::encode_xdp(&frame, hash, self.max_nodes) else {
+            return Err(frame);
+        };
+        let number = u64::from(self.fifo.next_number());
+        let mut pieces = [Sge::default(); MAX_SEND_SGE];
+        let back = match describe(self.fifo.push(Packet::Xdp(frame)), &mut pieces) {
+            Ok(count) => {
+                let pieces = pieces.get(..count).unwrap_or_default();
+                match self.ring.post_frame(node, &meta, pieces, true, number) {
+                    Ok(_) => return Ok(len),
+                    Err(_) => self.fifo.pop_newest(),
+                }
+            }
+            Err((packet, _)) => Some(packet),
+        };
+        match back {
+            Some(Packet::Xdp(frame)) => Err(frame),
+            // It was what was pushed.
+            _ => Ok(0),
+        }
+    }
+
+    /// Gives back the memory of such frames, if interrupts are on.
+    #[inline]
+    fn free_sent(&mut self) {
+        while let Some(frame) = self.sent.pop() {
+            if let Err(frame) = frame.try_free() {
+                let _ = self.sent.push_within_capacity(frame);
+                break;
+            }
+        }
+    }
+
+    /// Gives back the memory of a frame that was sent, now or when interrupts are on.
+    fn free(&mut self, frame: XdpFrame) {
+        if let Err(frame) = frame.try_free() {
+            // There is room for as many as can be on their way.
+            let _ = self.sent.push_within_capacity(frame);
+        }
     }
 
     /// The packets that a completion is about, as a count; 0 if it makes no sense.
@@ -109,6 +160,19 @@ impl Tx {
     }
 }
 
+/// What the controller is told of the pieces of a packet: their count.
+#[inline]
+fn describe(
+    mapped: Result<&[Segment], (Packet, Error)>,
+    pieces: &mut [Sge],
+) -> Result<usize, (Packet, Error)> {
+    let segments = mapped?;
+    for (piece, segment) in pieces.iter_mut().zip(segments) {
+        *piece = dma_sge(segment.addr, segment.len);
+    }
+    Ok(segments.len())
+}
+
 /// Sends one packet.
 #[inline]
 pub(crate) fn xmit(
@@ -125,9 +189,11 @@ pub(crate) fn xmit(
         }
     }
     match queue.post(skb) {
-        Ok(bytes) => {
-            stats.sent.packets.add(1);
-            stats.sent.bytes.add(bytes.into());
+        Ok((bytes, gso)) => {
+            stats.sent.add(bytes);
+            if gso {
+                stats.gso.add(bytes);
+            }
             if !queue.has_room() {
                 stop(queue, stats);
             }
@@ -144,6 +210,32 @@ pub(crate) fn xmit(
         }
     }
     Transmit::Taken
+}
+
+/// Sends one frame of XDP, which comes back if there is no room for it or no sense in it. [`flush`] is to follow. While the stack waits
+/// for room there is none: it would wait for ever if all that comes free were taken before.
+pub(crate) fn xmit_xdp(
+    dev: &Device<Nic>,
+    queue: &mut TxQueue<'_, Nic>,
+    stats: &TxStats,
+    frame: XdpFrame,
+) -> Result<(), XdpFrame> {
+    if queue.is_stopped() || !queue.has_room() {
+        ring(queue, stats);
+        if queue.is_stopped() || !queue.has_room() {
+            return Err(frame);
+        }
+    }
+    let bytes = queue.post_xdp(dev, frame)?;
+    queue.in_use();
+    stats.sent.add(bytes);
+    stats.xdp.add(1);
+    Ok(())
+}
+
+/// Hands what was sent to the controller.
+pub(crate) fn flush(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
+    ring(queue, stats);
 }
 
 fn stop(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
@@ -189,6 +281,7 @@ pub(crate) fn reap(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
 #[inline]
 fn reap_once(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
     let (mut packets, mut bytes) = (0u32, 0u32);
+    queue.free_sent();
     while let Some(cqe) = queue.cq.poll() {
         let count = queue.done(&cqe);
         if cqe.status != WcStatus::Success.to_wire() {
@@ -198,10 +291,15 @@ fn reap_once(queue: &mut TxQueue<'_, Nic>, stats: &TxStats) {
             }
         }
         for _ in 0..count {
-            let Some(skb) = queue.fifo.pop() else { break };
-            packets = packets.wrapping_add(1);
-            bytes = bytes.wrapping_add(skb.len());
-            skb.consume();
+            match queue.fifo.pop() {
+                Some(Packet::Skb(skb)) => {
+                    packets = packets.wrapping_add(1);
+                    bytes = bytes.wrapping_add(skb.len());
+                    skb.consume();
+                }
+                Some(Packet::Xdp(frame)) => queue.free(frame),
+                None => break,
+            }
         }
     }
     if packets != 0 {
