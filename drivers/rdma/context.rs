@@ -77,6 +77,7 @@ impl UserContext {
                 true => 0,
                 false => uabi::CONTEXT_KICK_BY_COMMAND,
             },
+            clock_khz: info.clock_khz.into(),
             ..uabi::ContextResponse::default()
         })?;
         Ok(context)

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters of the port, as sysfs and `rdma statistic` show them.
 
+use crate::counter_sets;
 use kernel::prelude::*;
 use nk_rdma::{CounterName, Traffic};
 use nupa_fabric::Port;
 use nupa_proto::admin::{PortCounters, PORT_COUNTER_NAMES};
 use zerocopy::{little_endian::U64, IntoBytes};
 
+/// Counters that the controller has, before those of sets.
+const OF_PORT: usize = PORT_COUNTER_NAMES.len();
 /// Counters.
-const COUNT: usize = PORT_COUNTER_NAMES.len();
+const COUNT: usize = OF_PORT + counter_sets::COUNT;
 /// Room for a name and the byte that ends it.
 const NAME: usize = 32;
 
@@ -27,7 +30,12 @@ static BYTES: [[u8; NAME]; COUNT] = {
     let mut bytes = [[0; NAME]; COUNT];
     let mut at = 0;
     while at < COUNT {
-        bytes[at] = terminated(PORT_COUNTER_NAMES[at]);
+        let name = if at < OF_PORT {
+            PORT_COUNTER_NAMES[at]
+        } else {
+            counter_sets::NAMES[at - OF_PORT]
+        };
+        bytes[at] = terminated(name);
         at += 1;
     }
     bytes
@@ -47,9 +55,10 @@ pub(crate) static COUNTERS: [CounterName; COUNT] = {
     names
 };
 
-/// Reads all counters, in order. Sleeps.
+/// Reads all counters, in order. Those of queue pairs are none of the port's own: the core adds what it finds in sets. Sleeps.
 pub(crate) fn read_counters(port: &Port, values: &mut [u64]) -> Result {
     let counters: PortCounters = port.counters()?;
+    values.fill(0);
     for (value, bytes) in values.iter_mut().zip(counters.as_bytes().chunks_exact(8)) {
         *value = <[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes);
     }

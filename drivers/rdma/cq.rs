@@ -9,9 +9,11 @@ use kernel::{
         Arc,
     },
 };
-use nk_rdma::{CompletionQueue, CqInit, CqNotifier, Device, Event, Pins, Udata};
-use nupa_fabric::{CqControl, CqHandler, Wanted};
-use nupa_proto::uabi;
+use nk_rdma::{
+    error::unsupported, CompletionQueue, CqInit, CqNotifier, Device, Event, Pins, Udata,
+};
+use nupa_fabric::{CqConfig, CqControl, CqHandler, Wanted};
+use nupa_proto::{regs::CAP_CQ_OVERRUN, uabi};
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -67,12 +69,22 @@ impl Cq {
     ) -> Result<Self> {
         let request: uabi::CreateCqRequest = udata.request()?;
         let port = dev.port();
+        if init.ignore_overrun && port.info().caps & CAP_CQ_OVERRUN == 0 {
+            return Err(unsupported());
+        }
+        if init.timestamps && port.info().clock_khz == 0 {
+            return Err(unsupported());
+        }
         let ring = request.ring(init.entries, &port.info().limits);
         let ring = UserRing::pin(dev, pins, ring)?;
         let doorbells = UserContext::doorbells(udata.context()?, Wanted::Queue)?;
         let handler = Arc::new(Handler(notifier.clone()), GFP_KERNEL_ACCOUNT)?;
-        let control =
-            port.create_user_cq(&ring.queue_ring(), doorbells.slot, init.vector, handler)?;
+        let config = CqConfig {
+            vector: init.vector,
+            ignore_overrun: init.ignore_overrun,
+            timestamps: init.timestamps,
+        };
+        let control = port.create_user_cq(&ring.queue_ring(), doorbells.slot, config, handler)?;
         udata.respond(&uabi::CreateCqResponse {
             doorbell: doorbells.response,
             cqn: control.number().into(),

@@ -4,6 +4,7 @@
 use crate::{
     address::Ah,
     context::{Mapping, UserContext},
+    counter_sets::CounterSets,
     cq::Cq,
     device_memory::{DeviceMemory, Piece},
     kernel::KernelQps,
@@ -22,10 +23,10 @@ use nk_rdma::{
 };
 use nupa_fabric::Port;
 use nupa_proto::{
-    admin::DeviceLimits,
+    admin::{DeviceLimits, MAX_ATTACHMENTS, MAX_GROUP_MEMBERS},
     doorbell::SLOTS,
     ident::{PCI_DEVICE_ID, PCI_REVISION, PCI_VENDOR_ID},
-    regs::{CAP_FLUSH, CAP_MEM_MGT, CAP_MW},
+    regs::{CAP_FLUSH, CAP_MEM_MGT, CAP_MULTICAST, CAP_MW},
     uabi,
     wqe::{MAX_BLOCKS, MAX_MESSAGE},
 };
@@ -36,6 +37,7 @@ pub(crate) struct Rdma {
     kernel_qps: Arc<KernelQps>,
     device_memory: Option<Arc<DeviceMemory>>,
     limits: Limits,
+    counter_sets: Arc<CounterSets>,
 }
 
 impl Rdma {
@@ -51,6 +53,7 @@ impl Rdma {
             kernel_qps: KernelQps::new()?,
             device_memory,
             limits,
+            counter_sets: CounterSets::new()?,
         })
     }
 
@@ -62,6 +65,11 @@ impl Rdma {
     /// What is counted for users.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Counters that queue pairs are bound to.
+    pub(crate) fn counter_sets(&self) -> &CounterSets {
+        &self.counter_sets
     }
 
     /// Queue pairs that the kernel posts to.
@@ -153,10 +161,15 @@ impl Driver for Rdma {
             max_srq: limits.max_srq.get().min(slots),
             max_srq_wr: log2(limits.max_log_srq),
             max_srq_sge: MAX_SGE,
+            max_mcast: match info.caps & CAP_MULTICAST {
+                0 => (0, 0),
+                _ => (MAX_GROUP_MEMBERS, MAX_ATTACHMENTS),
+            },
             max_rd_atomic: limits.max_rd_atomic.get().into(),
             max_fast_reg_pages: limits.max_fast_reg_pages.get(),
             max_dm_size: dev.device_memory().map_or(0, |memory| memory.size()),
             cq_moderation: (u16::MAX, u16::MAX),
+            clock_khz: info.clock_khz,
         }
     }
 
@@ -316,6 +329,10 @@ impl Driver for Rdma {
         dev.port().service();
     }
 
+    fn query_clock(dev: &Device<Self>) -> Result<u64> {
+        dev.port().clock()
+    }
+
     fn modify_qp(
         dev: &Device<Self>,
         qp: &nk_rdma::Qp<Self>,
@@ -325,16 +342,24 @@ impl Driver for Rdma {
         qp.modify(dev, attributes, mask)
     }
 
+    fn attach_mcast(dev: &Device<Self>, qp: &nk_rdma::Qp<Self>, group: &[u8; 16]) -> Result {
+        qp.attach(dev, group)
+    }
+
+    fn detach_mcast(qp: &nk_rdma::Qp<Self>, group: &[u8; 16]) -> Result {
+        qp.detach(group)
+    }
+
     fn query_qp(qp: &nk_rdma::Qp<Self>) -> Result<(QpAttributes, QpCapabilities, bool)> {
         qp.query()
     }
 
     fn create_user_ah(
-        _dev: &Device<Self>,
+        dev: &Device<Self>,
         address: &AhAttributes,
         udata: &mut Udata<'_, Self>,
     ) -> Result<Ah> {
-        Ah::for_user(address, udata)
+        Ah::for_user(dev, address, udata)
     }
 
     fn describe_qp(qp: &nk_rdma::Qp<Self>, details: &mut Details) -> Result {

@@ -20,7 +20,8 @@ pub(crate) use self::{
 };
 
 use crate::{
-    address::{node_of, Ah},
+    address::{self, Ah},
+    counter_sets,
     counters::{read_counters, read_traffic, COUNTERS},
     cq::Cq,
     device::Rdma,
@@ -40,6 +41,8 @@ use nupa_proto::ident::DMA_LKEY;
 impl KernelVerbs for Rdma {
     const LOCAL_DMA_LKEY: u32 = DMA_LKEY;
     const COUNTERS: &'static [CounterName] = &COUNTERS;
+    const SET_COUNTERS: usize = counter_sets::COUNT;
+    type SetValues = counter_sets::Values;
 
     fn alloc_pd(dev: &Device<Self>) -> Result<Domain> {
         Domain::new(dev.port(), dev.limits().domains.charge_kernel())
@@ -87,8 +90,8 @@ impl KernelVerbs for Rdma {
         qp.kernel()?.post_recv(requests)
     }
 
-    fn create_ah(_dev: &Device<Self>, address: &AhAttributes) -> Result<Ah> {
-        node_of(&address.dmac)?;
+    fn create_ah(dev: &Device<Self>, address: &AhAttributes) -> Result<Ah> {
+        address::check(dev, address)?;
         Ok(Ah {
             attributes: *address,
         })
@@ -121,5 +124,21 @@ impl KernelVerbs for Rdma {
 
     fn traffic(dev: &Device<Self>) -> Result<Traffic> {
         read_traffic(dev.port())
+    }
+
+    fn bind_counters(dev: &Device<Self>, set: Option<u32>, qp: &nk_rdma::Qp<Self>) -> Result<u32> {
+        dev.counter_sets().bind(set, qp)
+    }
+
+    fn unbind_counters(dev: &Device<Self>, qp: &nk_rdma::Qp<Self>) {
+        dev.counter_sets().unbind(qp);
+    }
+
+    fn read_set(dev: &Device<Self>, set: u32) -> Result<counter_sets::Values> {
+        dev.counter_sets().read(set)
+    }
+
+    fn free_set(dev: &Device<Self>, set: u32) {
+        dev.counter_sets().free(set);
     }
 }

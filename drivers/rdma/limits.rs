@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What users share by the rule of [`Quota`]. Queues are bounded by doorbell slots, memory by a share of its own.
 
+use crate::multicast::GroupPlaces;
 use core::ops::Deref;
 use kernel::{prelude::*, sync::Arc};
 use nupa_fabric::{Charge, Pd, Port, Quota};
-use nupa_proto::pool::sharing::{EXPORTS, HOLDS};
+use nupa_proto::{
+    admin::MAX_ATTACHMENTS,
+    pool::sharing::{EXPORTS, HOLDS},
+};
 
 /// What of the device is counted for users.
 pub(crate) struct Limits {
@@ -12,6 +16,10 @@ pub(crate) struct Limits {
     pub(crate) keys: Arc<Quota>,
     /// Protection domains.
     pub(crate) domains: Arc<Quota>,
+    /// Queue pairs in multicast groups.
+    pub(crate) attachments: Arc<Quota>,
+    /// How many of those a user has in each group.
+    pub(crate) group_places: Arc<GroupPlaces>,
     /// Device memory that other nodes may import.
     pub(crate) exports: Arc<Quota>,
     /// Device memory that was imported.
@@ -25,6 +33,8 @@ impl Limits {
         Ok(Self {
             keys: Quota::new(limits.max_mr.get())?,
             domains: Quota::new(limits.max_pd.get())?,
+            attachments: Quota::new(MAX_ATTACHMENTS)?,
+            group_places: GroupPlaces::new()?,
             exports: Quota::of_processes(EXPORTS.into())?,
             imports: Quota::of_processes(HOLDS.into())?,
         })

@@ -10,15 +10,17 @@
 //! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues,
 //!   `device_memory` the controller's own.
 //! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
+//! - `multicast`: groups that datagram queue pairs are in.
 //! - `limits`: what is counted for users, protection domains among it.
 //! - `address`: GIDs and address handles.
-//! - `kernel`: all of these for users in the kernel; `counters`.
+//! - `kernel`: all of these for users in the kernel; `counters` of the port, and `counter_sets` that queue pairs are bound to.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod address;
 mod context;
+mod counter_sets;
 mod counters;
 mod cq;
 mod details;
@@ -27,6 +29,7 @@ mod device_memory;
 mod driver;
 mod kernel;
 mod limits;
+mod multicast;
 mod qp;
 mod region;
 mod ring;

@@ -2,7 +2,7 @@
 //! How queue pairs change: the state diagram and attributes of the InfiniBand specification, as the controller knows
 //! them.
 
-use crate::{access::rights, address::node_of, device::Rdma, qp::Qp};
+use crate::{access::rights, address::node_of, device::Rdma, multicast::Membership, qp::Qp};
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
 use nupa_proto::admin::{
@@ -16,6 +16,8 @@ use nupa_proto::ident::mac_node;
 pub(crate) struct State {
     /// As last set. The state may have changed since, by errors.
     attributes: QpAttributes,
+    /// Multicast groups that it is in.
+    pub(crate) groups: KVec<Membership>,
 }
 
 /// Bits of a packet sequence number.
@@ -76,10 +78,12 @@ impl Qp {
         if !QpAttributes::transition_ok(current, next.state, self.qp_type, mask) {
             return Err(EINVAL);
         }
-        self.handler.set_sqd_notify(next.sqd_notify);
         let command = self.command(dev, &next, mask)?;
+        // The event may come before the command is done.
+        self.handler.set_sqd_notify(next.sqd_notify);
         if command.mask.get() != 0 {
-            self.object.modify(&command)?;
+            let done = self.object.modify(&command);
+            done.inspect_err(|_| self.handler.set_sqd_notify(state.attributes.sqd_notify))?;
         }
         if next.state == QpState::Reset && mask.has(QpMask::STATE) {
             if let Some(kernel) = &self.kernel {

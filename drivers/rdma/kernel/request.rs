@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests of the RDMA core as the controller's.
 
-use crate::{access::region_rights, address::node_of, device::Rdma};
+use crate::{access::region_rights, address::nodes_of, device::Rdma};
 use kernel::prelude::*;
 use nk_rdma::{Ah, FastRegistration, Piece, RecvWrs, SendOperation, SendWr};
 use nupa_engine::rings::{Data, Operation, SendRequest};
@@ -137,7 +137,7 @@ fn datagram(ah: &Ah<Rdma>, qpn: u32, qkey: u32, imm: Option<u32>) -> Result<Oper
         to: DatagramSegment {
             qpn: qpn.into(),
             qkey: qkey.into(),
-            node: node_of(&address.dmac)?.into(),
+            node: nodes_of(&address.dmac)?.into(),
             ..DatagramSegment::default()
         },
         grh: GrhSegment {

@@ -35,6 +35,8 @@ struct nupa_ib_alloc_ucontext_resp {
 	__u8		max_log_cq;
 	__u8		flags;		/* enum nupa_ib_context_flags */
 	__u8		reserved[2];
+	__u32		clock_khz;	/* 0: completions have no timestamps */
+	__u32		reserved1;
 };
 
 /* Offsets are for mmap(). */
@@ -157,6 +159,15 @@ enum nupa_ib_cq_methods {
 
 enum nupa_ib_cq_poll_attrs {
 	NUPA_IB_ATTR_CQ_POLL_HANDLE = (1U << UVERBS_ID_NS_SHIFT),	/* UVERBS_OBJECT_CQ */
+};
+
+/* Of UVERBS_OBJECT_DEVICE: reads the clock that timestamps of completions are taken from. */
+enum nupa_ib_device_methods {
+	NUPA_IB_METHOD_QUERY_CLOCK = (1U << UVERBS_ID_NS_SHIFT),
+};
+
+enum nupa_ib_query_clock_attrs {
+	NUPA_IB_ATTR_QUERY_CLOCK_RESP = (1U << UVERBS_ID_NS_SHIFT),	/* out, __u64 */
 };
 
 #endif /* NUPA_ABI_USER_H */
