@@ -22,6 +22,12 @@ pub enum Fault {
     Magic,
     /// Admin commands are taken and never completed.
     Mute,
+    /// Admin commands are executed a fifth of a second late.
+    Delay,
+    /// Doorbells of work queues are ignored: what is posted is not looked at, until the fault ends.
+    Stall,
+    /// It stops at once, for it could not write an event, and stays so until it is reset. Afterwards it does not misbehave any more.
+    Die,
     /// Enabling the function never makes it ready.
     Hang,
     /// Admin completions and entries of completion and event queues hold random bytes (with the right phase).
@@ -38,11 +44,14 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::None,
         Self::Version,
         Self::Magic,
         Self::Mute,
+        Self::Delay,
+        Self::Stall,
+        Self::Die,
         Self::Hang,
         Self::Garbage,
         Self::Cqe,
@@ -58,6 +67,9 @@ impl Fault {
             Self::Version => "version",
             Self::Magic => "magic",
             Self::Mute => "mute",
+            Self::Delay => "delay",
+            Self::Stall => "stall",
+            Self::Die => "die",
             Self::Hang => "hang",
             Self::Garbage => "garbage",
             Self::Cqe => "cqe",
@@ -70,7 +82,7 @@ impl Fault {
 
 /// A word that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fault {0:?}, known are none, version, magic, mute, hang, garbage, cqe, badstatus, filter and allones")]
+#[error("unknown fault {0:?}, known are none, version, magic, mute, delay, stall, die, hang, garbage, cqe, badstatus, filter and allones")]
 pub struct UnknownFault(String);
 
 impl FromStr for Fault {

@@ -8,6 +8,11 @@ use std::time::Instant;
 pub trait Clock {
     /// Microseconds since some start.
     fn now_us(&self) -> u64;
+
+    /// The same time in nanoseconds.
+    fn now_ns(&self) -> u64 {
+        self.now_us().saturating_mul(1000)
+    }
 }
 
 /// The machine's monotonic clock, from the moment that this value was made.
@@ -30,5 +35,9 @@ impl Default for MonotonicClock {
 impl Clock for MonotonicClock {
     fn now_us(&self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }

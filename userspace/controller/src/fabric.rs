@@ -3,6 +3,7 @@
 //! The fabric: a switch and its controllers, with the interface that a VMM-facing server drives.
 
 mod bar;
+mod misbehave;
 
 use std::fmt::Arguments;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use guestmem::{MapError, MapRequest, Reach, UnmapError};
-use nupa_control::{Fault, NodeStats};
+use nupa_control::NodeStats;
 use nupa_function::{Function, Model};
 use nupa_proto::regs;
 
@@ -19,10 +20,10 @@ use crate::config::{DoorbellPlace, FabricConfig};
 use crate::device_memory::DeviceMemory;
 use crate::doorbells::{self, DoorbellPages};
 use crate::error::FabricError;
-use crate::fault::Misbehave;
 use crate::nodes::{Controller, Nodes};
 use crate::platform::{Attachment, Interrupts, NodePlatform};
 use crate::stats;
+use misbehave::Overdue;
 
 /// A switch with one controller per node, all in one thread.
 ///
@@ -37,6 +38,8 @@ pub struct Fabric {
     doorbells: DoorbellPlace,
     /// Bytes of a function's own memory.
     device_memory: u64,
+    clock: Rc<dyn Clock>,
+    overdue: Overdue,
 }
 
 impl Fabric {
@@ -50,6 +53,8 @@ impl Fabric {
             doorbell_pages: config.doorbell_pages,
             doorbells: config.doorbells,
             device_memory: config.device_memory,
+            clock: clock.clone(),
+            overdue: Overdue::default(),
         })
     }
 
@@ -183,14 +188,16 @@ impl Fabric {
     ///
     /// To be called after each batch of accesses, and when the time has come.
     pub fn run(&mut self) -> Option<u64> {
-        self.model.run()
+        let late = self.run_late_commands();
+        [late, self.model.run()].into_iter().flatten().min()
     }
 
     /// Says whether the caller polls doorbells. While it does, guests need not kick; when it stops, they are asked to
     /// again. `true` if a doorbell may have been rung just before: then poll once more, and no more than once, as a queue
     /// that waits for something else looks like that too.
     pub fn set_polling(&mut self, on: bool) -> bool {
-        self.model.set_polling(on)
+        // A stalled controller ignores doorbells.
+        self.model.set_polling(on && !self.has_stalled())
     }
 
     /// Requests that all guests' send queues have completed since the process began; wraps around.
@@ -218,21 +225,6 @@ impl Fabric {
         self.controller(node)?;
         self.model.set_link(node, up);
         tracing::info!(node, up, "link set");
-        Ok(())
-    }
-
-    /// Makes a controller misbehave from now on, or behave again.
-    pub fn set_fault(&mut self, node: u16, fault: Fault) -> Result<(), FabricError> {
-        let before = self.controller(node)?.host.fault();
-        if (fault == Fault::AllOnes) != (before == Fault::AllOnes) {
-            // Pulled out or put back: either way the function loses its state.
-            self.reset(node);
-        }
-        let controller = self.controller(node)?;
-        let (magic, version) = fault.identity();
-        controller.set_identity(magic, version);
-        controller.host.memory.set_fault(fault);
-        tracing::info!(node, %fault, "fault set");
         Ok(())
     }
 

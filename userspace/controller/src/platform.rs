@@ -154,6 +154,10 @@ impl hal::Clock for NodePlatform {
         self.clock.now_us()
     }
 
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
     fn random(&self) -> u32 {
         random::number()
     }

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     pub(crate) realtime: bool,
 
     /// Make node N's controller misbehave from the start, for tests: none, version, magic,
-    /// mute, hang, garbage, cqe, badstatus, filter or allones
+    /// mute, delay, stall, die, hang, garbage, cqe, badstatus, filter or allones
     #[arg(long = "fault", value_name = "N=WORD")]
     pub(crate) faults: Vec<NodeFault>,
 

@@ -60,8 +60,9 @@ pub(crate) struct Control {
     clients: [Option<Client>; MAX_CLIENTS],
 }
 
+/// One who has connected to it.
 #[derive(Debug)]
-struct Client {
+pub struct Client {
     stream: UnixStream,
     line: Vec<u8>,
 }
@@ -118,12 +119,7 @@ impl Control {
             .set_nonblocking(true)
             .and_then(|()| Ok(poller.add(&stream, source)?));
         match added {
-            Ok(()) => {
-                *slot = Some(Client {
-                    stream,
-                    line: Vec::new(),
-                })
-            }
+            Ok(()) => *slot = Some(Client::new(stream)),
             Err(error) => tracing::warn!(%error, "cannot serve a client of the control socket"),
         }
     }
@@ -133,24 +129,35 @@ impl Control {
         let Some(slot) = self.clients.get_mut(usize::from(index)) else {
             return;
         };
-        let Some(client) = slot else { return };
-        match client.read_line() {
-            Ok(None) => {}
-            Ok(Some(line)) => {
-                if let Err(error) = client.answer(&obey(&line, fabric)) {
-                    tracing::debug!(%error, "a client did not take its answer");
-                }
-                *slot = None;
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a client of the control socket is gone");
-                *slot = None;
-            }
+        if slot.as_mut().is_some_and(|client| client.serve(fabric)) {
+            *slot = None;
         }
     }
 }
 
 impl Client {
+    /// Serves a socket that does not block.
+    pub fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            line: Vec::new(),
+        }
+    }
+
+    /// Takes what it sent, and answers if that is a command. Returns whether it is done with.
+    pub fn serve(&mut self, fabric: &mut Fabric) -> bool {
+        match self.read_line() {
+            Ok(None) => return false,
+            Ok(Some(line)) => {
+                if let Err(error) = self.answer(&obey(&line, fabric)) {
+                    tracing::debug!(%error, "a client did not take its answer");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "a client of the control socket is gone"),
+        }
+        true
+    }
+
     /// Reads up to the end of a line, or of the connection.
     fn read_line(&mut self) -> io::Result<Option<String>> {
         let mut buf = [0; MAX_LINE];
@@ -241,10 +248,7 @@ mod tests {
             nodes: Some(nodes),
             ..Answer::done()
         };
-        let mut client = Client {
-            stream,
-            line: Vec::new(),
-        };
+        let mut client = Client::new(stream);
         client.answer(&answer).unwrap();
         drop(client);
         let mut text = Vec::new();

@@ -16,7 +16,7 @@ use vfio_user::{
 
 /// What a guest's PCI function has besides the controller.
 #[derive(Debug)]
-pub(crate) struct Function {
+pub struct Function {
     node: u16,
     config: ConfigSpace,
     vectors: Rc<RefCell<EventFds>>,
@@ -37,7 +37,10 @@ impl Interrupts for Vectors {
 
 impl Function {
     /// Attaches a guest to its controller.
-    pub(crate) fn attach(fabric: &mut Fabric, node: u16) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// There is no such node, or it has a guest.
+    pub fn attach(fabric: &mut Fabric, node: u16) -> anyhow::Result<Self> {
         let config = config_space(fabric)?;
         let vectors = Rc::new(RefCell::new(EventFds::new(regs::MSIX_VECTORS.into())));
         fabric.connect(node, Box::new(Vectors(Rc::clone(&vectors))))?;
@@ -56,7 +59,7 @@ impl Function {
     }
 
     /// The function with the fabric that it is plugged into.
-    pub(crate) fn plugged<'a>(&'a mut self, fabric: &'a mut Fabric) -> Plugged<'a> {
+    pub fn plugged<'a>(&'a mut self, fabric: &'a mut Fabric) -> Plugged<'a> {
         Plugged {
             function: self,
             fabric,
@@ -92,7 +95,7 @@ fn config_space(fabric: &Fabric) -> Result<ConfigSpace, ConfigError> {
 }
 
 /// A function and its fabric, for the time of one call.
-pub(crate) struct Plugged<'a> {
+pub struct Plugged<'a> {
     function: &'a mut Function,
     fabric: &'a mut Fabric,
 }

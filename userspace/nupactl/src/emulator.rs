@@ -49,7 +49,7 @@ enum Verb {
     Fault {
         /// The node's number at the switch
         node: u16,
-        /// How: none, version, magic, mute, hang, garbage, cqe, badstatus, filter or allones
+        /// How: none, version, magic, mute, delay, stall, die, hang, garbage, cqe, badstatus, filter or allones
         #[arg(value_name = "WORD")]
         fault: Fault,
     },

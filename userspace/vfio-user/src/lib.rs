@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Server side of the vfio-user protocol, as QEMU's `vfio-user-pci` speaks it.
+//! The vfio-user protocol, as QEMU's `vfio-user-pci` speaks it: the server's side, and as much of the other as a program needs that takes
+//! QEMU's place.
 //!
 //! vfio-user carries the kernel's VFIO interface over a UNIX stream socket: the VMM asks
 //! for regions and interrupts, passes its memory as file descriptors, and sends every
@@ -12,6 +13,7 @@
 //!   in one thread. It parses requests and turns them into calls of a [`Device`].
 //! - [`Device`] is what a device model implements; it never sees the wire.
 //! - [`pci`] composes a configuration space.
+//! - [`Client`] is the other side.
 //! - [`EventFds`] keeps the interrupts that the VMM handed out.
 //!
 //! # Latency
@@ -27,6 +29,7 @@
 //! takes one eventfd per message, answers errors with errno 0 and does not skip what it
 //! does not know; that leaves nothing but its structure definitions.
 
+mod client;
 mod connection;
 mod device;
 mod dispatch;
@@ -37,6 +40,7 @@ mod proto;
 mod transport;
 mod version;
 
+pub use client::Client;
 pub use connection::{Connection, Disconnect, Interest};
 pub use device::{Area, Device, DmaMap, Mmap, Region};
 pub use irq::{EventFds, IrqRequest};

@@ -39,36 +39,38 @@ pub(crate) const MAX_MSG_FDS: usize = 16;
 
 /// Requests that we know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
 pub(crate) enum Command {
-    Version,
-    DmaMap,
-    DmaUnmap,
-    DeviceGetInfo,
-    DeviceGetRegionInfo,
-    DeviceGetIrqInfo,
-    DeviceSetIrqs,
-    RegionRead,
-    RegionWrite,
-    DeviceReset,
+    Version = 1,
+    DmaMap = 2,
+    DmaUnmap = 3,
+    DeviceGetInfo = 4,
+    DeviceGetRegionInfo = 5,
+    DeviceGetIrqInfo = 7,
+    DeviceSetIrqs = 8,
+    RegionRead = 9,
+    RegionWrite = 10,
+    DeviceReset = 13,
 }
 
 impl TryFrom<u16> for Command {
     type Error = u16;
 
     fn try_from(value: u16) -> Result<Self, u16> {
-        Ok(match value {
-            1 => Self::Version,
-            2 => Self::DmaMap,
-            3 => Self::DmaUnmap,
-            4 => Self::DeviceGetInfo,
-            5 => Self::DeviceGetRegionInfo,
-            7 => Self::DeviceGetIrqInfo,
-            8 => Self::DeviceSetIrqs,
-            9 => Self::RegionRead,
-            10 => Self::RegionWrite,
-            13 => Self::DeviceReset,
-            other => return Err(other),
-        })
+        let all = [
+            Self::Version,
+            Self::DmaMap,
+            Self::DmaUnmap,
+            Self::DeviceGetInfo,
+            Self::DeviceGetRegionInfo,
+            Self::DeviceGetIrqInfo,
+            Self::DeviceSetIrqs,
+            Self::RegionRead,
+            Self::RegionWrite,
+            Self::DeviceReset,
+        ];
+        let found = all.into_iter().find(|command| *command as u16 == value);
+        found.ok_or(value)
     }
 }
 

@@ -58,6 +58,22 @@ fn wide_registers_take_halves_and_others_take_nothing_odd() {
 }
 
 #[test]
+fn the_clock_counts_on_through_resets() {
+    let world = World::new(2);
+    let guest = Guest::up(&world, 0);
+    assert_ne!(guest.read64(regs::REG_CAPS) & regs::CAP_TIMESTAMP, 0);
+    assert_eq!(guest.read32(regs::REG_CLOCK_KHZ), 1_000_000);
+    world.clock.advance(1 << 40);
+    let first = guest.read64(regs::REG_CLOCK);
+    assert_eq!(u64::from(guest.read32(regs::REG_CLOCK + 4)), first >> 32);
+    world.clock.advance(1500);
+    guest.write64(regs::REG_CLOCK, 0);
+    assert_eq!(guest.read64(regs::REG_CLOCK), first + 1_500_000);
+    guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
+    assert_eq!(guest.read64(regs::REG_CLOCK), first + 1_500_000);
+}
+
+#[test]
 fn unusable_admin_rings_stop_the_function_until_reset() {
     let world = World::new(2);
     let guest = Guest::connect(&world, 0);

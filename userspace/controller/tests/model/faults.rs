@@ -120,3 +120,48 @@ fn a_function_that_was_pulled_out_is_dead_and_gone_for_its_peers() {
     assert_eq!(guest.status(), regs::STATUS_LINK_UP);
     guest.enable();
 }
+
+#[test]
+fn commands_that_are_late_complete_all_the_same() {
+    let world = World::new(2);
+    let guest = Guest::up(&world, 0);
+    set(&world, 0, Fault::Delay);
+    guest.submit(AdminOpcode::AllocPd.to_wire(), &[]);
+    world.pass(100_000);
+    assert!(guest.completion().is_none());
+    world.pass(150_000);
+    let status = guest.completion().unwrap().status.get();
+    assert_eq!(status, AdminStatus::Success.to_wire());
+}
+
+#[test]
+fn a_stalled_controller_looks_at_its_queues_when_it_hears_again() {
+    let world = World::new(2);
+    let a = Guest::up(&world, 0);
+    let mut a_qp = a.raw(a.eq(0).eqn);
+    let b = Guest::up(&world, 1);
+    let mut b_qp = b.raw(b.eq(0).eqn);
+    let buffer = b.post_buffer(&mut b_qp, 128);
+    set(&world, 0, Fault::Stall);
+    let bytes = frame(node_mac(1), node_mac(0), 64, 4);
+    a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+    world.fabric.borrow_mut().run();
+    assert!(b_qp.cq.ring.poll().is_none());
+    set(&world, 0, Fault::None);
+    world.fabric.borrow_mut().run();
+    assert_eq!(b_qp.poll().wr_id.get(), buffer);
+    assert_eq!(b.get(buffer, 64), bytes);
+}
+
+#[test]
+fn one_that_dies_works_again_after_a_reset() {
+    let world = World::new(2);
+    let guest = Guest::up(&world, 0);
+    set(&world, 0, Fault::Die);
+    assert_eq!(guest.status(), regs::STATUS_LINK_UP | regs::STATUS_FATAL);
+    assert_eq!(guest.read32(regs::REG_FAULT), regs::FAULT_EVENT_QUEUE);
+    guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
+    guest.enable();
+    guest.submit(AdminOpcode::AllocPd.to_wire(), &[]);
+    assert!(guest.completion().is_some());
+}
