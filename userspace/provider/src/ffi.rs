@@ -9,6 +9,7 @@
 mod abi;
 mod address;
 mod called;
+mod clock;
 mod command;
 mod context;
 mod cq;

@@ -11,6 +11,7 @@ mod pair;
 mod recv;
 mod send;
 mod size;
+mod wall;
 
 pub(crate) use completion::{CompletionQueue, Member};
 pub(crate) use done::Done;
@@ -19,3 +20,4 @@ pub(crate) use pair::{QueuePair, Received, SharedCompletions};
 pub(crate) use recv::RecvQueue;
 pub(crate) use send::SendQueue;
 pub(crate) use size::{log_of, RecvSize, SendSize, MAX_SGE};
+pub(crate) use wall::Moment;

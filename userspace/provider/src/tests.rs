@@ -25,5 +25,6 @@ mod node;
 mod operations;
 mod piecemeal;
 mod shared;
+mod timestamps;
 
 use nupa_testguest as common;

@@ -65,15 +65,25 @@ pub(super) unsafe extern "C" fn create_cq_ex(
 ) -> *mut sys::ibv_cq_ex {
     // SAFETY: the program passes its attributes.
     let attr = unsafe { &mut *attr };
-    if attr.wc_flags & !u64::from(sys::IBV_WC_STANDARD_FLAGS) != 0 {
+    let timestamps = u64::from(
+        sys::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+            | sys::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+    );
+    if attr.wc_flags & !(u64::from(sys::IBV_WC_STANDARD_FLAGS) | timestamps) != 0 {
+        return pointer(Err(Errno::OPNOTSUPP));
+    }
+    // SAFETY: `context` is one of this provider's.
+    let has_clock = unsafe { Context::of(context) }.info.clock_khz.get() != 0;
+    if attr.wc_flags & timestamps != 0 && !has_clock {
         return pointer(Err(Errno::OPNOTSUPP));
     }
     if attr.comp_mask & sys::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
-        if attr.flags & !sys::IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
+        // The one is advice for a provider, the other one the kernel's to answer.
+        let known =
+            sys::IBV_CREATE_CQ_ATTR_SINGLE_THREADED | sys::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        if attr.flags & !known != 0 {
             return pointer(Err(Errno::OPNOTSUPP));
         }
-        // What is left is advice for a provider, not the kernel's.
-        attr.comp_mask &= !sys::IBV_CQ_INIT_ATTR_MASK_FLAGS;
     }
     // SAFETY: `context` is the caller's, and what its attributes name.
     let made = unsafe { create(context, attr) };

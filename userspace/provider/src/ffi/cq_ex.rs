@@ -8,9 +8,10 @@ use std::mem::ManuallyDrop;
 
 use rustix::io::Errno;
 
+use super::context::Context;
 use super::cq::completions;
 use super::lock::Guard;
-use super::{called, sys, wc};
+use super::{called, clock, sys, wc};
 use crate::queue::CompletionQueue;
 
 /// Puts the functions of this file into an object; `called` if the engine is called.
@@ -32,6 +33,8 @@ pub(super) fn set_functions(cq: &mut sys::ibv_cq_ex, called: bool) {
     cq.read_slid = Some(read_zero);
     cq.read_sl = Some(read_sl);
     cq.read_dlid_path_bits = Some(read_zero_byte);
+    cq.read_completion_ts = Some(read_completion_ts);
+    cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
 }
 
 /// The queue that `ibv_start_poll()` locked; it stays locked.
@@ -118,6 +121,16 @@ readers! {
     read_src_qp -> u32: |cqe| cqe.src_qpn.get();
     read_wc_flags -> u32: |cqe| wc::flags(cqe);
     read_sl -> u8: |cqe| wc::service_level(cqe);
+    read_completion_ts -> u64: |cqe| cqe.timestamp();
+}
+
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut sys::ibv_cq_ex) -> u64 {
+    // SAFETY: the program has started polling; the context of an object is open.
+    let (mut queue, context) = unsafe { (started(cq), (*cq).context) };
+    // SAFETY: as above; the context is one of this provider's.
+    let khz = unsafe { Context::of(context) }.info.clock_khz.get();
+    // SAFETY: as above.
+    queue.wall_ns(khz, || unsafe { clock::moment(context) })
 }
 
 /// Local identifiers do not exist on RoCE.

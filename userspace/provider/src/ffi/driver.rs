@@ -9,7 +9,8 @@ use nupa_proto::uabi::{ProviderInfo, ABI_VERSION};
 
 use super::object::{Object, Pending};
 use super::{
-    abi, address, context, cq, device_memory, domain, post, post_recv, qp, region, srq, sys, window,
+    abi, address, clock, context, cq, device_memory, domain, post, post_recv, qp, region, srq, sys,
+    window,
 };
 
 /// The functions of a context. What is not here answers `EOPNOTSUPP` (`verbs_dummy_ops`).
@@ -47,6 +48,7 @@ pub(super) static OPS: sys::verbs_context_ops = sys::verbs_context_ops {
     query_device_ex: Some(context::query_device_ex),
     query_port: Some(context::query_port),
     query_qp: Some(qp::query_qp),
+    query_rt_values: Some(clock::query_rt_values),
     query_srq: Some(srq::query_srq),
     reg_dm_mr: Some(region::reg_dm_mr),
     reg_dmabuf_mr: Some(region::reg_dmabuf_mr),

@@ -92,6 +92,26 @@ impl Cq {
         }
         wc
     }
+
+    /// `ibv_start_poll()` to `ibv_end_poll()`: when each completion was written.
+    pub(crate) fn timestamps(&self) -> Vec<u64> {
+        let cq = self.0.cast::<sys::ibv_cq_ex>();
+        let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
+        let mut found = Vec::new();
+        // SAFETY: as in `poll_ex`.
+        unsafe {
+            let mut result = (*cq).start_poll.unwrap()(cq, &raw mut attr);
+            if result != 0 {
+                return found;
+            }
+            while result == 0 {
+                found.push((*cq).read_completion_ts.unwrap()(cq));
+                result = (*cq).next_poll.unwrap()(cq);
+            }
+            (*cq).end_poll.unwrap()(cq);
+        }
+        found
+    }
 }
 
 impl Drop for Cq {

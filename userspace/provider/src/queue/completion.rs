@@ -10,6 +10,7 @@ use nupa_proto::status::WcStatus;
 
 use super::done::Done;
 use super::members::Members;
+use super::wall::{Moment, WallClock};
 use super::{RecvQueue, SendQueue};
 use crate::ffi::{Lock, Pages, Slot};
 
@@ -23,6 +24,7 @@ pub(crate) struct CompletionQueue {
     slot: Slot,
     members: Members<Member>,
     current: Cqe,
+    wall: WallClock,
 }
 
 /// A queue pair whose completions come here.
@@ -46,6 +48,7 @@ impl CompletionQueue {
             slot,
             members: Members::default(),
             current: Cqe::default(),
+            wall: WallClock::default(),
         }
     }
 
@@ -96,8 +99,11 @@ impl CompletionQueue {
     #[inline]
     pub(crate) fn advance(&mut self) -> bool {
         let mut current = self.current;
+        let last = current.timestamp();
+        // What the device did not complete has no timestamp, and a queue's timestamps never go back.
         let taken = self.take(|cqe| current = *cqe)
-            || self.is_lost() && self.take_lost(|cqe| current = *cqe);
+            || self.is_lost()
+                && self.take_lost(|cqe| current = cqe.stamped(cqe.timestamp().max(last)));
         self.current = current;
         taken
     }
@@ -106,6 +112,12 @@ impl CompletionQueue {
     #[inline]
     pub(crate) fn current(&self) -> &Cqe {
         &self.current
+    }
+
+    /// The time of day of that completion, in nanoseconds since 1970, if the queue has timestamps, which are of a clock of
+    /// so many kHz. `look` looks at both clocks.
+    pub(crate) fn wall_ns(&mut self, khz: u32, look: impl FnOnce() -> Option<Moment>) -> u64 {
+        self.wall.at(self.current.timestamp(), khz, look)
     }
 
     /// Goes on in a new ring, which the controller has moved to, with what was not taken.

@@ -37,7 +37,9 @@ fn structures_are_those_of_the_header() {
             max_log_rq,
             max_log_cq,
             flags,
-            reserved
+            reserved,
+            clock_khz,
+            reserved1
         }
     );
     same!(
@@ -150,6 +152,8 @@ fn constants_are_those_of_the_header() {
         (sys::NUPA_IB_ATTR_SRQ_KICK_HANDLE, SRQ_KICK_HANDLE.into()),
         (sys::NUPA_IB_METHOD_CQ_POLL, METHOD_CQ_POLL.into()),
         (sys::NUPA_IB_ATTR_CQ_POLL_HANDLE, CQ_POLL_HANDLE.into()),
+        (sys::NUPA_IB_METHOD_QUERY_CLOCK, METHOD_QUERY_CLOCK.into()),
+        (sys::NUPA_IB_ATTR_QUERY_CLOCK_RESP, QUERY_CLOCK.into()),
     ];
     for (at, (header, proto)) in pairs.iter().enumerate() {
         assert_eq!(header, proto, "pair {at}");

@@ -193,12 +193,18 @@ impl Node {
     }
 
     pub(super) fn cq(&self, log_entries: u8) -> TestCq {
+        self.cq_with(log_entries, 0)
+    }
+
+    /// As [`Node::cq`], with flags.
+    pub(super) fn cq_with(&self, log_entries: u8, flags: u8) -> TestCq {
         let (base, memory) = self.ring(CQE_SIZE << log_entries);
         let (number, slot) = self.slot();
         let command = CreateCq {
             ring: direct(base),
             doorbell_slot: number.into(),
             log_entries,
+            flags,
             eqn: self.eqn.into(),
             ..CreateCq::default()
         };
