@@ -4,12 +4,13 @@
 
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, BufferRef, ById, CreateCq, CreateEq, CreateMr, CreateQp, CreateSrq,
-    ModifyCq, ModifyMr, ModifyQp, ModifySrq, PageList, QpType, SetGid, SetRss, SetRxFilter,
-    ACCESS_ALL, GID_VALID, MR_MASK_ACCESS, MR_MASK_PAGES, QP_FLAG_PRIVILEGED, RX_PROMISC,
+    GroupMember, ModifyCq, ModifyMr, ModifyQp, ModifySrq, PageList, QpType, SetGid, SetRss,
+    SetRxFilter, ACCESS_ALL, GID_VALID, MR_MASK_ACCESS, MR_MASK_PAGES, QP_FLAG_PRIVILEGED,
+    RX_PROMISC,
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::verbs::Objects;
+use crate::verbs::{Objects, GROUP};
 use nupa_testguest::guest::{direct, iova, Guest};
 
 /// Memory for the objects that these commands make.
@@ -65,7 +66,9 @@ pub fn good_body(
         | AdminOpcode::ModifyMr
         | AdminOpcode::AllocKey
         | AdminOpcode::DestroyMr
-        | AdminOpcode::SetGid => good_verbs_command(opcode, objects),
+        | AdminOpcode::SetGid
+        | AdminOpcode::AttachMulticast
+        | AdminOpcode::DetachMulticast => good_verbs_command(opcode, objects),
         _ => good_port_command(opcode, objects.qpn),
     }
 }
@@ -129,6 +132,11 @@ fn good_verbs_command(opcode: AdminOpcode, objects: &Objects) -> Vec<u8> {
             index: 1.into(),
             flags: GID_VALID.into(),
             ..SetGid::default()
+        }),
+        AdminOpcode::AttachMulticast | AdminOpcode::DetachMulticast => bytes(GroupMember {
+            gid: GROUP,
+            qpn: objects.ud.into(),
+            ..GroupMember::default()
         }),
         _ => bytes(ById {
             id: match opcode {

@@ -17,18 +17,43 @@
 
 mod actions;
 mod commands;
+mod control;
 mod decode;
 mod hostile;
+mod moving;
+mod pair;
 mod pool;
 mod storm;
 mod udata;
 mod verbs;
+mod vfio;
 
 pub use actions::{Action, FAULTS};
+pub use control::control;
+pub use moving::moving;
+pub use nupa_net_host_tests::frames;
+pub use pair::pair;
 pub use pool::pool;
 pub use storm::storm;
 pub use udata::udata;
 pub use verbs::KINDS;
+pub use vfio::vfio;
+
+/// What fuzzes: its name, and what takes the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets; each has a program in `fuzz_targets`.
+pub const TARGETS: [Target; 9] = [
+    ("admin", admin),
+    ("control", control),
+    ("frames", frames),
+    ("moving", moving),
+    ("pair", pair),
+    ("pool", pool),
+    ("udata", udata),
+    ("vfio", vfio),
+    ("wqe", wqe),
+];
 
 /// Lets a guest post what the bytes say: descriptors, receive entries, doorbells, memory.
 pub fn wqe(bytes: &[u8]) {

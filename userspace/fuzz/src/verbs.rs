@@ -4,12 +4,16 @@
 
 use nupa_engine::rings::Operation;
 use nupa_proto::admin::{ACCESS_ALL, ACCESS_REMOTE_WRITE};
+use nupa_proto::ident::{MULTICAST_QPN, NODE_FLOOD};
 use nupa_proto::wqe::{
     BindSegment, DatagramSegment, FastRegSegment, FlushSegment, GrhSegment, FLUSH_GLOBAL,
 };
 
 /// Queue key of the datagram queue pair.
 pub const QKEY: u32 = 0x1111;
+
+/// Multicast group that the datagram queue pair may be in.
+pub const GROUP: [u8; 16] = [0xff; 16];
 
 /// Objects that a hostile guest has made; 0 if it has not.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,7 +87,7 @@ impl Objects {
         }
     }
 
-    /// A request that concerns keys of the guest's own, or a datagram to itself.
+    /// A request that concerns keys of the guest's own, or a datagram.
     fn local_request(&self, kind: usize, seed: u32) -> Operation {
         match kind % KINDS {
             9 => Operation::FastReg {
@@ -115,16 +119,29 @@ impl Objects {
                 },
             },
             12 => Operation::Datagram {
-                to: DatagramSegment {
-                    qpn: self.ud.into(),
-                    qkey: QKEY.into(),
-                    node: self.node.into(),
-                    ..DatagramSegment::default()
+                to: self.destination(seed % 4),
+                grh: GrhSegment {
+                    dgid: GROUP,
+                    ..GrhSegment::default()
                 },
-                grh: GrhSegment::default(),
                 imm: None,
             },
             _ => Operation::Nop,
+        }
+    }
+
+    /// Where a datagram goes: to the guest itself, to the members of the group there, or to all members.
+    fn destination(&self, form: u32) -> DatagramSegment {
+        let (node, qpn) = match form {
+            0 => (NODE_FLOOD, MULTICAST_QPN),
+            1 => (self.node, MULTICAST_QPN),
+            _ => (self.node, self.ud),
+        };
+        DatagramSegment {
+            qpn: qpn.into(),
+            qkey: QKEY.into(),
+            node: node.into(),
+            ..DatagramSegment::default()
         }
     }
 }
