@@ -27,6 +27,13 @@ providers: userspace setup-packages
 setup-debian: setup # the Debian that packages are tried on
 	@scripts/setup --debian
 
+selftests: setup # the kernel's own tests of network drivers
+	@scripts/setup --selftests
+	@scripts/build selftests
+
+setup-clients: setup # the image of programs for test-clients
+	@scripts/setup --clients
+
 modules: setup ## build nupa_fabric.ko, nupa_net.ko and nupa_rdma.ko into build/modules
 	@scripts/build modules
 
@@ -59,9 +66,21 @@ test: modules userspace ## the tests of the host and of the nodes
 	@scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
-test-long: modules userspace setup-debian providers ## all tests, those that take long included, on nodes in all modes
+test-long: modules userspace setup-debian providers selftests ## all tests, those that take long included, on nodes in all modes
 	@scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --long --host-log build/test-logs/host.log $(TESTS) && exit $$host
+
+test-selftests: modules userspace selftests ## the kernel's own tests of network drivers, on nodes (MODE=pcie)
+	@MODE=$${MODE:-pcie} scripts/in-root tests/run --long --lanes 1 -k test_selftests
+
+test-clients: modules userspace setup-clients ## programs that people run, unmodified (Documentation/clients.md; CLIENTS='ucx redis' picks some)
+	@scripts/in-root scripts/clients $(CLIENTS)
+
+soak: modules userspace ## loads and faults at random, compared (MINUTES=10 MODE=pcie SEED=n)
+	@scripts/in-root scripts/soak
+
+fuzz: setup ## fuzz led by coverage (HOURS=1 in equal parts; TARGET=wqe for one)
+	@scripts/fuzz "$${TARGET:-all}" "$${HOURS:-1}h"
 
 bench: modules userspace ## measure; results in build/bench
 	@scripts/in-root scripts/bench
@@ -93,5 +112,5 @@ prune: ## remove from the cache what the pins of this checkout do not use; other
 clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
-.PHONY: help setup setup-packages setup-debian modules providers userspace deb rpm demo test-host test-nodes test test-long bench bundle lint fmt vm-up vm-down \
-	vm-status prune clean .room-for-demo .room-for-nodes
+.PHONY: help setup setup-packages setup-debian setup-clients selftests modules providers userspace deb rpm demo test-host test-nodes test test-long test-selftests \
+	test-clients fuzz soak bench bundle lint fmt vm-up vm-down vm-status prune clean .room-for-demo .room-for-nodes

@@ -55,6 +55,11 @@ debug_guest=$(guest_of "$debug_key")
 # A Debian that packages are installed on.
 debian_dir=$cache/debian-$(key_of "$kernel_key" "$top"/scripts/setup.d/{guest,debian}.sh "$top"/vms/debian/*)
 
+# The kernel's own tests of network drivers.
+selftests_dir=$cache/selftests-$(key_of "$kernel_key" "$root_key" "$top/scripts/setup.d/selftests.sh")
+# Programs that people run, for a second disk of nodes.
+clients_dir=$cache/clients-$(key_of "$SUITE" "$BACKPORTS" "$top/scripts/setup.d/clients.sh" "$top"/vms/clients/*)
+
 rdma_core_dir=$cache/rdma-core-$(key_of "$RDMA_CORE_SHA256" "$top/scripts/setup.d/rdma-core.sh")
 
 # rdma_cores all | built: lines of rdma-core.pin that are wanted: all, or those of the ABIs that NUPA_ABIS names ("59 65", or "" for none).

@@ -9,6 +9,7 @@ import results
 from nodes import INTERFACE
 from pair import Pair
 from profile import Profile
+from steps import Steps
 from waiting import wait_until
 
 
@@ -56,6 +57,10 @@ WORKS = {
     "udp": ("UDP 8 KB received of 0.3 Gb/s", "Gb/s", udp_paced, True),
     "ping": ("ping round trip", "ms", ping, False),
 }
+# The work whose packets come one at a time, each when the guest has nothing else to do, so that the steps of one can be told.
+ONE_AT_A_TIME = "rr"
+# What the interrupts of each side's queues are called.
+INTERRUPTS = {"ours": "nupa", "peer": "virtio"}
 SERVERS = ("pkill -x iperf3; pkill -x netserver; iperf3 -s -D >/dev/null; netserver >/dev/null 2>&1; "
            "for p in 5201 12865; do until ss -Hltn \"sport = :$p\" | grep -q .; do sleep 0.1; done; done")
 
@@ -92,6 +97,10 @@ def alternate(one, names, options, processes, nodes):
                 with Profile(processes, nodes, options.seconds) as profile:
                     WORKS[name][2](one, address, options.seconds)
                 print(f"\nprofile of {WORKS[name][0]}, {side}\n{profile.text}", flush=True)
+                if name == ONE_AT_A_TIME:
+                    with Steps(nodes, INTERRUPTS[side]) as steps:
+                        value = WORKS[name][2](one, address, options.seconds)
+                    print(f"steps of {WORKS[name][0]}, {side}, at {value:.3f} {WORKS[name][1]}\n{steps.text}", flush=True)
     return values
 
 

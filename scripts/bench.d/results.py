@@ -107,7 +107,7 @@ def between(page, mark, new):
     text, count = re.subn(rf"(<!-- {mark}:begin -->\n).*(<!-- {mark}:end -->)", lambda m: m[1] + new + m[2],
                           page.read_text(), flags=re.DOTALL)
     if count != 1:
-        sys.exit(f"bench: {page} does not have the marks {mark}:begin and {mark}:end")
+        sys.exit(f"{page} does not have the marks {mark}:begin and {mark}:end")
     page.write_text(text)
 
 
