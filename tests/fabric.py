@@ -13,20 +13,34 @@ NETCHECK = "/nupa/build/bin/netcheck"
 # Leaves a node as `nupa-up` would on a fresh one, whatever a failed test left behind. It runs before most tests, so it
 # starts few programs: each takes a twentieth of a second.
 TIDY = f"""
-dmesg -n 7
-pgrep -f '^bash -c' | grep -vwx $$ | xargs -r kill -9
-pkill -x 'tcpdump|iperf3|ping'
+echo 7 >/proc/sys/kernel/printk
+serves=
+for p in /proc/[0-9]*; do
+    {{ read -r name <$p/comm; }} 2>/dev/null || continue
+    case $name in
+    # Those of network namespaces go with them.
+    netcheck) [ $p/ns/net -ef /proc/self/ns/net ] && serves=1 ;;
+    tcpdump|iperf3|ping) kill ${{p#/proc/}} ;;
+    bash)
+        program='' option=''
+        {{ read -r -d '' program; read -r -d '' option; }} 2>/dev/null <$p/cmdline
+        [ "$program $option" != 'bash -c' ] || [ ${{p#/proc/}} = $$ ] || kill -9 ${{p#/proc/}} ;;
+    esac
+done
 for n in /run/netns/*; do
     [ -e "$n" ] && {{ ip netns pids "${{n##*/}}" | xargs -r kill -9; ip netns del "${{n##*/}}"; }}
 done
 for l in br0 {INTERFACE}.100 veth0; do [ ! -e /sys/class/net/$l ] || ip link del $l; done
 # A driver that is loaded may have found its device unfit, and does not look again by itself.
 [ -e /sys/class/net/{INTERFACE} ] || {{ nupa-down; nupa-up; }} || exit 1
-ip link set {INTERFACE} nomaster mtu 9000 promisc off up
-ip address flush dev {INTERFACE} scope global
-ip route flush cache
+ip -force -batch - <<END
+link set {INTERFACE} xdp off
+link set {INTERFACE} nomaster mtu 9000 promisc off up
+address flush dev {INTERFACE} scope global
+route flush cache
+END
 nupa-up || exit 1
-pgrep -x netcheck >/dev/null || {{
+[ "$serves" ] || {{
     cp -u {NETCHECK} /run/netcheck && chmod +x /run/netcheck
     ln -sf /run/netcheck /usr/local/bin/netcheck
     setsid netcheck serve >/run/netcheck.log 2>&1 </dev/null &

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """What a node's kernel printed, read from the serial console that QEMU writes to a file."""
 
+import contextlib
 import re
 
 # A healthy node prints none of these, whatever a test does to it.
@@ -14,8 +15,14 @@ TROUBLE = re.compile(
     r"|unregister_netdevice: waiting|irq \d+: nobody cared|rust_kernel: panicked",
     re.IGNORECASE,
 )
+# How a complaint begins, not what belongs to one.
+BEGINS = re.compile(r"WARNING:|\bBUG\b|\bOops\b|KASAN|UBSAN|INFO:|Call Trace|refcount_t")
 # TCG on shared cores makes clocks look unstable; that says nothing about the drivers.
 HARMLESS = re.compile(r"clocksource|perf: interrupt took too long|TSC found unstable|hrtimer: interrupt took|8254 timer")
+
+
+# Lines between a complaint and its trace at most, and those of a trace.
+FEW, LONGEST = 10, 80
 
 
 class KernelLog:
@@ -24,6 +31,17 @@ class KernelLog:
     def __init__(self, path):
         self.path = path
         self.checked = 0
+        # What a test asks for: lines like this, with the traces behind them, are no trouble.
+        self.excused = None
+
+    @contextlib.contextmanager
+    def excusing(self, lines):
+        """Lines like these are no trouble meanwhile, nor are the traces behind them."""
+        self.excused = lines
+        try:
+            yield
+        finally:
+            self.excused = None
 
     def text(self):
         """All that was printed so far."""
@@ -52,12 +70,34 @@ class KernelLog:
             self.checked = 0
         new = lines[self.checked :]
         self.checked = self.position()
-        return complaint(new)
+        return complaint(without_traces(new, self.excused) if self.excused else new)
 
     def last_words(self, count):
         """The end of a node whose end was not expected: its kernel's unseen complaint, or else what it printed last."""
         lines = self.lines()
         return "\n".join(complaint(lines[self.checked :])[:count] or lines[-count:])
+
+
+def without_traces(lines, beginning):
+    """The lines without those that match, and without the trace that one of the next few begins.
+
+    A trace is over at its last line, or at the next complaint: that line can be lost on a console.
+    """
+    kept, matched, ends = [], -FEW, 0
+    for at, line in enumerate(lines):
+        if beginning.search(line):
+            matched, ends = at, 0
+            continue
+        begins = "Call Trace" in line and at - matched < FEW
+        if begins:
+            ends = at + LONGEST
+        another = not begins and BEGINS.search(line)
+        if at >= ends or another:
+            ends, matched = 0, -FEW if another else matched
+            kept.append(line)
+        elif "</TASK>" in line:
+            ends = 0
+    return kept
 
 
 def complaint(lines):

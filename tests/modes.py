@@ -6,16 +6,18 @@ import sys
 
 import pytest
 
+from waiting import DEBUG_KERNEL
+
 MODES = ("pcie", "cxl", "ivshmem")
 POOLS = ("cxl", "ivshmem")
 # What a run of all modes has on pools, so that it fits into its time: all that differs there. MODE=cxl and MODE=ivshmem
 # have everything.
 SHORT = {
-    "cxl": ("test_cleared", "test_guides", "test_pool_memory", "test_pool_nodes", "test_pool_poison", "test_pool_sharing", "test_power",
-            "test_rdma_accounting", "test_rdma_direct", "test_rdma_errors", "test_rdma_operations", "test_rdma_registration",
-            "test_traffic"),
-    "ivshmem": ("test_guides", "test_pool_ids", "test_pool_memory", "test_pool_sharing", "test_power", "test_rdma_direct", "test_rdma_operations", "test_rdma_storm",
-                "test_rdma_udata", "test_traffic"),
+    "cxl": ("test_cleared", "test_guides", "test_hostile_peer", "test_pool_memory", "test_pool_nodes", "test_pool_poison", "test_pool_sharing",
+            "test_power", "test_rdma_accounting", "test_rdma_direct", "test_rdma_errors", "test_rdma_operations", "test_rdma_registration",
+            "test_rdma_timestamps", "test_traffic"),
+    "ivshmem": ("test_guides", "test_hostile_peer", "test_pool_ids", "test_pool_memory", "test_pool_sharing", "test_power", "test_rdma_direct",
+                "test_rdma_operations", "test_rdma_storm", "test_rdma_timestamps", "test_rdma_udata", "test_traffic"),
 }
 
 
@@ -43,6 +45,9 @@ def long_but_on(*modes):
     return pytest.mark.long(*modes)
 
 
+# For what only a kernel can do that checks itself. Without it such a test is left out, and does not count as skipped.
+debug_kernel = pytest.mark.debug_kernel
+
 # Whether this run has everything: tests that take long, and all files on all modes.
 EVERYTHING = os.environ.get("NUPA_TEST_LONG") == "1"
 
@@ -60,6 +65,8 @@ def mode_of(item):
 def fits(item):
     """Whether a test has something to say in its mode, in this run."""
     mode, module = mode_of(item), item.module.__name__
+    if item.get_closest_marker("debug_kernel") and not DEBUG_KERNEL:
+        return False
     long_test = item.get_closest_marker("long")
     if not EVERYTHING and long_test and mode not in long_test.args:
         return False

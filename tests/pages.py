@@ -25,6 +25,7 @@ ARCHIVE = "needs Debian's archive, and a Debian that is installed; tests/test_pa
 PACKAGES = "is a matter of a Debian with systemd: tests/test_packages.py does it there, by scripts"
 YNL = "needs a kernel's source tree, and the Python modules of its tool; userspace/nupactl/tests/spec.rs compares the file with what is spoken"
 MINUTES = "takes an hour; tests/test_bench.py looks at what becomes of the figures"
+FUZZ = "builds and runs for minutes at least; scripts/fuzz --check, a part of make test, builds and runs the same"
 # By page: the commands that no test runs, and why.
 NOT_RUN = {
     "README.md": {
@@ -33,8 +34,16 @@ NOT_RUN = {
         "rm -f /etc/modprobe.d/nupa.conf": "nodes have no initramfs of their own that could be updated",
     },
     "Documentation/benchmarks.md": {"make bench": MINUTES, "scripts/in-root scripts/bench --readme": "would change the pages of this tree"},
+    "Documentation/clients.md": {"make test-clients": "takes an hour, and an image of its own; tests/test_clients.py looks at what becomes of the results"},
     "Documentation/development.md": {
+        "make fuzz": FUZZ,
+        "scripts/fuzz": FUZZ,
+        "setpriv --reuid 65534": "tests/test_hostile.py runs it beside others, for as long as it looks",
+        "build/bin/nupa-hostile": "tests/test_hostile_peer.py runs it beside others, on its own nodes",
         "tar -xf build/bundle/nupa-bundle.tar": "tests/test_environment.py unpacks and runs it in an empty root",
+    },
+    "Documentation/networking.md": {
+        "ip link set nupanet0 xdpdrv obj": "needs a compiled program, and nodes have no compiler; tests/test_xdp.py attaches programs of its own",
     },
     "Documentation/install.md": {
         "make deb": PACKAGES,

@@ -11,6 +11,7 @@ from nodes import TOP
 
 sys.path.insert(0, str(TOP / "scripts" / "bench.d"))
 import results  # noqa: E402 (the path comes first)
+import steps  # noqa: E402
 
 pytestmark = only("pcie", why="no node is needed, so once is enough")
 VIRTIO = "virtio-net, tap and bridge, MTU 9000"
@@ -61,3 +62,27 @@ def test_what_is_shown_is_read_back(saw):
     assert rows and results.table(rows) in text
     assert results.lines(rows) in (TOP / "README.md").read_text(), "README shows other figures: scripts/bench --readme"
     saw(f"{len(rows)} rows")
+
+
+# Three packets of an interface, the last unlike the others, and an interrupt of another device, as tracefs prints them.
+TRACE = """# tracer: nop
+          <idle>-0       [000] d.h1.    40.000001: irq_handler_entry: irq=30 name=virtio0
+          <idle>-0       [000] d.h1.    40.000100: irq_handler_entry: irq=36 name=nupa_fabric
+          <idle>-0       [000] ..s1.    40.000110: netif_receive_skb: dev=nupanet0 skbaddr=00000000d2412bd8 len=53 net_cookie=7
+      netserver-187      [000] d..2.    40.000130: sched_switch: prev_comm=netserver prev_pid=187 ==> next_comm=swapper/0 next_pid=0
+          <idle>-0       [000] d.h1.    40.000200: irq_handler_entry: irq=36 name=nupa_fabric
+          <idle>-0       [000] ..s1.    40.000220: netif_receive_skb: dev=nupanet0 skbaddr=00000000d2412bd8 len=53 net_cookie=7
+      netserver-187      [000] d..2.    40.000230: sched_switch: prev_comm=netserver prev_pid=187 ==> next_comm=swapper/0 next_pid=0
+          <idle>-0       [000] d.h1.    40.000300: irq_handler_entry: irq=36 name=nupa_fabric
+      netserver-187      [000] d..2.    40.000390: sched_switch: prev_comm=netserver prev_pid=187 ==> next_comm=swapper/0 next_pid=0
+"""
+
+
+def test_steps_of_a_packet(saw):
+    """Times are medians of those rounds that are most common."""
+    first, *lines = steps.described(TRACE, "nupa")
+    assert first.startswith("2 of 3 interrupts")
+    assert [line.split() for line in lines] == [["0.0", "+0.0", "irq_handler_entry", "nupa_fabric"], ["15.0", "+15.0", "netif_receive_skb"],
+                                               ["30.0", "+15.0", "sched_switch", "swapper/0"]]
+    assert steps.described(TRACE, "mlx5") == ["no interrupt was seen"]
+    saw(first)

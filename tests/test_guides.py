@@ -71,6 +71,8 @@ def test_networking(fabric, said, saw):
     for command in said.commands("BIG TCP"):
         assert "204800" not in command.comment or one.link()["tso_max_size"] == 204800, "the page has another value"
         typed(one, command.text)
+    for command in said.commands("XDP"):
+        typed(one, command.text)
     assert (one.link()["gso_max_size"], one.link()["gso_ipv4_max_size"]) == (204800, 204800)
     saw(f"{one.link()['tso_max_size']} bytes in a super-frame")
 

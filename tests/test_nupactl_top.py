@@ -104,3 +104,19 @@ def test_a_terminal(pair, saw):
     assert nothing.code == NOTHING and "`modprobe nupa_fabric`" in nothing.err, nothing
     assert two.run(f"{NUPACTL} top --once -i 0.1", check=False).code == FINE
     saw(done.out.strip())
+
+
+def test_unloads_beside_readers(pair, saw):
+    """A module that somebody reads from just then is unloaded once that is done. perf holds it for as long as it counts."""
+    one, _ = pair
+    one.up()
+
+    def references():
+        return one.run("cat /sys/module/nupa_fabric/refcnt").out
+
+    before = references()
+    reader = one.spawn("perf stat -a -e nupa:nupa_link -- sleep 3 2>/run/perf.out; echo done")
+    wait_until("the reader", lambda: references() != before)
+    one.run("nupa-down", timeout=60)
+    assert reader.wait(10).out == "done\n"
+    saw("unloaded after the reader")

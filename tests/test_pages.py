@@ -53,6 +53,32 @@ def test_readme_names_the_devices_of_the_guide():
     assert whole.startswith(program) and whole.endswith(options), f"{short}\n{whole}"
 
 
+# What a test of each language looks like; between its attribute and it there may be others, and comments.
+IS_TEST = {".py": r"^def (?=test_){}\(", ".rs": r"#\[test\]\n(\s*(#\[|//).*\n)*\s*fn {}\("}
+# A test, as pages name it.
+NAMED_TEST = re.compile(r"`([\w/-]+\.(?:py|rs))::(\w+)`")
+
+
+def test_what_security_rests_on_is_there(saw):
+    """Each claim of security.md names tests, and these exist."""
+    text = (TOP / "Documentation" / "security.md").read_text()
+    claims = [line.split("|") for line in text.splitlines() if line.startswith("|") and line.count("|") == 3]
+    claims = [cells[1:3] for cells in claims if cells[1].strip() not in ("claim", "---")]
+    without = [claim for claim, tests in claims if "::" not in tests]
+    assert len(claims) > 20 and not without, f"these claims name no test: {without}"
+    assert len(NAMED_TEST.findall(text)) >= text.count("::"), "a test is named in another way than `FILE::TEST`"
+    saw(f"{len(claims)} claims")
+
+
+def test_named_tests_are_there(saw):
+    """Tests that pages name exist."""
+    named = [found for page in PAGES for found in NAMED_TEST.findall((TOP / page).read_text())]
+    gone = [f"{file}::{name}" for file, name in named
+            if not (TOP / file).is_file() or not re.search(IS_TEST[pathlib.Path(file).suffix].format(name), (TOP / file).read_text(), re.MULTILINE)]
+    assert len(named) > 80 and not gone, f"there are no such tests: {gone}"
+    saw(f"{len(named)} tests")
+
+
 def shell(command, directory=TOP, seconds=60):
     """Types something on the host, which has to end well."""
     done = subprocess.run(["bash", "-c", command], cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Nodes of a pool: they die in the middle of whatever they do and come back, are four, find a pool that is none."""
 
+import re
 import time
 
 import pytest
@@ -275,3 +276,30 @@ def test_idle_nodes_sleep(settled, saw):
     shares = [more - less for more, less in zip(loaded, unloaded)]
     assert max(shares) <= 0.02, f"{shares} of a CPU: {loaded} with, {unloaded} without"
     saw(", ".join(f"{share:.2%}" for share in shares))
+
+
+def test_heartbeat_that_stands_still(trio, saw):
+    """A node whose heartbeat stops is dead for the others in seconds, which go on with each other, and comes back when it goes on."""
+    one, two, three = trio
+    # A driver that has reset nothing yet: it does so at once then, and only later after pauses.
+    two.run("nupa-down", timeout=60)
+    two.up()
+    for node in (one, three):
+        node.await_ping(two.ip)
+    mark = two.log.position()
+    files = "/sys/kernel/debug/nupa_pool-*/heartbeat"
+    two.run(f"echo stop >$(echo {files})")
+    try:
+        start = time.monotonic()
+        wait_until("node 1 to miss node 2", lambda: one.pings(two.ip, 1, deadline=1) == 0, NOTICED + 4)
+        took = time.monotonic() - start
+        traffic.tcp(one, three.ip, size=1 << 20)
+        assert one.carrier()
+        said = wait_until("node 2 to say what became of it", lambda: re.search(r"controller stopped: .*", two.log.since(mark)), 30)
+    finally:
+        two.run(f"echo go >$(echo {files})")
+    # Who is refused again and again comes back after pauses.
+    for node in (one, three):
+        node.await_ping(two.ip, 60)
+    traffic.tcp(one, two.ip, size=1 << 20)
+    saw(f"missed after {took:.1f} s; node 2: {said[0]}")

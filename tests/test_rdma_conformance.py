@@ -24,7 +24,6 @@ MISSING = {
     r"(?i)raw ?packet|CAP_NET_RAW": "raw packet queue pairs",
     r"(?i)\bUC\b|unreliable": "unreliable connections",
     r"(?i)gpu|dri\b|dmabuf|dma-buf": "a GPU in the node",
-    r"(?i)timestamp|clock": "completion time stamps",
     r"SRQ resize": "shared receive queues that change their size",
     r"(?i)huge ?page|hugetlb": "huge pages in the node",
     r"(?i)multicast": "multicast",

@@ -5,7 +5,9 @@ import errno
 
 import pytest
 
+from guest.pattern import pattern
 from verbs import ALL_ACCESS, DEVICE, Side, VerbFailed, connect, remote, sge
+from waiting import wait_until
 
 # Providers answer a request that they cannot take with one of these.
 REJECTED = (errno.EINVAL, errno.ENOMEM)
@@ -336,3 +338,14 @@ def test_completion_queue_overflow(settled, rdma, saw):
     a.post_send("RDMA_WRITE", sges=[sge(a.region(100, 3))], remote=remote(b.region(100, 2)))
     a.done("RDMA_WRITE")
     saw("CQ_ERR; new queues work")
+
+
+def test_overruns_that_are_ignored(settled, rdma, saw):
+    """A queue whose maker asks for that overwrites completions, and nothing fails."""
+    a, b = rdma.rc(*settled, entries=4, sends=1000, overrun=True)
+    local, far, last = a.region(100, 1), b.region(100, 2), b.region(100, 3)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(far), count=999)
+    a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(last))
+    wait_until("the last write", lambda: b.program.load(last.buffer, 0, 100) == pattern(1, 100).hex(), 10)
+    assert a.program.async_event(0.2) is None and a.state() == "RTS"
+    saw("1000 completions into 64 entries")

@@ -2,9 +2,11 @@
 """Memory that verbs work on: windows, changed regions, dmabufs, device memory, huge regions, locked memory."""
 
 import errno
+import hashlib
 
 import pytest
 
+from guest.pattern import pattern
 from verbs import ALL_ACCESS, DEVICE, VerbFailed, remote, sge
 
 PAGE = 4096
@@ -188,6 +190,24 @@ def test_region_of_64_gb(settled, rdma, saw):
     finally:
         two.run("echo 0 >/proc/sys/vm/nr_hugepages")
     saw("first, middle and last bytes written, one more is refused")
+
+
+def test_memory_of_a_file(ends, saw):
+    """What comes in to a region of a file is in the file for whoever reads it, and the memory stays when the file is removed."""
+    a, b = ends
+    node, path, size = b.program.node, "/run/nupa-test-file", 100000
+    node.run(f"rm -f {path}; truncate -s {size} {path}")
+    try:
+        far = b.program.region_of_file(b.pd, path, size, ALL_ACCESS)
+        write(a, b, a.region(size, 1), remote(far))
+        assert node.run(f"sha256sum <{path}").out.split()[0] == hashlib.sha256(pattern(1, size)).hexdigest()
+    finally:
+        node.run(f"rm {path}")
+    back = a.region(size, 2)
+    a.post_send("RDMA_READ", sges=[sge(back)], remote=remote(far))
+    a.done("RDMA_READ")
+    a.check(back, [[0, 1, 0, size]])
+    saw(f"{size} bytes written, read by another program, and by the peer after the file was removed")
 
 
 def test_memory_lock_limit(settled, rdma, saw):

@@ -93,6 +93,10 @@ METHODS = [
     ("a completion queue", "caller.method(3, OWN, (OWN, 0, cq))", 0),
     ("a domain for a completion queue", "caller.method(3, OWN, (OWN, 0, caller.pick('pd')))", errno.EINVAL),
     ("no completion queue", "caller.method(3, OWN)", errno.EINVAL),
+    ("the clock", "caller.method(0, OWN, (OWN, 8, caller.area))", 0),
+    ("half a clock", "caller.method(0, OWN, (OWN, 4, caller.area))", errno.EINVAL),
+    ("a clock for nobody", "caller.method(0, OWN, (OWN, 8, 0))", errno.EFAULT),
+    ("no clock", "caller.method(0, OWN)", errno.EINVAL),
     ("a method of a later version", "caller.method(3, OWN + 1, (OWN, 0, cq))", errno.EPROTONOSUPPORT),
     ("POST_SEND of nothing", "caller.command(udata.POST_SEND, p('<IIII', qp, 0, 0, 64))", errno.EOPNOTSUPP),
     ("POST_RECV of nothing", "caller.command(udata.POST_RECV, p('<IIII', qp, 0, 0, 64))", errno.EOPNOTSUPP),
@@ -137,7 +141,7 @@ def attempt(call):
 
 # Commands with an answer: bytes of the core's part of that and of the driver's, and where the latter is reserved.
 ANSWERS = [
-    ("GET_CONTEXT", 8, 16, [(14, 16)]),
+    ("GET_CONTEXT", 8, 24, [(14, 16), (20, 24)]),
     ("ALLOC_PD", 4, 0, []),
     ("CREATE_CQ", 8, 32, [(20, 24), (28, 32)]),
     ("RESIZE_CQ", 8, 0, []),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""The tests' own way of ending: nodes and switches do not outlive those who started them."""
+"""The tests' own ways: nodes and switches do not outlive those who started them, and what one test expects of a log hides nothing else."""
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 import reaper
+from kernel_log import without_traces
 from modes import only
 from nodes import process_alive
 from waiting import wait_until
@@ -51,3 +53,12 @@ def test_nothing_outlives_a_run(saw, how, when):
     wait_until("all that the run started to be gone", lambda: not reaper.belonging(run_dir) and not run_dir.exists())
     assert not any(process_alive(process) for process in there)
     saw(f"{len(there)} processes ended")
+
+
+def test_what_is_excused_hides_nothing_else():
+    """Of a kernel's log what a test expects goes, with its trace; not what comes behind that, also if the trace's last line was lost."""
+    trace = ["Call Trace:", " <TASK>", " dump_stack"]
+    expected, other = ["page allocation failure"], ["BUG: KASAN: use-after-free in nupa", "Call Trace:", " <TASK>", " nupa", " </TASK>"]
+    for end in ([" </TASK>"], []):
+        assert without_traces([*expected, *trace, *end, *other], re.compile("page allocation failure")) == other
+    assert without_traces(other, re.compile("page allocation failure")) == other

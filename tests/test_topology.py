@@ -142,7 +142,7 @@ def hostile(pair):
 
 def test_hostile_offload_words(pair, hostile, saw):
     """All that is wrong with offload words comes from a peer, for a host behind a node's bridge: refused and counted, nothing in
-    the log. What is right comes through, cut up for a port that can do nothing."""
+    the log. What is right comes through, cut up for a port that can do nothing. The same with a program that sees frames first."""
     _, two = pair
     add_bridge(two)
     # Frames for the node's own address are not flooded, so none is missed for want of a buffer.
@@ -152,12 +152,16 @@ def test_hostile_offload_words(pair, hostile, saw):
         hostile.await_ping("10.77.0.102")
         segments = 4 * (8 + 1) + 4 * (2 + 1)
         wanted = f"-c {segments} ether src {source} and '(host 10.77.0.201 or host ::2)'"
-        capture = traffic.capture(two, wanted, 60, "eth0", "ip netns exec behind ")
-        before = bad_offload(two)
-        bad, good = map(int, hostile.run(f"python3 /nupa/tests/guest/forge.py {INTERFACE} {source} {home}").out.split())
-        wait_until(f"{bad} refused frames", lambda: bad_offload(two) - before == bad)
-        lines = capture.wait(70).out.splitlines()
-        assert len(lines) == segments, "\n".join(lines)
+        for program in (False, True):
+            if program:  # The driver segments them itself, for the program to see.
+                two.run(f"python3 -B /nupa/tests/guest/xdp.py attach {INTERFACE} pass --frags")
+                hostile.await_ping("10.77.0.102")
+            capture = traffic.capture(two, wanted, 60, "eth0", "ip netns exec behind ")
+            before = bad_offload(two)
+            bad, good = map(int, hostile.run(f"python3 /nupa/tests/guest/forge.py {INTERFACE} {source} {home}").out.split())
+            wait_until(f"{bad} refused frames", lambda: bad_offload(two) - before == bad)
+            lines = capture.wait(70).out.splitlines()
+            assert len(lines) == segments, "\n".join(lines)
         traffic.tcp(hostile, "10.77.0.102", size=1 << 20)
     finally:
         two.run(f"ip -n behind link set eth0 address 02:00:00:00:00:99; ip link set {INTERFACE} address {home}")

@@ -62,6 +62,15 @@ def start(node, address, seconds, seed=1, timeout=STALLED):
     return load
 
 
+def start_rounds(node, address, until, timeout=STALLED):
+    """Starts verified TCP traffic of two seconds again and again, until there is a file `until` on the node; returns when it runs."""
+    node.run(f"rm -f {until}")
+    load = node.spawn(f"while [ ! -e {until} ]; do {NETCHECK} tcp --to {endpoint(address)} --seconds 2 --timeout {timeout} || exit 1; done")
+    wait_until(f"traffic of {node.name} to {address}",
+               lambda: node.run(f"ss -Htn state established dst {address} dport = :5300").out.strip())
+    return load
+
+
 def survived(load, timeout=60):
     """Traffic that had to go on through what the test did."""
     result = load.wait(timeout)

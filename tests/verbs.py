@@ -186,15 +186,15 @@ class Rdma:
 class Side:
     """One end of a connection: a program with a protection domain, a completion queue and a queue pair.
 
-    `events` gives the completion queue a channel, `extended` makes it an extended one, `shared` makes a shared receive
-    queue of so many entries; further options are the queue pair's.
+    `events` gives the completion queue a channel, `extended` makes it an extended one that tells `more` than the standard fields, `overrun`
+    one that ignores overruns, `shared` makes a shared receive queue of so many entries; further options are the queue pair's.
     """
 
-    def __init__(self, program, entries=512, events=False, extended=False, shared=0, **options):
+    def __init__(self, program, entries=512, events=False, extended=False, shared=0, overrun=False, more="", **options):
         self.program = program
         self.pd = program.pd()
         self.channel = program.channel() if events else None
-        self.cq = program.cq(entries, self.channel, extended)
+        self.cq = program.cq(entries, self.channel, extended, overrun, more)
         self.srq = program.srq(self.pd, shared) if shared else None
         self.qp = self.another_qp(**options)
 

@@ -24,11 +24,14 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE
 
+from exchange import Exchange
+from groups import Groups
 from loops import Loops
 from many import Many
 from mixture import Mixture
 from pattern import difference, not_zero, pattern, patched
 from share import Share
+from stamps import Stamps
 from work import Send, completion, extended_completion, flags, receive
 
 PORT = 1
@@ -116,7 +119,7 @@ class Scattered:
                 raise OSError(ctypes.get_errno(), "mmap")
 
 
-class Program(Loops, Many, Mixture, Share):
+class Program(Exchange, Groups, Loops, Many, Mixture, Share, Stamps):
     """One process with a context of its own."""
 
     def __init__(self):
@@ -160,6 +163,21 @@ class Program(Loops, Many, Mixture, Share):
             os._exit(0)
         os.waitpid(child, 0)
 
+    def fork_and_go_on(self):
+        """Forks a child that stays until `end_child`."""
+        stay, end = os.pipe()
+        if (child := os.fork()) == 0:
+            os.close(end)
+            os.read(stay, 1)
+            os._exit(0)
+        os.close(stay)
+        self.child = child, end
+
+    def end_child(self):
+        child, end = self.child
+        os.close(end)
+        os.waitpid(child, 0)
+
     def mappings(self):
         """What the process has mapped of the device."""
         with open("/proc/self/maps") as file:
@@ -181,7 +199,9 @@ class Program(Loops, Many, Mixture, Share):
         found, extended = found.orig_attr, found
         return {name: value for name in dir(found) if isinstance(value := getattr(found, name), (int, str))
                 and not name.startswith("_")} | {"max_dm_size": extended.max_dm_size,
-                                                 "cap_flags_ex": extended.device_cap_flags_ex}
+                                                 "cap_flags_ex": extended.device_cap_flags_ex,
+                                                 "timestamp_mask": extended.completion_timestamp_mask,
+                                                 "hca_core_clock": extended.hca_core_clock}
 
     def gids(self):
         """Entries of the GID table."""
@@ -325,14 +345,16 @@ class Program(Loops, Many, Mixture, Share):
         (self.channel_files[made["id"]],) = event_files() - before
         return made
 
-    def cq(self, entries=256, channel=None, extended=False):
+    def cq(self, entries=256, channel=None, extended=False, overrun=False, more=""):
+        """A completion queue; `more` than the standard fields has each completion of an extended one: IBV_WC_EX_WITH_*."""
         channel = self.objects[channel] if channel else None
-        if extended:
-            what = e.IBV_WC_STANDARD_FLAGS
-            cq = CQEX(self.context, CqInitAttrEx(cqe=entries, channel=channel, wc_flags=what))
+        if extended or overrun:
+            what = e.IBV_WC_STANDARD_FLAGS | flags("WC_EX_WITH", more) if extended else 0
+            mask, flag = (e.IBV_CQ_INIT_ATTR_MASK_FLAGS, e.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) if overrun else (0, 0)
+            cq = CQEX(self.context, CqInitAttrEx(cqe=entries, channel=channel, wc_flags=what, comp_mask=mask, flags=flag))
         else:
             cq = CQ(self.context, entries, channel=channel)
-        return self.add(cq, entries=cq.cqe if not extended else entries)
+        return self.add(cq, entries=entries if extended or overrun else cq.cqe)
 
     def resize(self, cq, entries):
         self.objects[cq].resize(entries)
