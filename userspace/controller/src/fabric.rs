@@ -39,6 +39,8 @@ pub struct Fabric {
     /// Bytes of a function's own memory.
     device_memory: u64,
     clock: Rc<dyn Clock>,
+    /// The caller polls doorbells.
+    polling: bool,
     overdue: Overdue,
 }
 
@@ -54,6 +56,7 @@ impl Fabric {
             doorbells: config.doorbells,
             device_memory: config.device_memory,
             clock: clock.clone(),
+            polling: false,
             overdue: Overdue::default(),
         })
     }
@@ -101,6 +104,7 @@ impl Fabric {
     /// Resets a function: function-level reset, reset of the guest, or its driver's wish. Memory stays mapped.
     pub fn reset(&mut self, node: u16) {
         self.model.reset(node);
+        self.overdue.forget(node);
     }
 
     /// Follows Bus Master Enable of the function: without it, the function neither accesses memory nor interrupts.
@@ -196,6 +200,7 @@ impl Fabric {
     /// again. `true` if a doorbell may have been rung just before: then poll once more, and no more than once, as a queue
     /// that waits for something else looks like that too.
     pub fn set_polling(&mut self, on: bool) -> bool {
+        self.polling = on;
         // A stalled controller ignores doorbells.
         self.model.set_polling(on && !self.has_stalled())
     }

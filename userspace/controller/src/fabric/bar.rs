@@ -39,8 +39,7 @@ impl Fabric {
             return;
         }
         let accepted = match bar {
-            regs::BAR_CONTROL if self.is_late(node) => self.model.begin_write(node, offset, data),
-            regs::BAR_CONTROL => self.model.write_control(node, offset, data),
+            regs::BAR_CONTROL => self.write_control(node, offset, data),
             regs::BAR_DOORBELL => self.write_doorbell(node, offset, data),
             // The VMM keeps the vector table.
             _ => true,

@@ -24,6 +24,14 @@ pub(super) struct Overdue {
     doorbells: BTreeSet<(u16, u32, u16)>,
 }
 
+impl Overdue {
+    /// Forgets what a node's function has not done: it has lost its state.
+    pub(super) fn forget(&mut self, node: u16) {
+        self.commands.remove(&node);
+        self.doorbells.retain(|(of, ..)| *of != node);
+    }
+}
+
 impl Fabric {
     /// Makes a controller misbehave from now on, or behave again.
     pub fn set_fault(&mut self, node: u16, fault: Fault) -> Result<(), FabricError> {
@@ -41,13 +49,15 @@ impl Fabric {
         let (magic, version) = lasting.identity();
         controller.set_identity(magic, version);
         controller.host.memory.set_fault(lasting);
-        match (before, fault) {
-            (_, Fault::Die) => self.model.fail(node, regs::FAULT_EVENT_QUEUE),
-            // From now on its guest has to kick, because kicks are what is ignored.
-            (_, Fault::Stall) => {
-                self.model.set_polling(false);
+        if fault == Fault::Die {
+            self.model.fail(node, regs::FAULT_EVENT_QUEUE);
+        }
+        if (before == Fault::Stall) != (fault == Fault::Stall) {
+            // While one is stalled all guests have to kick, because kicks are what is ignored.
+            if self.set_polling(self.polling) {
+                // Others' doorbells, which may have been rung just before.
+                self.model.poll_doorbells();
             }
-            _ => {}
         }
         if before == Fault::Stall && fault != Fault::Stall {
             self.serve_ignored(node);
@@ -56,15 +66,25 @@ impl Fabric {
         Ok(())
     }
 
-    /// Whether a node's admin commands are late. Then the next [`run`](Self::run) sees to them.
-    pub(super) fn is_late(&mut self, node: u16) -> bool {
+    /// Writes a control register. `false` if that cannot be.
+    ///
+    /// Admin commands are executed at once, or by a later [`run`](Self::run) if the controller is told to be late.
+    pub(super) fn write_control(&mut self, node: u16, offset: u64, data: &[u8]) -> bool {
         let fault = self.model.function(node).map(|f| f.host.fault());
-        if fault != Some(Fault::Delay) {
-            return false;
+        let written = if fault == Some(Fault::Delay) {
+            if usize::try_from(offset) == Ok(regs::REG_ADMIN_DOORBELL) {
+                let due = self.clock.now_us().saturating_add(DELAY_US);
+                self.overdue.commands.entry(node).or_insert(due);
+            }
+            self.model.begin_write(node, offset, data)
+        } else {
+            self.model.write_control(node, offset, data)
+        };
+        if self.model.function(node).is_none_or(|f| !f.is_ready()) {
+            // Reset, or dead.
+            self.overdue.forget(node);
         }
-        let due = self.clock.now_us().saturating_add(DELAY_US);
-        self.overdue.commands.entry(node).or_insert(due);
-        true
+        written
     }
 
     /// Executes admin commands whose time has come, and returns when that of the next ones comes.

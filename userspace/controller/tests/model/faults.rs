@@ -135,6 +135,68 @@ fn commands_that_are_late_complete_all_the_same() {
 }
 
 #[test]
+fn a_late_command_is_as_late_as_its_doorbell() {
+    let world = World::new(2);
+    let guest = Guest::up(&world, 0);
+    set(&world, 0, Fault::Delay);
+    guest.write32(regs::REG_CONTROL, regs::CONTROL_ENABLE);
+    world.pass(150_000);
+    guest.submit(AdminOpcode::AllocPd.to_wire(), &[]);
+    world.pass(150_000);
+    assert!(guest.completion().is_none());
+    world.pass(100_000);
+    assert!(guest.completion().is_some());
+}
+
+#[test]
+fn a_reset_forgets_what_is_late() {
+    let world = World::new(2);
+    let guest = Guest::up(&world, 0);
+    set(&world, 0, Fault::Delay);
+    for by_register in [true, false] {
+        guest.submit(AdminOpcode::AllocPd.to_wire(), &[]);
+        world.pass(150_000);
+        if by_register {
+            guest.write32(regs::REG_CONTROL, regs::CONTROL_RESET);
+        } else {
+            world.fabric.borrow_mut().reset(0);
+        }
+        guest.enable();
+        guest.submit(AdminOpcode::AllocPd.to_wire(), &[]);
+        world.pass(150_000);
+        assert!(guest.completion().is_none());
+        world.pass(100_000);
+        assert!(guest.completion().is_some());
+    }
+}
+
+#[test]
+fn a_stall_ends_with_doorbells_polled_as_before() {
+    let world = World::new(2);
+    let a = Guest::up(&world, 0);
+    let mut a_qp = a.raw(a.eq(0).eqn);
+    let b = Guest::up(&world, 1);
+    let mut b_qp = b.raw(b.eq(0).eqn);
+    let bytes = frame(node_mac(1), node_mac(0), 64, 4);
+    world.fabric.borrow_mut().set_polling(true);
+    set(&world, 1, Fault::Stall);
+    set(&world, 1, Fault::None);
+    // A queue is polled once it has had work.
+    for _ in 0..2 {
+        b.post_buffer(&mut b_qp, 128);
+        a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+        world.fabric.borrow_mut().poll_doorbells();
+        assert!(a_qp.cq.ring.poll().is_some());
+    }
+    let kicks = world.counter(0, "kicks");
+    b.post_buffer(&mut b_qp, 128);
+    a.send_frame(&mut a_qp, 1, &bytes, FrameMeta::default());
+    assert!(world.fabric.borrow_mut().poll_doorbells());
+    assert!(a_qp.cq.ring.poll().is_some());
+    assert_eq!(world.counter(0, "kicks"), kicks);
+}
+
+#[test]
 fn a_stalled_controller_looks_at_its_queues_when_it_hears_again() {
     let world = World::new(2);
     let a = Guest::up(&world, 0);
