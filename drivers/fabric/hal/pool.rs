@@ -12,6 +12,7 @@ mod heartbeat;
 mod host;
 mod instance;
 mod ivshmem;
+mod joined;
 mod kicks;
 mod lock;
 mod memory;

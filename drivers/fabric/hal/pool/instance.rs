@@ -6,10 +6,11 @@ use super::{
     function::{PollerNapi, PoolFunction, DOORBELL_PAGES},
     heartbeat::{Beat, HeartbeatTimer},
     host::{PoolHost, MAX_VECTORS},
+    joined::{Joined, Member},
     kicks::Kicks,
     lock::OwnerLock,
     memory::NodeMemory,
-    node::{Bell, Member, PoolNode},
+    node::{Bell, PoolNode},
     nodes::{Link, Nodes},
     poll_state::PollState,
     poller::Poller,
@@ -175,7 +176,7 @@ fn join(
     window: &PoolWindow,
     clock: HostClock,
     bell: u64,
-) -> Result<Member> {
+) -> Result<Joined> {
     let options = JoinOptions {
         identity: nupa_pool::identity(nk::host::Name::own().as_bytes()),
         bell,
@@ -186,7 +187,8 @@ fn join(
     let max_nodes = usize::from(pool.geometry().max_nodes());
     let peers = KVec::from_elem(nupa_pool::Peer::UNKNOWN, max_nodes, GFP_KERNEL)?;
     let joined = pool.join_with(window, &clock, &options, peers);
-    joined.map_err(|why| refuse(device, why))
+    let membership = joined.map_err(|why| refuse(device, why))?;
+    Ok(Joined::new(membership, window.clone()))
 }
 
 /// Says why a pool is of no use.
@@ -258,7 +260,7 @@ fn own(config: &FunctionConfig, host: PoolHost) -> Result<KBox<Function<KernelSt
 #[inline(never)]
 fn node(
     device: &Device<Bound>,
-    membership: Member,
+    membership: Joined,
     heartbeat: Arc<HeartbeatTimer>,
     window: PoolWindow,
     nodes: Nodes,

@@ -3,6 +3,7 @@
 
 use super::{
     heartbeat::HeartbeatTimer,
+    joined::Joined,
     kicks::Kicks,
     memory::NodeMemory,
     nodes::Nodes,
@@ -18,7 +19,7 @@ use kernel::{
 };
 use nupa_engine::{NodeTable, Volume};
 use nupa_function::{FetchedCommand, Kick, Model};
-use nupa_pool::{Events, Membership, NodeSet, Peer, Poisoned, Sharing, Violation};
+use nupa_pool::{Events, NodeSet, Poisoned, Sharing, Violation};
 use nupa_proto::{pool::DEAD_AFTER_US, regs::FAULT_POOL};
 
 /// Interrupts hosts whose function does not poll.
@@ -27,15 +28,12 @@ pub(super) trait Bell: Send + Sync {
     fn ring(&self, bell: u64);
 }
 
-/// The node's place in the fabric.
-pub(super) type Member = Membership<KVec<Peer>>;
-
 /// The function at work.
 pub(super) struct PoolNode {
     pub(super) device: ARef<Device>,
     pub(super) window: PoolWindow,
     pub(super) clock: HostClock,
-    pub(super) membership: Member,
+    pub(super) membership: Joined,
     /// Writes the heartbeat that peers look for.
     pub(super) heartbeat: Arc<HeartbeatTimer>,
     /// Device memory that it shares.

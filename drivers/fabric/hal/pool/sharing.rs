@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory that nodes of a pool share.
 
-use super::{function::PoolFunction, node::Member, window::PoolWindow};
+use super::{function::PoolFunction, joined::Member, window::PoolWindow};
 use crate::hal::{Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The node's place in the fabric.
+
+use super::window::PoolWindow;
+use core::ops::{Deref, DerefMut};
+use kernel::prelude::*;
+use nupa_pool::{Membership, Peer};
+
+/// The node's membership of the pool.
+pub(super) type Member = Membership<KVec<Peer>>;
+
+/// A membership that ends with its owner, also where that could not be set up: the slot is free for others at once.
+pub(super) struct Joined {
+    member: Member,
+    window: PoolWindow,
+}
+
+impl Joined {
+    /// Takes over a membership of the pool that `window` shows.
+    pub(super) fn new(member: Member, window: PoolWindow) -> Self {
+        Self { member, window }
+    }
+}
+
+impl Deref for Joined {
+    type Target = Member;
+
+    fn deref(&self) -> &Member {
+        &self.member
+    }
+}
+
+impl DerefMut for Joined {
+    fn deref_mut(&mut self) -> &mut Member {
+        &mut self.member
+    }
+}
+
+impl Drop for Joined {
+    /// Leaves the pool. Sleeps.
+    fn drop(&mut self) {
+        self.member.leave(&self.window);
+    }
+}
