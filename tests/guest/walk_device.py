@@ -101,7 +101,9 @@ class Bind(Operation):
 
 
 class Unbind(Bind):
-    """Unbinds it again, for which no memory is needed."""
+    """Unbinds it again, for which no memory is needed: what fails has not begun."""
+
+    may_leave = False
 
     def before(self):
         if not self.child.is_bound():
@@ -113,6 +115,10 @@ class Unbind(Bind):
 
     def works(self):
         assert not self.child.is_bound()
+
+    def failed(self):
+        assert self.child.is_bound(), "unbound in spite of the error"
+        assert there(), "half unbound"
 
     def after(self):
         pass
@@ -218,7 +224,7 @@ class Open(Network):
 
 
 class Close(Network):
-    """Sets it down, for which no memory is needed."""
+    """Sets it down, for which no memory is needed: what fails has not begun."""
 
     def before(self):
         self.set_up(True)
@@ -230,7 +236,7 @@ class Close(Network):
         assert not self.flags() & IFF_UP
 
     def failed(self):
-        pass
+        assert self.flags() & IFF_UP, "down in spite of the error"
 
 
 class Mtu(Network):
