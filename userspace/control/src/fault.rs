@@ -78,11 +78,20 @@ impl Fault {
             Self::AllOnes => "allones",
         }
     }
+
+    /// The words of all, as a sentence lists them: with a comma between two, and `last` before the last one.
+    pub fn words(last: &str) -> String {
+        let words = Self::ALL.map(Self::word);
+        match words.split_last() {
+            Some((end, others)) => format!("{} {last} {end}", others.join(", ")),
+            None => String::new(),
+        }
+    }
 }
 
 /// A word that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fault {0:?}, known are none, version, magic, mute, delay, stall, die, hang, garbage, cqe, badstatus, filter and allones")]
+#[error("unknown fault {0:?}, known are {known}", known = Fault::words("and"))]
 pub struct UnknownFault(String);
 
 impl FromStr for Fault {

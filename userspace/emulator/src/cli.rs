@@ -60,9 +60,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) realtime: bool,
 
-    /// Make node N's controller misbehave from the start, for tests: none, version, magic,
-    /// mute, delay, stall, die, hang, garbage, cqe, badstatus, filter or allones
-    #[arg(long = "fault", value_name = "N=WORD")]
+    // Its help names the words that there are.
+    #[arg(long = "fault", value_name = "N=WORD", help = format!(
+        "Make node N's controller misbehave from the start, for tests: {}", Fault::words("or")))]
     pub(crate) faults: Vec<NodeFault>,
 
     /// How much to log

@@ -49,8 +49,8 @@ enum Verb {
     Fault {
         /// The node's number at the switch
         node: u16,
-        /// How: none, version, magic, mute, delay, stall, die, hang, garbage, cqe, badstatus, filter or allones
-        #[arg(value_name = "WORD")]
+        // Its help names the words that there are.
+        #[arg(value_name = "WORD", help = format!("How: {}", Fault::words("or")))]
         fault: Fault,
     },
 }
