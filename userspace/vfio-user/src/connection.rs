@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::net::{shutdown, Shutdown};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::Device;
@@ -13,7 +14,7 @@ use crate::proto::{
     Header, FLAG_ERROR, FLAG_NO_REPLY, FLAG_TYPE_COMMAND, FLAG_TYPE_MASK, FLAG_TYPE_REPLY,
     HEADER_SIZE, MAX_DATA_XFER,
 };
-use crate::transport::{end, receive, send, Received};
+use crate::transport::{end, receive, send, Received, MAX_READS};
 
 /// Room for several of the largest messages that we accept.
 const RX_CAPACITY: usize = 2 * MAX_DATA_XFER;
@@ -105,16 +106,10 @@ impl Connection {
         if !self.backlog.is_empty() {
             return Ok(());
         }
-        self.compact();
-        let room = self.rx.get_mut(self.filled..).unwrap_or_default();
-        match receive(&self.socket, room, &mut self.fds)? {
-            Received::Nothing => Ok(()),
-            Received::End => Err(Disconnect::Closed),
-            Received::Bytes(n) => {
-                self.filled = self.filled.saturating_add(n).min(self.rx.len());
-                self.serve(device)
-            }
+        if self.receive_more()? {
+            self.serve(device)?;
         }
+        Ok(())
     }
 
     /// Sends replies that were held up, then serves requests that waited for them. Call it
@@ -131,27 +126,16 @@ impl Connection {
     /// Serves all complete requests, until a reply is held up.
     fn serve(&mut self, device: &mut impl Device) -> Result<(), Disconnect> {
         while self.backlog.is_empty() {
-            self.discard();
-            let received = self.rx.get(self.head..self.filled).unwrap_or_default();
-            let Ok((header, _)) = Header::read_from_prefix(received) else {
+            let Some((header, size)) = self.next_request()? else {
                 break;
             };
-            let size = usize::try_from(header.size.get()).unwrap_or(usize::MAX);
-            if size < HEADER_SIZE {
-                return Err(Disconnect::Protocol("message is shorter than its header"));
-            }
-            if header.flags.get() & FLAG_TYPE_MASK != FLAG_TYPE_COMMAND {
-                return Err(Disconnect::Protocol(
-                    "reply to a request that was never made",
-                ));
-            }
             if size > RX_CAPACITY {
                 self.skip = size;
                 self.fds.clear();
-                self.answer(&header, Err(Errno::TOOBIG), device)?;
+                self.refuse(&header, Errno::TOOBIG)?;
                 continue;
             }
-            if received.len() < size {
+            if self.filled.saturating_sub(self.head) < size {
                 break;
             }
             let start = self.head;
@@ -159,6 +143,54 @@ impl Connection {
             self.request(&header, start.saturating_add(HEADER_SIZE), device)?;
         }
         Ok(())
+    }
+
+    /// The header of the next request, if it is there, and the request's size.
+    fn next_request(&mut self) -> Result<Option<(Header, usize)>, Disconnect> {
+        self.discard();
+        let received = self.rx.get(self.head..self.filled).unwrap_or_default();
+        let Ok((header, _)) = Header::read_from_prefix(received) else {
+            return Ok(None);
+        };
+        let size = usize::try_from(header.size.get()).unwrap_or(usize::MAX);
+        if size < HEADER_SIZE {
+            return Err(Disconnect::Protocol("message is shorter than its header"));
+        }
+        if header.flags.get() & FLAG_TYPE_MASK != FLAG_TYPE_COMMAND {
+            return Err(Disconnect::Protocol(
+                "reply to a request that was never made",
+            ));
+        }
+        Ok(Some((header, size)))
+    }
+
+    /// Refuses all requests that are not served yet.
+    fn refuse_all(&mut self) -> Result<(), Disconnect> {
+        for _ in 0..MAX_READS {
+            while let Some((header, size)) = self.next_request()? {
+                self.skip = size;
+                self.refuse(&header, Errno::NODEV)?;
+            }
+            self.fds.clear();
+            if !self.backlog.is_empty() || !self.receive_more()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what has come, if something has.
+    fn receive_more(&mut self) -> Result<bool, Disconnect> {
+        self.compact();
+        let room = self.rx.get_mut(self.filled..).unwrap_or_default();
+        match receive(&self.socket, room, &mut self.fds)? {
+            Received::Nothing => Ok(false),
+            Received::End => Err(Disconnect::Closed),
+            Received::Bytes(n) => {
+                self.filled = self.filled.saturating_add(n).min(self.rx.len());
+                Ok(true)
+            }
+        }
     }
 
     /// Serves one request whose body is `rx[body..head]`.
@@ -184,31 +216,46 @@ impl Connection {
         self.answer(header, result, device)
     }
 
-    /// Sends the reply to a request, unless none is wanted.
+    /// Sends the reply to a request.
     fn answer(
         &mut self,
         header: &Header,
         result: Result<FileOf, Errno>,
         device: &impl Device,
     ) -> Result<(), Disconnect> {
-        if header.flags.get() & FLAG_NO_REPLY != 0 {
-            return Ok(());
-        }
-        let mut reply = *header;
-        reply.flags = FLAG_TYPE_REPLY.into();
-        reply.error = 0.into();
         let file = match result {
             Ok(FileOf::Nothing) => None,
             Ok(FileOf::Region(index)) => device.region(index).mmap.map(|mmap| mmap.file),
-            Err(errno) => {
-                reply.flags = (FLAG_TYPE_REPLY | FLAG_ERROR).into();
-                reply.error = u32::try_from(errno.raw_os_error()).unwrap_or(0).into();
-                self.reply.clear();
-                self.reply.extend_from_slice(header.as_bytes());
-                None
-            }
+            Err(errno) => return self.refuse(header, errno),
         };
-        reply.size = u32::try_from(self.reply.len()).unwrap_or(0).into();
+        self.finish(header, FLAG_TYPE_REPLY, 0, file)
+    }
+
+    /// Sends an error in place of a reply.
+    fn refuse(&mut self, header: &Header, errno: Errno) -> Result<(), Disconnect> {
+        self.reply.clear();
+        self.reply.extend_from_slice(header.as_bytes());
+        let error = u32::try_from(errno.raw_os_error()).unwrap_or(0);
+        self.finish(header, FLAG_TYPE_REPLY | FLAG_ERROR, error, None)
+    }
+
+    /// Sends the reply that was composed, unless none is wanted.
+    fn finish(
+        &mut self,
+        header: &Header,
+        flags: u32,
+        error: u32,
+        file: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Disconnect> {
+        if header.flags.get() & FLAG_NO_REPLY != 0 {
+            return Ok(());
+        }
+        let reply = Header {
+            flags: flags.into(),
+            error: error.into(),
+            size: u32::try_from(self.reply.len()).unwrap_or(0).into(),
+            ..*header
+        };
         if let Some(front) = self.reply.get_mut(..HEADER_SIZE) {
             front.copy_from_slice(reply.as_bytes());
         }
@@ -244,8 +291,14 @@ impl Connection {
 
 impl Drop for Connection {
     /// Ends the connection in an orderly way. A socket that is closed with requests unread
-    /// resets the connection, and QEMU 11.1 aborts on that; it takes an end of file well.
+    /// resets the connection, and QEMU 11.1 aborts on that; it takes an end of file well. But
+    /// whoever waits for a reply then does so until its time is over, so what waits is refused first.
     fn drop(&mut self) {
+        // From now on nothing more comes.
+        if self.backlog.is_empty() && shutdown(&self.socket, Shutdown::Read).is_ok() {
+            // Who takes no replies does not wait for any.
+            let _ = self.refuse_all();
+        }
         end(&self.socket, &mut self.rx);
     }
 }

@@ -77,7 +77,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Re
 }
 
 /// Most reads of a socket that is being ended; its buffer holds far less.
-const MAX_DRAIN: usize = 1024;
+pub(crate) const MAX_READS: usize = 1024;
 
 /// Shuts both directions down and throws away what was not received, with its descriptors.
 /// Nothing more can arrive then.
@@ -85,7 +85,7 @@ pub(crate) fn end(socket: &OwnedFd, buf: &mut [u8]) {
     if shutdown(socket, Shutdown::Both).is_err() {
         return;
     }
-    for _ in 0..MAX_DRAIN {
+    for _ in 0..MAX_READS {
         match recv(socket, &mut *buf, RecvFlags::DONTWAIT) {
             Ok((n, _)) if n > 0 => {}
             _ => return,

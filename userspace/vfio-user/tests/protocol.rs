@@ -400,6 +400,25 @@ fn the_server_ends_without_a_reset() {
         client.send(command::DMA_MAP, 0, &[0; 32], &[&file]);
     }
     drop(server);
+    // Nobody is left waiting for an answer.
+    for _ in 0..100 {
+        assert_eq!(client.receive().error(), Some(Errno::NODEV));
+    }
+    assert!(client.has_ended());
+}
+
+#[test]
+fn what_was_received_in_part_is_refused_too() {
+    let (mut client, mut server) = negotiated();
+    let message = client.compose(command::REGION_WRITE, 0, &[0; 64]);
+    client.send_raw(&message[..40]);
+    server.readable(&mut TestDevice::default()).unwrap();
+    client.send_raw(&message[40..]);
+    client.send(command::DEVICE_RESET, 0, &[], &[]);
+    drop(server);
+    for _ in 0..2 {
+        assert_eq!(client.receive().error(), Some(Errno::NODEV));
+    }
     assert!(client.has_ended());
 }
 
