@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shlex
 import signal
 import socket
@@ -36,6 +37,12 @@ class NodeGone(Exception):
 
     def __init__(self, node, during):
         super().__init__(f"{node.name} ended by itself, at the latest during: {during}\n{node.last_words(20)}")
+
+
+def fatal_here(count=5):
+    """What this machine's kernel said last of processes that a fault or a lack of memory ended."""
+    said = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=False).stdout
+    return [line for line in said.splitlines() if re.search(r"segfault|general protection|trap |Killed process", line)][-count:]
 
 
 class Result:
@@ -161,7 +168,8 @@ class Node:
             said = (self.run_dir / f"{self.name}.qemu").read_text(errors="replace").strip()[-1500:]
         except OSError:
             said = ""
-        return f"QEMU said: {said or 'nothing'}\nThe guest printed:\n{self.log.last_words(count)}"
+        ended = "\n".join(fatal_here()) or "nothing"
+        return f"QEMU said: {said or 'nothing'}\nThis machine's kernel said of processes that it ended: {ended}\nThe guest printed:\n{self.log.last_words(count)}"
 
     # Commands.
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import traffic
-from modes import emulator_only
+from modes import emulator_only, long
 from nodes import INTERFACE
 from waiting import PATIENCE, wait_until
 
@@ -226,6 +226,23 @@ def standing_still(nodes):
     finally:
         for node in nodes:
             os.kill(node.pid, signal.SIGCONT)
+
+
+@long
+def test_switch_stands_still(pair, fabric, saw):
+    """For longer than QEMU would wait by itself: what was under way goes on."""
+    one, two = pair
+    load = traffic.start(one, two.ip, 15, timeout=30)
+    time.sleep(2)
+    pid = fabric.switch.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(8)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    found = traffic.survived(load)
+    one.await_ping(two.ip)
+    saw(f"{found['sent']} verified bytes with a pause of 8 s")
 
 
 def test_switch_killed(pair, fabric, saw):

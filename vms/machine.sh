@@ -45,9 +45,10 @@ accelerator_args() {
 fabric_args() {
 	case $1 in
 	pcie)
-		# Behind a root port, so that it can be unplugged and errors can be injected.
+		# Behind a root port, so that it can be unplugged and errors can be injected. A switch that gets no processor for
+		# a while is waited for: after QEMU's own 5 s the device would be lost for good.
 		printf '%s\n' -device pcie-root-port,id=fabric,chassis=1,slot=1 -device "$(printf \
-			'{"driver":"vfio-user-pci","id":"nupa","bus":"fabric","socket":{"path":"%s","type":"unix"}}' \
+			'{"driver":"vfio-user-pci","id":"nupa","bus":"fabric","socket":{"path":"%s","type":"unix"},"x-msg-timeout":30000}' \
 			"$run_dir/node$node.sock")"
 		;;
 	cxl)
