@@ -73,6 +73,7 @@ def test_node_killed_under_traffic(pair, fabric, saw):
     saw(f"node 1 went on; {took:.1f} s to the first answer of the restarted node; {len(said)} lines in its log")
 
 
+@long
 def test_node_killed_while_it_sends(pair, fabric, saw):
     one, two = pair
     load = traffic.start(two, one.ip, 60, timeout=4)

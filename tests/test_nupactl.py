@@ -6,7 +6,7 @@ import json
 import re
 
 import traffic
-from modes import POOLS, emulator_only, only
+from modes import POOLS, emulator_only, long, only
 from nodes import DEVICES, INTERFACE
 from test_pool_memory import FOREIGN, Memory, digest
 from verbs import DEVICE
@@ -480,6 +480,7 @@ def test_pool_that_is_damaged(pair, fabric, saw):
     saw(text.out.splitlines()[0])
 
 
+@long
 def test_pool_with_wrong_names(settled, saw):
     one, _ = settled
     for verb in "show", "format --yes", "discard --yes", "fsck", "attach", "detach":

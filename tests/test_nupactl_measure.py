@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 
-from modes import only
+from modes import long, only
 from nodes import INTERFACE
 from test_nupactl import FAILED, FINE, NAMED, NOTHING, NUPACTL, TROUBLE, USAGE, debugfs_peers, told
 from test_nupactl_ping import USER, node_id
@@ -130,6 +130,7 @@ def test_rdma_latency_and_bandwidth(settled, saw):
 
 
 @only("pcie", why="what a host lacks is said in all modes alike")
+@long
 def test_rdma_lacks_something(pair, saw):
     """What this host or the other one lacks for RDMA is told in a sentence, with what to do; TCP works without it."""
     one, two = pair

@@ -8,7 +8,7 @@ import pytest
 
 import traffic
 from guest.pattern import pattern
-from modes import POOLS, only
+from modes import POOLS, long, only
 from test_rdma_datagrams import GRH, QKEY
 from verbs import Side, connect, gid_of, remote, sge
 from waiting import PATIENCE, wait_until
@@ -147,7 +147,7 @@ def boot_of(node):
     return node.read("/proc/sys/kernel/random/boot_id")
 
 
-@pytest.mark.parametrize("victim", ["server", "asker"])
+@pytest.mark.parametrize("victim", ["server", pytest.param("asker", marks=long)])
 def test_node_dies_in_the_middle(pair, fabric, rdma, saw, victim):
     """kill -9 of one side's node under TCP, UDP, SEND, WRITE, READ, atomics and datagrams at the same time.
 
@@ -186,6 +186,7 @@ def test_node_dies_in_the_middle(pair, fabric, rdma, saw, victim):
     saw(f"{moved}; over {took:.1f} s after the end; works again {time.monotonic() - start:.0f} s after it")
 
 
+@long
 def test_pool_outlives_restarts(pair, fabric, rdma, saw):
     """A node that dies again and again finds its place again; one that leaves in order is missed at once."""
     one, two = pair
@@ -205,6 +206,7 @@ def test_pool_outlives_restarts(pair, fabric, rdma, saw):
     saw(f"killed twice, unloaded once, missed {took:.1f} s after that")
 
 
+@long
 def test_four_nodes(fabric, rdma, saw):
     """All write to all and send packets in a ring at the same time; one dies, and the rest does not notice."""
     nodes = fabric.ensure(1, 2, 3, 4)

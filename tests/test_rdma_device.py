@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from modes import everywhere, only
+from modes import everywhere, long, only
 from nodes import INTERFACE
 from verbs import DEVICE, gid_of, install, remote, serve, sge
 from waiting import wait_until
@@ -195,8 +195,9 @@ def gid_index(node):
     return int(out.rpartition("/")[2])
 
 
-PERFTEST = ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat", "ib_atomic_bw",
-            "ib_atomic_lat"]
+# All of them in `make test-long`.
+PERFTEST = ["ib_write_lat", "ib_read_lat", "ib_send_bw", "ib_atomic_bw",
+            *(pytest.param(name, marks=long) for name in ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_atomic_lat"))]
 
 
 @pytest.mark.parametrize("program", PERFTEST)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import memory
-from modes import emulator_only, only
+from modes import emulator_only, long, only
 from nodes import INTERFACE
 from test_rdma_processes import none_left
 from verbs import DEVICE, VerbFailed, remote, sge
@@ -275,6 +275,7 @@ def test_exclusive_namespaces(pair, rdma, saw):
 
 
 @above
+@long
 def test_hundred_programs_in_a_row(pair, rdma, saw):
     """Contexts come and go; what they used is free again."""
     one, two = pair

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from guest.pattern import pattern
-from modes import only
+from modes import long, only
 from verbs import Side, connect, remote, sge
 from waiting import many
 
@@ -266,6 +266,7 @@ def test_shared_receive_queue(settled, rdma, saw):
 
 
 @only("pcie", why="admin commands are carried out by the same code above whatever is below")
+@long
 def test_ten_thousand_queue_pairs(settled, rdma, saw):
     """Made and destroyed by two programs on each node, 100 there at a time in each; nothing gets slow."""
     programs = [(program, program.pd(), program.cq(64)) for node in settled * 2 for program in [rdma.program(node)]]
@@ -282,6 +283,7 @@ def test_ten_thousand_queue_pairs(settled, rdma, saw):
     saw(f"{20 * many(500):,}, {20 * many(500) / sum(times):.0f} a second")
 
 
+@long
 def test_thousand_connections(settled, rdma, saw):
     """So many connections at once, all of which work."""
     a, b = rdma.rc(*settled, entries=4096)
