@@ -4,6 +4,7 @@
 What is walked, and how, is in tests/guest/walk.py. At the end of the file kmemleak looks for what was lost meanwhile.
 """
 
+import contextlib
 import json
 import re
 
@@ -11,6 +12,7 @@ import pytest
 
 import traffic
 from modes import debug_kernel, emulator_only, long
+from nodes import INTERFACE
 from test_cleared import largest_piece
 from test_rdma_processes import none_left
 from waiting import DEBUG_KERNEL, wait_until
@@ -18,6 +20,8 @@ from waiting import DEBUG_KERNEL, wait_until
 WALK = "python3 -B /nupa/tests/guest/walk.py"
 # What the kernel says where it does not get pages that were to be mapped one by one. Other allocations fail in silence.
 NO_PAGES = re.compile(r"vmalloc error|page allocation failure")
+# What allocates nothing and copies nothing, though others like it do.
+NEVER = ("close",)
 KINDS = ("pd", "region", "window", "device-memory", "cq", "extended-cq", "srq", "qp", "ud-qp", "address")
 WALKS = {
     "contexts": ("open", "close", "end"),
@@ -44,7 +48,7 @@ def walk(node, operations, timeout=600):
     for line in node.run(f"{WALK} {' '.join(operations)}", timeout=timeout).out.splitlines():
         found = json.loads(line)
         assert not found["wrong"], f"{found['operation']}: {found['wrong'][:5]}"
-        assert found["points"], f"{found['operation']}: nothing could fail"
+        assert found["points"] or found["operation"] in NEVER, f"{found['operation']}: nothing could fail"
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(found["outcomes"].items()))
         told.append(f"{found['operation']} {found['points']} ({outcomes})")
     assert len(told) == len(operations), told
@@ -64,12 +68,22 @@ def still_works(pair, rdma, room=None):
     return size
 
 
+@contextlib.contextmanager
+def small_rings(node):
+    """Each of a queue's buffers is a point where memory may lack, and one is like the other."""
+    before = json.loads(node.run(f"ethtool --json -g {INTERFACE}").out)[0]
+    node.run(f"ethtool -G {INTERFACE} rx 64 tx 64")
+    yield
+    node.run(f"ethtool -G {INTERFACE} rx {before['rx']} tx {before['tx']}")
+
+
 @debug_kernel
 @pytest.mark.parametrize("group", WALKS)
 def test_each_failure_once(walked, rdma, saw, group):
     """Each allocation, and each copy, of each operation fails once: an error that fits or none, nothing lost, and the next try works."""
     room = still_works(walked, rdma)
-    told = walk(walked[1], WALKS[group])
+    with small_rings(walked[1]):
+        told = walk(walked[1], WALKS[group])
     still_works(walked, rdma, room)
     saw("; ".join(told))
 

@@ -107,8 +107,8 @@ def errno_of(error):
 class Operation:
     """What is walked: `act`, between `before` and `after`, which no fault disturbs."""
 
-    # Errors that fit.
-    clean = (errno.ENOMEM, errno.EFAULT)
+    # Errors that fit. madvise(), by which libibverbs keeps memory of queues from children, has EAGAIN where memory lacks.
+    clean = (errno.ENOMEM, errno.EFAULT, errno.EAGAIN)
     # Whether a failed act may leave what `after` has to tidy up, and `before` to make anew.
     may_leave = False
 

@@ -254,7 +254,7 @@ class Mtu(Network):
 class Ethtool(Network):
     """Changes a setting to other values and back; one that cannot be changed stays as it was."""
 
-    command, changes = RINGS, {5: 64, 8: 64}
+    command, changes = RINGS, {5: 128, 8: 128}
 
     def __init__(self):
         super().__init__()
