@@ -109,6 +109,8 @@ class Operation:
 
     # Errors that fit. madvise(), by which libibverbs keeps memory of queues from children, has EAGAIN where memory lacks.
     clean = (errno.ENOMEM, errno.EFAULT, errno.EAGAIN)
+    # What the act failed with.
+    error = None
     # Whether a failed act may leave what `after` has to tidy up, and `before` to make anew.
     may_leave = False
 
@@ -165,6 +167,7 @@ def walk(operation, injector, first, last):
             operation.before()
         try:
             if error is not None:
+                operation.error = error
                 operation.failed()
             operation.act()
             operation.works()

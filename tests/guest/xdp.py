@@ -145,13 +145,24 @@ def attribute(kind, payload):
     return data + bytes(-len(data) % 4)
 
 
-def attach(interface, found):
-    """Fails with what the driver says, if it refuses it."""
+def route_socket():
+    """A socket of rtnetlink whose answers say why."""
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
     sock.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
     sock.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+    return sock
+
+
+def attach(interface, found):
+    """Fails with what the driver says, if it refuses it."""
+    with route_socket() as sock:
+        attach_to(sock, socket.if_nametoindex(interface), found)
+
+
+def attach_to(sock, index, found):
+    """As `attach`, where the socket and the interface's index are known."""
     nested = attribute(IFLA_XDP_FD, struct.pack("i", found)) + attribute(IFLA_XDP_FLAGS, struct.pack("I", XDP_FLAGS_DRV_MODE))
-    body = struct.pack("BxHiII", 0, 0, socket.if_nametoindex(interface), 0, 0) + attribute(IFLA_XDP | 0x8000, nested)
+    body = struct.pack("BxHiII", 0, 0, index, 0, 0) + attribute(IFLA_XDP | 0x8000, nested)
     sock.send(struct.pack("IHHII", 16 + len(body), RTM_SETLINK, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + body)
     answer = sock.recv(1 << 16)
     kind, = struct.unpack_from("H", answer, 4)
