@@ -266,7 +266,6 @@ fn indices_wrap_around_with_descriptors_of_all_sizes() {
     assert!(b.cq.drain().is_empty());
 }
 
-
 #[test]
 fn short_receive_buffer_fails_both_sides() {
     let (mut world, mut a, mut b) = pair(false);
