@@ -170,9 +170,13 @@ impl Connection {
             while let Some((header, size)) = self.next_request()? {
                 self.skip = size;
                 self.refuse(&header, Errno::NODEV)?;
+                if !self.backlog.is_empty() {
+                    // No reply may overtake another, and nobody waits here for room.
+                    return Ok(());
+                }
             }
             self.fds.clear();
-            if !self.backlog.is_empty() || !self.receive_more()? {
+            if !self.receive_more()? {
                 break;
             }
         }
@@ -291,12 +295,12 @@ impl Connection {
 
 impl Drop for Connection {
     /// Ends the connection in an orderly way. A socket that is closed with requests unread
-    /// resets the connection, and QEMU 11.1 aborts on that; it takes an end of file well. But
-    /// whoever waits for a reply then does so until its time is over, so what waits is refused first.
+    /// resets the connection, and QEMU 11.1 aborts on that; it takes an end of file well. But it
+    /// waits for each reply until its timeout, past the end of file, so requests are refused first.
     fn drop(&mut self) {
         // From now on nothing more comes.
         if self.backlog.is_empty() && shutdown(&self.socket, Shutdown::Read).is_ok() {
-            // Who takes no replies does not wait for any.
+            // A client that does not read replies, or sends nonsense, gets none.
             let _ = self.refuse_all();
         }
         end(&self.socket, &mut self.rx);
