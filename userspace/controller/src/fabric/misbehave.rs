@@ -51,6 +51,7 @@ impl Fabric {
         controller.host.memory.set_fault(lasting);
         if fault == Fault::Die {
             self.model.fail(node, regs::FAULT_EVENT_QUEUE);
+            self.overdue.forget(node);
         }
         if (before == Fault::Stall) != (fault == Fault::Stall) {
             // While one is stalled all guests have to kick, because kicks are what is ignored.
