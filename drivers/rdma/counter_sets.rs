@@ -24,9 +24,9 @@ pub(crate) const NAMES: [&str; COUNT] = [
 /// Counters of a set.
 pub(crate) const COUNT: usize = 4;
 
-/// For so long what was read of a set is good. Whoever shows the port's counters asks for each set once for each counter.
+/// How long the values of a set are shown again after they were read: sysfs and netlink ask for a set once for each counter.
 const FRESH: Delta = Delta::from_millis(20);
-/// And for so many times as long as it took to read it: anybody may ask, and commands of others wait meanwhile.
+/// And for this many times as long as reading them took: any process may ask, and commands of others wait meanwhile.
 const SHARE: i64 = 64;
 
 /// Values of the counters, wrapping around.
