@@ -33,7 +33,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Zeroed memory, at least so many bytes, not a child's.
+    /// Zeroed memory of this process, at least so many bytes.
     pub(crate) fn anonymous(len: usize) -> Result<Self, Errno> {
         let len = len.max(1).next_multiple_of(rustix::param::page_size());
         let prot = ProtFlags::READ | ProtFlags::WRITE;
