@@ -64,6 +64,12 @@ class Others:
         self.pairs = [Victims(rdma, one, two), Victims(rdma, two, one)]
         self.load = traffic.start(one, two.ip, SECONDS)
 
+    def targets(self):
+        """Their queue pairs and regions, for one who has been told all numbers: the connections are not its own all the same."""
+        nodes = {pair.b.program.node: told(pair.b.program.node, "status")[0]["node"] for pair in self.pairs}
+        return [word for pair in self.pairs for word in (
+            "--target", f"{nodes[pair.b.program.node]}:{pair.b.qp.qpn}:{pair.far.rkey}:{pair.far.address}")]
+
     def ends(self):
         """How their programs ended, right or wrong. All of them must."""
         found = []
@@ -151,7 +157,7 @@ def test_others_go_on_beside_a_driver(pair, fabric, rdma, saw):
     one, two = pair
     others = Others(rdma, one, two)
     peers = [word for node in pair for word in ("--peer", gid_of(node.ip))]
-    mad = mad_driver(fabric, *peers)
+    mad = mad_driver(fabric, *peers, *others.targets())
     try:
         found, report = others.result(), mad.report(DONE)
     finally:

@@ -39,9 +39,13 @@ impl<S: Shared> Scene<'_, S> {
     }
 
     fn remote(&self, draw: &mut Draw) -> RemoteSegment {
+        let (addr, rkey) = match self.world.any_remote(draw) {
+            Some(place) => place,
+            None => (self.place(draw).0, self.objects.key(draw)),
+        };
         RemoteSegment {
-            addr: self.place(draw).0.into(),
-            rkey: self.objects.key(draw).into(),
+            addr: addr.into(),
+            rkey: rkey.into(),
             reserved: 0.into(),
         }
     }

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::draw::Draw;
 use crate::tally::Tally;
+use crate::target::{self, Target};
 
 use self::function::Function;
 
@@ -32,6 +33,10 @@ pub(crate) struct Driver {
     /// GID of another node, to send datagrams to; may be repeated
     #[arg(long, value_parser = crate::gid)]
     peer: Vec<[u8; 16]>,
+    /// What is not the driver's, and what it tries to reach all the same, as NODE:QPN:RKEY:ADDRESS: a queue pair that is connected to another node,
+    /// and a region there. May be repeated
+    #[arg(long, value_parser = target::parse)]
+    target: Vec<Target>,
     /// Threads
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=12))]
     threads: u16,
@@ -58,7 +63,7 @@ impl Driver {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         println!("seed {seed}");
-        let function = Function::connect(&self.socket, self.peer.clone())
+        let function = Function::connect(&self.socket, self.peer.clone(), self.target.clone())
             .with_context(|| self.socket.display().to_string())?;
         let end = Instant::now().checked_add(Duration::from_secs(self.seconds));
         let end = end.context("there are not so many seconds")?;

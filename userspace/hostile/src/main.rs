@@ -24,6 +24,7 @@ mod process;
 mod rings;
 mod shared;
 mod tally;
+mod target;
 mod uverbs;
 mod worker;
 mod world;

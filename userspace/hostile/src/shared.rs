@@ -24,6 +24,11 @@ pub(crate) trait Shared {
     /// An address of a node: of this one, or of another.
     fn any_gid(&self, draw: &mut Draw) -> [u8; 16];
 
+    /// Memory of others: an address and its key.
+    fn any_remote(&self, _: &mut Draw) -> Option<(u64, u32)> {
+        None
+    }
+
     /// Stores to a queue's trapped page, if there is one, and may read there.
     fn trap(&self, queue: &Queue, offset: usize, value: u32);
 

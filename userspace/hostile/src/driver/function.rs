@@ -23,6 +23,7 @@ use crate::draw::Draw;
 use crate::ffi::{Pages, WORD};
 use crate::objects::{Objects, Queue};
 use crate::shared::Shared;
+use crate::target::Target;
 
 /// DMA address of the first byte of memory: not zero, so that offsets and addresses cannot be mixed up.
 const IOVA: u64 = 0x1_0000_0000;
@@ -38,6 +39,8 @@ const ADMIN_ENTRY: usize = size_of::<Command>();
 /// Offset of the command register in the configuration space, and what enables memory and DMA there.
 const PCI_COMMAND: u64 = 4;
 const ENABLED: u16 = 6;
+/// Nodes that may be there.
+const NODES: u16 = 3;
 /// How long is waited for the function to be ready, and for a command that nobody has spoiled.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(1);
@@ -53,11 +56,16 @@ pub(super) struct Function {
     commands: Mutex<u32>,
     completed: AtomicU64,
     peers: Vec<[u8; 16]>,
+    targets: Vec<Target>,
 }
 
 impl Function {
     /// Connects as a VMM does.
-    pub(super) fn connect(socket: &Path, peers: Vec<[u8; 16]>) -> anyhow::Result<Self> {
+    pub(super) fn connect(
+        socket: &Path,
+        peers: Vec<[u8; 16]>,
+        targets: Vec<Target>,
+    ) -> anyhow::Result<Self> {
         let mut client = Client::connect(socket)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("hostile", flags)?;
@@ -71,6 +79,7 @@ impl Function {
             commands: Mutex::new(0),
             completed: AtomicU64::new(0),
             peers,
+            targets,
         })
     }
 
@@ -222,6 +231,17 @@ impl Function {
     }
 }
 
+impl Function {
+    /// The node and number of a queue pair: mostly of one that is somebody's, if any such is known.
+    pub(super) fn any_peer(&self, draw: &mut Draw) -> (u16, u32) {
+        let any = (draw.small_short(NODES), draw.small(64));
+        match draw.one(&self.targets) {
+            Some(target) if !draw.once_in(4) => (target.node, target.qpn),
+            _ => any,
+        }
+    }
+}
+
 impl Shared for Function {
     fn area(&self) -> &Pages {
         &self.area
@@ -247,6 +267,11 @@ impl Shared for Function {
 
     fn any_gid(&self, draw: &mut Draw) -> [u8; 16] {
         draw.one_or(&self.peers, [0; 16])
+    }
+
+    fn any_remote(&self, draw: &mut Draw) -> Option<(u64, u32)> {
+        let target = draw.one(&self.targets)?;
+        (!draw.once_in(4)).then_some((target.address, target.key))
     }
 
     fn trap(&self, _: &Queue, offset: usize, value: u32) {

@@ -87,12 +87,13 @@ fn frames(function: &Function, draw: &mut Draw) -> Result<(), Errno> {
 fn states(function: &Function, draw: &mut Draw) -> Result<(), Errno> {
     let any = draw.small(64);
     let pair = draw.one(&function.objects().pairs);
+    let (node, peer) = function.any_peer(draw);
     let body = ModifyQp {
         qpn: pair.map_or(any, |pair| pair.number).into(),
         mask: draw.one_or(&[1, 1, 1, 3, 7, 0xff, any], 1).into(),
         state: draw.one_or(QpStateCode::ALL, QpStateCode::Err).to_wire(),
-        remote_node: draw.small_short(6).into(),
-        remote_qpn: draw.small(64).into(),
+        remote_node: node.into(),
+        remote_qpn: peer.into(),
         remote_epoch: draw.lie().into(),
         access: draw.small(256).into(),
         qkey: draw.lie().into(),

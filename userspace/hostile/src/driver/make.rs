@@ -26,7 +26,7 @@ const LOG_ENTRIES: u8 = 6;
 const LOG_STRIDE: u8 = 6;
 /// Bytes of each region.
 const REGION: u64 = 1 << 16;
-/// Queue pairs, by type, and nodes that connected ones go to.
+/// Queue pairs, by type.
 const PAIRS: [QpType; 6] = [
     QpType::Rc,
     QpType::Rc,
@@ -35,7 +35,6 @@ const PAIRS: [QpType; 6] = [
     QpType::Raw,
     QpType::Raw,
 ];
-const NODES: u16 = 3;
 /// Queue key of datagrams.
 const QKEY: u32 = 1;
 
@@ -180,7 +179,7 @@ impl Function {
         self.ready(draw, number, kind)
     }
 
-    /// Takes a queue pair to where it sends: a connected one to a queue pair of any node that may be there.
+    /// Takes a queue pair to where it sends: a connected one to any queue pair, though that is connected to another one.
     fn ready(&self, draw: &mut Draw, number: u32, kind: QpType) -> Result<(), Errno> {
         let change = |mask: u32, state: QpStateCode| ModifyQp {
             qpn: number.into(),
@@ -193,7 +192,7 @@ impl Function {
         self.modify(&change(first, QpStateCode::Init))?;
         let mut receiving = change(0, QpStateCode::Rtr);
         if kind == QpType::Rc {
-            let node = draw.small_short(NODES);
+            let (node, qpn) = self.any_peer(draw);
             let id = ById {
                 id: u32::from(node).into(),
                 ..ById::default()
@@ -201,7 +200,7 @@ impl Function {
             let found: NodeInfo = self.command(AdminOpcode::QueryNode, &id)?;
             receiving = ModifyQp {
                 remote_node: node.into(),
-                remote_qpn: draw.small(64).into(),
+                remote_qpn: qpn.into(),
                 remote_epoch: found.epoch,
                 access: ACCESS_ALL.into(),
                 rnr_retry: draw.small_byte(8),
