@@ -15,8 +15,6 @@ mod event;
 mod identity;
 #[path = "hal/pool/poll_interval.rs"]
 mod poll_interval;
-#[path = "hal/pool/rate_limit.rs"]
-mod rate_limit;
 mod reset_limit;
 mod shares;
 mod slots;

@@ -15,6 +15,7 @@
 pub mod config;
 pub mod doorbell_memory;
 pub mod host;
+pub mod pool;
 
 mod admin;
 mod admin_queue;

@@ -6,7 +6,7 @@ use super::{
     kicks::Kicks,
     lock::OwnerLock,
     memory::NodeMemory,
-    node::{PoolNode, Turn},
+    node::PoolNode,
     poll_interval::Wait,
     poll_state::PollState,
     poller::Poller,
@@ -29,7 +29,7 @@ use nk::{
     sched::cond_resched,
 };
 use nupa_engine::WRITERS_PAUSE_US;
-use nupa_function::{Executed, FetchedCommand};
+use nupa_function::{pool::Turn, Executed, FetchedCommand};
 use nupa_proto::doorbell::device_memory_offset;
 
 /// Polls for the function in softirq context.

@@ -11,7 +11,7 @@ use kernel::{
 };
 use nk::barrier::full_fence;
 use nupa_engine::hal::{Clock, Doorbells, Interrupts, Platform, SlotWord};
-use nupa_function::{DoorbellMemory, Host, Note};
+use nupa_function::{pool::Vectors, DoorbellMemory, Host, Note};
 use nupa_proto::wqe::BLOCK_SIZE;
 
 /// Most vectors: one bit each.
@@ -50,14 +50,14 @@ impl PoolHost {
             clock,
         }
     }
+}
 
-    /// Vectors that were raised since they were last taken, one bit each.
-    pub(super) fn raised(&self) -> u64 {
+impl Vectors for PoolHost {
+    fn raised(&self) -> u64 {
         self.raised.get()
     }
 
-    /// The same, and takes them.
-    pub(super) fn take_raised(&self) -> u64 {
+    fn take_raised(&self) -> u64 {
         self.raised.take()
     }
 }

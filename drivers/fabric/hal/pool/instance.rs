@@ -10,11 +10,9 @@ use super::{
     kicks::Kicks,
     lock::OwnerLock,
     memory::NodeMemory,
-    node::{Bell, PoolNode},
-    nodes::{Link, Nodes},
+    node::{Bell, KernelHal, Link, Nodes, PoolNode},
     poll_state::PollState,
     poller::Poller,
-    rate_limit::{RateLimit, DEPARTURES, FAULTS},
     sharing::Shared,
     storage::KernelStorage,
     window::{HostClock, PoolWindow},
@@ -37,8 +35,11 @@ use nk::{
     window::{Coherence, Extent, Window},
 };
 use nupa_engine::{node::NodeConfig, Limits, Peer};
-use nupa_function::{Function, FunctionConfig, Model, CAPS};
-use nupa_pool::{JoinOptions, NodeSet, Pool, Refusal, Sharing, Survey};
+use nupa_function::{
+    pool::{NodeState, RateLimit, DEPARTURES, FAULTS},
+    Function, FunctionConfig, Model, CAPS,
+};
+use nupa_pool::{JoinOptions, Pool, Refusal, Sharing, Survey};
 use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 
 /// What a driver that has found a pool makes of it.
@@ -271,22 +272,17 @@ fn node(
     let faults = rate_limits(count, FAULTS)?;
     let departures = rate_limits(count, DEPARTURES)?;
     let node = init!(PoolNode {
-        device: device.into(),
+        hal: KernelHal {
+            device: device.into(),
+            clock,
+            heartbeat,
+            bell,
+        },
         window,
-        clock,
         membership,
-        heartbeat,
         sharing: Sharing::new(),
         model: Model::new(nodes),
-        linked: NodeSet::default(),
-        bell,
-        resets: RateLimit::new(1),
-        faults,
-        departures,
-        enabled_announced: false,
-        awake: false,
-        polled: false,
-        ticked_us: 0,
+        state: NodeState::new(faults, departures),
     });
     KBox::init(node, GFP_KERNEL)
 }

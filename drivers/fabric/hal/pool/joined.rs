@@ -6,8 +6,10 @@ use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 use nupa_pool::{Membership, Peer};
 
+/// What is known of other nodes.
+pub(super) type Known = KVec<Peer>;
 /// The node's membership of the pool.
-pub(super) type Member = Membership<KVec<Peer>>;
+pub(super) type Member = Membership<Known>;
 
 /// A membership that ends with its owner, also where that could not be set up: the slot is free for others at once.
 pub(super) struct Joined {

@@ -47,10 +47,10 @@ impl Kicks {
         slots.set(slot % BITS);
         mark.set(page % BITS);
     }
+}
 
-    /// Calls `serve` with page and slot of all that were kicked, each once, and tells whether there was one. `serve` may be
-    /// kicked meanwhile.
-    pub(super) fn take(&self, mut serve: impl FnMut(u32, u16)) -> bool {
+impl nupa_function::pool::Kicks for Kicks {
+    fn take(&self, mut serve: impl FnMut(u32, u16)) -> bool {
         let mut any = false;
         for (marks, first) in self.marks.iter().zip((0usize..).step_by(BITS)) {
             for bit in marks.take() {

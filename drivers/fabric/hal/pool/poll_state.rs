@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What polls found, which sets when the next one is due.
 
-use super::{
-    node::Turn,
-    poll_interval::{self, Coalescing, IntervalInputs, Stream, Wait, CALM_US, PREEMPTIONS},
-};
+use super::poll_interval::{self, Coalescing, IntervalInputs, Stream, Wait, CALM_US, PREEMPTIONS};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use nk::net::Repeat;
 use nupa_engine::Volume;
+use nupa_function::pool::Turn;
 
 /// Empty polls of the function in a row after which programs are taken to find what arrives.
 const MAX_EMPTY_POLLS: u32 = 3;

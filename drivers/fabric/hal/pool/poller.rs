@@ -2,10 +2,11 @@
 //! Polls of the function in softirq context: after kicks and doorbells, without a pause as long as there is work and no other task
 //! wants the processor, and on a timer.
 
-use super::{function::PoolFunction, node::Turn};
+use super::function::PoolFunction;
 use crate::vector::VectorInterrupt;
 use kernel::{prelude::*, sync::Arc};
 use nk::net::{is_alone, NapiContext, Poll};
+use nupa_function::pool::Turn;
 
 /// What the function's NAPI instance polls.
 pub(super) struct Poller {

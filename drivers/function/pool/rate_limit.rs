@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How often something is done that other nodes, or the memory of the pool, can give cause for at any time.
 //!
 //! A node that is refused by others resets itself, for an honest one does that if it has taken this node for dead; a reset, after
@@ -6,9 +6,9 @@
 //! of the pool that stays poisoned, is cause for that with each epoch, so it is done less and less often.
 
 /// Faults of one node that may be logged in a burst.
-pub(super) const FAULTS: u8 = 8;
+pub const FAULTS: u8 = 8;
 /// Departures of one node that may be logged in a burst: dozens where somebody works on its host.
-pub(super) const DEPARTURES: u8 = 64;
+pub const DEPARTURES: u8 = 64;
 
 /// Microseconds of the first pause.
 const FIRST_PAUSE_US: u64 = 30_000_000;
@@ -17,7 +17,7 @@ const LONGEST_PAUSE_US: u64 = 3_600_000_000;
 
 /// Lets something happen so often at once, and then after pauses that grow.
 #[derive(Debug)]
-pub(super) struct RateLimit {
+pub struct RateLimit {
     burst: u8,
     left: u8,
     not_before_us: u64,
@@ -27,7 +27,7 @@ pub(super) struct RateLimit {
 
 impl RateLimit {
     /// Nothing has happened.
-    pub(super) const fn new(burst: u8) -> Self {
+    pub const fn new(burst: u8) -> Self {
         Self {
             burst,
             left: burst,
@@ -38,7 +38,7 @@ impl RateLimit {
     }
 
     /// Whether it may happen now: if so, how often it was not to happen since it last did.
-    pub(super) fn allow(&mut self, now_us: u64) -> Option<u32> {
+    pub fn allow(&mut self, now_us: u64) -> Option<u32> {
         if now_us < self.not_before_us {
             self.suppressed = self.suppressed.saturating_add(1);
             return None;
@@ -58,6 +58,7 @@ impl RateLimit {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test may fail loudly")]
 mod tests {
     use super::*;
 

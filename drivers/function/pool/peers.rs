@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Nodes of other hosts: how they come and go, and what is wrong with them.
+
+use super::{
+    hal::{Fault, Notice, PoolHal},
+    node::PoolNode,
+};
+use nupa_engine::NodeTable;
+use nupa_pool::{Events, NodeSet, Poisoned, Violation};
+use nupa_proto::regs::FAULT_POOL;
+
+impl<H: PoolHal> PoolNode<H> {
+    pub(super) fn drop_links(&mut self) {
+        for id in self.state.linked.iter() {
+            self.down(id);
+        }
+    }
+
+    /// Tells the engine which nodes came and went.
+    pub(super) fn apply_events(&mut self, events: &Events) {
+        for id in events.down.iter() {
+            match self.membership.poisoned(id) {
+                Some(poisoned) => self.lost(id, poisoned, false),
+                None => self.note_departure(id, events.silent.contains(id)),
+            }
+            self.down(id);
+        }
+        for id in events.up.iter() {
+            self.up(id);
+        }
+        if events.evicted {
+            return self.evicted();
+        }
+        if !events.refused_by.is_empty() {
+            self.refused(events.refused_by);
+        }
+    }
+
+    /// The slot belongs to another host, or the pool was formatted anew. Nothing in the pool is touched any more.
+    fn evicted(&mut self) {
+        if self.model.functions.own.is_ready() {
+            let id = self.id();
+            match self.membership.poisoned(id) {
+                None => self.hal.note(&Notice::Evicted { node: id }),
+                Some(poisoned) => self.lost(id, poisoned, true),
+            }
+            self.drop_links();
+            self.model.fail(id, FAULT_POOL);
+        }
+    }
+
+    /// Peers have declared this node dead.
+    fn refused(&mut self, by: NodeSet) {
+        for id in by.iter() {
+            let peer = self.model.functions.peer_mut(id);
+            if peer.is_some_and(|peer| peer.epoch().is_some()) {
+                self.note_fault(id, Fault::Refuses);
+                self.down(id);
+            }
+        }
+        let now = self.hal.now_us();
+        if self.model.functions.own.is_ready() && self.state.resets.allow(now).is_some() {
+            let id = self.id();
+            self.model.fail(id, FAULT_POOL);
+        }
+    }
+
+    /// Memory of the pool is poisoned: the node that wrote there is lost.
+    #[cold]
+    fn lost(&mut self, id: u16, Poisoned { offset }: Poisoned, own: bool) {
+        let area = self.membership.pool().geometry().area(offset);
+        self.note_fault(id, Fault::Lost { area, offset, own });
+    }
+
+    /// Notes a fault of a node, within its rate limit.
+    #[cold]
+    fn note_fault(&mut self, node: u16, fault: Fault) {
+        let now = self.hal.now_us();
+        let limit = self.state.faults.get_mut(usize::from(node));
+        if let Some(suppressed) = limit.and_then(|limit| limit.allow(now)) {
+            self.hal.note(&Notice::Fault {
+                node,
+                fault,
+                suppressed,
+            });
+        }
+    }
+
+    /// Notes that a node went, within its rate limit.
+    #[cold]
+    fn note_departure(&mut self, node: u16, dead: bool) {
+        let now = self.hal.now_us();
+        let limit = self.state.departures.get_mut(usize::from(node));
+        if let Some(suppressed) = limit.and_then(|limit| limit.allow(now)) {
+            self.hal.note(&Notice::Departed {
+                node,
+                dead,
+                suppressed,
+            });
+        }
+    }
+
+    fn up(&mut self, id: u16) {
+        let Some(link) = self.membership.open(&self.window, id) else {
+            return;
+        };
+        let epoch = link.epoch;
+        if let Some(peer) = self.model.functions.peer_mut(id) {
+            peer.link_mut().set(Some(link));
+            self.state.linked.insert(id);
+        }
+        let functions = &mut self.model.functions;
+        self.model.engine.peer_up(functions, id, epoch);
+    }
+
+    fn down(&mut self, id: u16) {
+        self.state.linked.remove(id);
+        if let Some(peer) = self.model.functions.peer_mut(id) {
+            peer.link_mut().set(None);
+        }
+        self.model.engine.peer_down(&mut self.model.functions, id);
+    }
+
+    /// Isolates peers that broke a rule.
+    pub(super) fn isolate_refused(&mut self) {
+        for id in self.state.linked.iter() {
+            let peer = self.model.functions.peer_mut(id);
+            let Some((true, violation)) = peer.map(|peer| peer.link().is_refused()) else {
+                continue;
+            };
+            match violation {
+                Some(Violation::Poisoned { offset }) => {
+                    self.lost(id, Poisoned { offset }, false);
+                }
+                Some(violation) => self.note_fault(id, Fault::BreaksRules(violation)),
+                None => self.note_fault(id, Fault::Sends),
+            }
+            self.membership.isolate(&self.window, id);
+            self.down(id);
+        }
+    }
+
+    /// Publishes what peers are to see, and interrupts those that do not poll.
+    pub(super) fn publish(&mut self) {
+        for id in self.state.linked.iter() {
+            let peer = self.model.functions.peer_mut(id);
+            if !peer.is_some_and(|peer| peer.link_mut().publish().wakes) {
+                continue;
+            }
+            if self.hal.has_bell() && self.membership.must_wake(&self.window, id) {
+                if let Some(info) = self.membership.peer(&self.window, id) {
+                    self.hal.ring(info.bell);
+                }
+            }
+        }
+    }
+}
