@@ -10,7 +10,7 @@ help: ## say what there is
 	@echo 'make test      tests on the host, and on nodes: with MODE all of that mode, without it all of pcie and'
 	@echo '               a part of cxl and ivshmem; test-long has everything'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
-	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|beside|all)'
+	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|beside|pool-host|all)'
 	@echo 'MODE=pcie      nodes are joined by the emulated fabric switch; they share memory with'
 	@echo '               MODE=cxl (a CXL memory device) and MODE=ivshmem (any KVM host has that)'
 	@echo

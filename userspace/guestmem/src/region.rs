@@ -29,6 +29,11 @@ impl MmapRegion {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, size)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::of_memory(file, len)
+    }
+
+    /// Maps the first `len` bytes, a multiple of the page size, of a region that another process has made: a memfd that cannot shrink.
+    pub fn of_memory(file: OwnedFd, len: usize) -> Result<Self, MapError> {
         let mapping =
             Mapping::new(file.as_fd(), 0, len, true).map_err(|refused| match refused {
                 Refused::Unsealable => MapError::InvalidRange,

@@ -7,8 +7,7 @@ use std::fmt;
 use anyhow::{bail, ensure};
 use guestmem::MmapRegion;
 use nupa_pool::{NodeSet, Pool, Refusal, Survey};
-
-use crate::memory::{HostTime, Memory};
+use nupa_poolmem::{HostTime, PoolMemory};
 
 /// Bytes that are looked at as a whole.
 const PIECE: usize = 4096;
@@ -32,13 +31,13 @@ impl Contents {
     /// Reads the memory, and writes nothing.
     pub(crate) fn look(region: &MmapRegion) -> Self {
         let time = HostTime::new();
-        let survey = |coherent| Survey::new(&Memory::new(region, coherent), &time);
+        let survey = |coherent| Survey::new(&PoolMemory::new(region, coherent), &time);
         let found = match survey(true) {
             // For what it was formatted is not the question.
             other if matches!(other.pool(), Err(Refusal::Coherence { .. })) => survey(false),
             found => found,
         };
-        let nodes = |pool: Pool| pool.nodes(&Memory::new(region, false), &time);
+        let nodes = |pool: Pool| pool.nodes(&PoolMemory::new(region, false), &time);
         Self {
             survey: found,
             len: region.len(),
@@ -190,7 +189,7 @@ mod tests {
             max_nodes: 2,
             token: 7,
         };
-        let memory = Memory::new(region, coherent);
+        let memory = PoolMemory::new(region, coherent);
         contents
             .survey()
             .format(&memory, &HostTime::new(), &options)
@@ -228,7 +227,7 @@ mod tests {
                 shown.contains("A pool for 2 nodes, 0000000000000007"),
                 "{shown}"
             );
-            let memory = Memory::new(&region, coherent);
+            let memory = PoolMemory::new(&region, coherent);
             let time = HostTime::new();
             pool.join(&memory, &time, &JoinOptions::new(1)).unwrap();
             let dead = Contents::look(&region);

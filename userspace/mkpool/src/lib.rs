@@ -5,8 +5,8 @@
 
 mod contents;
 mod device;
-mod memory;
 mod problems;
+mod random;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -14,10 +14,11 @@ use anyhow::{anyhow, bail, ensure, Context};
 use clap::Args;
 use guestmem::MmapRegion;
 use nupa_pool::{AssignOptions, FormatOptions, NotAssigned, Pool, Problem, Refusal, Survey};
+use nupa_poolmem::{HostTime, PoolMemory};
 
 pub use crate::contents::Contents;
 use crate::device::Device;
-use crate::memory::{HostTime, Memory};
+use crate::random::random;
 
 /// Memory to format, and how.
 #[derive(Debug, Args)]
@@ -75,7 +76,7 @@ pub fn assign(device: &str, node: u16, identity: u64, force: bool) -> anyhow::Re
     let region = Device::find(device)?.map_to_write()?;
     let time = HostTime::new();
     let attach = |coherent| {
-        let memory = Memory::new(&region, coherent);
+        let memory = PoolMemory::new(&*region, coherent);
         Pool::attach(&memory, &time).map(|pool| (pool, memory))
     };
     let found = match attach(true) {
@@ -85,7 +86,7 @@ pub fn assign(device: &str, node: u16, identity: u64, force: bool) -> anyhow::Re
     };
     let (pool, memory) = found.map_err(explain)?;
     let options = AssignOptions {
-        token: memory::random()?,
+        token: random()?,
         identity,
         node,
         force,
@@ -101,7 +102,7 @@ pub fn format(args: &Format) -> anyhow::Result<()> {
     let region = Device::find(&args.device)?.map_to_write()?;
     let options = FormatOptions {
         max_nodes: args.nodes,
-        token: memory::random()?,
+        token: random()?,
     };
     if args.if_blank {
         return format_blank(args, &region, &options);
@@ -114,7 +115,7 @@ pub fn format(args: &Format) -> anyhow::Result<()> {
         let question = format!("Format it as a pool for {nodes} nodes? What it holds is lost.");
         ask("formatted", &question)?;
     }
-    let memory = Memory::new(&region, !args.non_coherent);
+    let memory = PoolMemory::new(&*region, !args.non_coherent);
     let formatted = contents
         .survey()
         .format(&memory, &HostTime::new(), &options);
@@ -131,8 +132,8 @@ pub fn discard(args: &Discard) -> anyhow::Result<()> {
         ask("discarded", "Discard the pool? All hosts lose it.")?;
     }
     // What is written goes to memory, whether the hosts are coherent or not.
-    let memory = Memory::new(&region, false);
-    let token = memory::random()?;
+    let memory = PoolMemory::new(&*region, false);
+    let token = random()?;
     let discarded = contents.survey().discard(&memory, &HostTime::new(), token);
     discarded.map_err(explain)?;
     println!("{}: holds no pool any more", args.device);
@@ -141,7 +142,7 @@ pub fn discard(args: &Discard) -> anyhow::Result<()> {
 
 /// Formats memory that nobody has ever put anything in. A pool that is there is as good.
 fn format_blank(args: &Format, region: &MmapRegion, options: &FormatOptions) -> anyhow::Result<()> {
-    let memory = Memory::new(region, !args.non_coherent);
+    let memory = PoolMemory::new(region, !args.non_coherent);
     let time = HostTime::new();
     if let Ok(pool) = Survey::new(&memory, &time).pool() {
         println!(

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use guestmem::MmapRegion;
 use nupa_pool::{check, Problem, Survey};
-
-use crate::memory::{HostTime, Memory};
+use nupa_poolmem::{HostTime, PoolMemory};
 
 /// Problems that are told. Memory that is damaged all over has any number.
 const MOST: usize = 1000;
@@ -18,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// What is wrong in the pool that memory holds, or why there is none. Writes nothing.
 pub(crate) fn find(region: &MmapRegion) -> Vec<Problem> {
     // A host that is formatting it is waited for.
-    Survey::new(&Memory::new(region, true), &HostTime::new());
+    Survey::new(&PoolMemory::new(region, true), &HostTime::new());
     let mut found = look(region);
     if !found.is_empty() {
         sleep(PAUSE);
@@ -31,7 +30,7 @@ pub(crate) fn find(region: &MmapRegion) -> Vec<Problem> {
 fn look(region: &MmapRegion) -> Vec<Problem> {
     let mut found = Vec::new();
     // Lines are read from memory, whether the hosts are coherent or not.
-    check(&Memory::new(region, false), |problem| {
+    check(&PoolMemory::new(region, false), |problem| {
         if found.len() < MOST {
             found.push(problem);
         }
@@ -48,7 +47,7 @@ mod tests {
     /// A pool for two nodes, of which one has died.
     fn pool(coherent: bool) -> MmapRegion {
         let region = MmapRegion::new("mkpool", 4 << 20).unwrap();
-        let (memory, time) = (Memory::new(&region, coherent), HostTime::new());
+        let (memory, time) = (PoolMemory::new(&region, coherent), HostTime::new());
         let survey = Survey::new(&memory, &time);
         let (max_nodes, token) = (2, 7);
         let options = FormatOptions { max_nodes, token };

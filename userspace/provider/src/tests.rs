@@ -24,6 +24,7 @@ mod lost;
 mod node;
 mod operations;
 mod piecemeal;
+mod pool_host;
 mod shared;
 mod timestamps;
 

@@ -47,9 +47,23 @@ impl Interrupts for Irqs {
     }
 }
 
+/// The BARs of a guest's function. Clones are the same.
+pub trait Bars: Clone {
+    fn read(&self, node: u16, bar: u8, offset: u64, data: &mut [u8]);
+
+    /// A store, after which the function does what is due.
+    fn write(&self, node: u16, bar: u8, offset: u64, data: &[u8]);
+
+    /// Lets the function do what is due.
+    fn settle(&self);
+
+    /// The guest goes.
+    fn disconnect(&self, node: u16);
+}
+
 /// A guest and the state of its driver.
-pub struct Guest {
-    pub world: World,
+pub struct Guest<W: Bars = World> {
+    pub world: W,
     pub node: u16,
     pub ram: Rc<MmapRegion>,
     pub irqs: Irqs,
@@ -71,41 +85,50 @@ struct Admin {
     index: u32,
 }
 
-impl Guest {
+impl Guest<World> {
     /// Connects a guest with memory; its function is not enabled yet.
     pub fn connect(world: &World, node: u16) -> Self {
         let irqs = Irqs::default();
         let ram = MmapRegion::new("test-ram", RAM_SIZE).unwrap();
-        let mut doorbells = GuestMemory::new();
-        {
-            let mut fabric = world.fabric.borrow_mut();
-            fabric.connect(node, Box::new(irqs.clone())).unwrap();
-            let request = MapRequest {
-                iova: RAM_BASE,
-                len: RAM_SIZE as u64,
-                file: Some(ram.file()),
-                offset: 0,
-                rights: Rights::ReadWrite,
-            };
-            fabric.dma_map(node, &request).unwrap();
-            let in_bar = fabric.doorbell_mmap_areas().count() > 0;
-            for page in 0..DOORBELL_PAGES {
-                let at = slot_offset(page, 0) as u64;
-                let ram_at = (DOORBELLS + host_slot_offset(page, 0)) as u64;
+        let mut fabric = world.fabric.borrow_mut();
+        fabric.connect(node, Box::new(irqs.clone())).unwrap();
+        let request = MapRequest {
+            iova: RAM_BASE,
+            len: RAM_SIZE as u64,
+            file: Some(ram.file()),
+            offset: 0,
+            rights: Rights::ReadWrite,
+        };
+        fabric.dma_map(node, &request).unwrap();
+        let mut doorbells = Self::doorbells_in(&ram);
+        if fabric.doorbell_mmap_areas().count() > 0 {
+            doorbells.clear();
+            for at in (0..DOORBELL_PAGES).map(|page| slot_offset(page, 0) as u64) {
                 let page = MapRequest {
                     iova: at,
                     len: PAGE_SIZE as u64,
-                    file: if in_bar {
-                        fabric.doorbell_file(node)
-                    } else {
-                        request.file
-                    },
-                    offset: if in_bar { at } else { ram_at },
-                    ..request
+                    file: fabric.doorbell_file(node),
+                    offset: at,
+                    rights: Rights::ReadWrite,
                 };
                 doorbells.map(&page).unwrap();
             }
         }
+        drop(fabric);
+        Self::of(world, node, ram, irqs, doorbells)
+    }
+
+    /// A guest whose driver has enabled the function.
+    pub fn up(world: &World, node: u16) -> Self {
+        let guest = Self::connect(world, node);
+        guest.enable();
+        guest
+    }
+}
+
+impl<W: Bars> Guest<W> {
+    /// The guest of a function that knows its memory; the function is not enabled yet.
+    pub fn of(world: &W, node: u16, ram: MmapRegion, irqs: Irqs, doorbells: GuestMemory) -> Self {
         Self {
             world: world.clone(),
             node,
@@ -119,11 +142,20 @@ impl Guest {
         }
     }
 
-    /// A guest whose driver has enabled the function.
-    pub fn up(world: &World, node: u16) -> Self {
-        let guest = Self::connect(world, node);
-        guest.enable();
-        guest
+    /// The doorbell pages of a guest that keeps them in its memory.
+    pub fn doorbells_in(ram: &MmapRegion) -> GuestMemory {
+        let mut doorbells = GuestMemory::new();
+        for page in 0..DOORBELL_PAGES {
+            let request = MapRequest {
+                iova: slot_offset(page, 0) as u64,
+                len: PAGE_SIZE as u64,
+                file: Some(ram.file()),
+                offset: (DOORBELLS + host_slot_offset(page, 0)) as u64,
+                rights: Rights::ReadWrite,
+            };
+            doorbells.map(&request).unwrap();
+        }
+        doorbells
     }
 
     /// Sets admin rings up and enables the function.
@@ -201,15 +233,15 @@ impl Guest {
 
     pub fn read32(&self, register: usize) -> u32 {
         let mut bytes = [0; 4];
-        let mut fabric = self.world.fabric.borrow_mut();
-        fabric.bar_read(self.node, regs::BAR_CONTROL, register as u64, &mut bytes);
+        self.world
+            .read(self.node, regs::BAR_CONTROL, register as u64, &mut bytes);
         u32::from_le_bytes(bytes)
     }
 
     pub fn read64(&self, register: usize) -> u64 {
         let mut bytes = [0; 8];
-        let mut fabric = self.world.fabric.borrow_mut();
-        fabric.bar_read(self.node, regs::BAR_CONTROL, register as u64, &mut bytes);
+        self.world
+            .read(self.node, regs::BAR_CONTROL, register as u64, &mut bytes);
         u64::from_le_bytes(bytes)
     }
 
@@ -223,10 +255,7 @@ impl Guest {
 
     /// A store to a BAR, after which the fabric does what is due.
     pub fn write_bar(&self, bar: u8, offset: usize, data: &[u8]) {
-        let mut fabric = self.world.fabric.borrow_mut();
-        fabric.bar_write(self.node, bar, offset as u64, data);
-        drop(fabric);
-        self.world.pass(0);
+        self.world.write(self.node, bar, offset as u64, data);
     }
 
     pub fn status(&self) -> u32 {
@@ -330,9 +359,9 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl<W: Bars> Drop for Guest<W> {
     fn drop(&mut self) {
-        self.world.fabric.borrow_mut().disconnect(self.node);
+        self.world.disconnect(self.node);
     }
 }
 

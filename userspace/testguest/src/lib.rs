@@ -92,3 +92,22 @@ impl World {
         json[name].as_u64().unwrap()
     }
 }
+
+impl guest::Bars for World {
+    fn read(&self, node: u16, bar: u8, offset: u64, data: &mut [u8]) {
+        self.fabric.borrow_mut().bar_read(node, bar, offset, data);
+    }
+
+    fn write(&self, node: u16, bar: u8, offset: u64, data: &[u8]) {
+        self.fabric.borrow_mut().bar_write(node, bar, offset, data);
+        self.settle();
+    }
+
+    fn settle(&self) {
+        self.pass(0);
+    }
+
+    fn disconnect(&self, node: u16) {
+        self.fabric.borrow_mut().disconnect(node);
+    }
+}

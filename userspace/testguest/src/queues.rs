@@ -19,13 +19,14 @@ use nupa_proto::status::AdminStatus;
 use nupa_proto::wqe::{Sge, BLOCK_SIZE, WQE_SIGNALED};
 use zerocopy::IntoBytes;
 
-use super::guest::{direct, iova, Guest};
+use super::guest::{direct, iova, Bars, Guest};
 use super::rings::{RingMemory, SlotDoorbell};
+use super::World;
 
-pub type Sends = SendRing<RingMemory, SlotDoorbell>;
-pub type Recvs = RecvRing<RingMemory, SlotDoorbell>;
-pub type Completions = CompletionRing<RingMemory, SlotDoorbell>;
-pub type Events = EventRing<RingMemory, SlotDoorbell>;
+pub type Sends<W = World> = SendRing<RingMemory, SlotDoorbell<W>>;
+pub type Recvs<W = World> = RecvRing<RingMemory, SlotDoorbell<W>>;
+pub type Completions<W = World> = CompletionRing<RingMemory, SlotDoorbell<W>>;
+pub type Events<W = World> = EventRing<RingMemory, SlotDoorbell<W>>;
 
 /// log2 of the bytes of a receive entry.
 pub const LOG_STRIDE: u8 = 6;
@@ -37,23 +38,23 @@ const LOG_RQ: u8 = 5;
 const RNR_TIMER: u8 = 20;
 
 /// An event queue.
-pub struct Eq {
+pub struct Eq<W: Bars = World> {
     pub eqn: u32,
-    pub ring: Events,
+    pub ring: Events<W>,
 }
 
 /// A completion queue.
-pub struct Cq {
+pub struct Cq<W: Bars = World> {
     pub cqn: u32,
-    pub ring: Completions,
+    pub ring: Completions<W>,
 }
 
 /// A queue pair with a completion queue of its own.
-pub struct Qp {
+pub struct Qp<W: Bars = World> {
     pub qpn: u32,
-    pub send: Sends,
-    pub recv: Recvs,
-    pub cq: Cq,
+    pub send: Sends<W>,
+    pub recv: Recvs<W>,
+    pub cq: Cq<W>,
     /// Where its rings lie in memory.
     pub sq_base: usize,
     pub rq_base: usize,
@@ -63,7 +64,7 @@ pub struct Qp {
     slots: [(u32, u16); 2],
 }
 
-impl Guest {
+impl<W: Bars> Guest<W> {
     fn ring(&self, base: usize) -> RingMemory {
         RingMemory {
             ram: self.ram.clone(),
@@ -71,7 +72,7 @@ impl Guest {
         }
     }
 
-    pub fn create_eq(&self, log_entries: u8, vector: u16) -> Result<Eq, AdminStatus> {
+    pub fn create_eq(&self, log_entries: u8, vector: u16) -> Result<Eq<W>, AdminStatus> {
         let base = self.alloc(EQE_SIZE << log_entries);
         let (page, slot) = self.slot();
         let command = CreateEq {
@@ -88,11 +89,11 @@ impl Guest {
         Ok(Eq { eqn, ring })
     }
 
-    pub fn eq(&self, vector: u16) -> Eq {
+    pub fn eq(&self, vector: u16) -> Eq<W> {
         self.create_eq(6, vector).unwrap()
     }
 
-    pub fn create_cq(&self, log_entries: u8, eqn: u32) -> Result<Cq, AdminStatus> {
+    pub fn create_cq(&self, log_entries: u8, eqn: u32) -> Result<Cq<W>, AdminStatus> {
         let base = self.alloc(CQE_SIZE << log_entries);
         let (page, slot) = self.slot();
         let command = CreateCq {
@@ -109,12 +110,12 @@ impl Guest {
         Ok(Cq { cqn, ring })
     }
 
-    pub fn cq(&self, eqn: u32) -> Cq {
+    pub fn cq(&self, eqn: u32) -> Cq<W> {
         self.create_cq(6, eqn).unwrap()
     }
 
     /// Creates a queue pair with rings of 64 blocks and 32 entries.
-    pub fn create_qp(&self, qp_type: QpType, pd: u32, cq: Cq) -> Result<Qp, AdminStatus> {
+    pub fn create_qp(&self, qp_type: QpType, pd: u32, cq: Cq<W>) -> Result<Qp<W>, AdminStatus> {
         let sq = self.alloc(BLOCK_SIZE << LOG_SQ);
         let rq = self.alloc(1 << (LOG_RQ + LOG_STRIDE));
         // Both slots lie in one page: all queues of a test fit the first.
@@ -140,7 +141,7 @@ impl Guest {
     }
 
     /// As [`Guest::create_qp`], connected, with the receive ring in a shared receive queue of its own; its number.
-    pub fn create_qp_on_srq(&self, pd: u32, cq: Cq) -> Result<(Qp, u32), AdminStatus> {
+    pub fn create_qp_on_srq(&self, pd: u32, cq: Cq<W>) -> Result<(Qp<W>, u32), AdminStatus> {
         let (sq, rq) = (
             self.alloc(BLOCK_SIZE << LOG_SQ),
             self.alloc(1 << (LOG_RQ + LOG_STRIDE)),
@@ -180,9 +181,9 @@ impl Guest {
     fn finish_qp(
         &self,
         parameters: CreateQp,
-        cq: Cq,
+        cq: Cq<W>,
         slots: [(u32, u16); 2],
-    ) -> Result<Qp, AdminStatus> {
+    ) -> Result<Qp<W>, AdminStatus> {
         let offset = |list: PageList| list.addr.get().saturating_sub(iova(0)) as usize;
         let (sq, rq) = (offset(parameters.sq), offset(parameters.rq));
         let [sq_slot, rq_slot] = slots;
@@ -205,7 +206,7 @@ impl Guest {
     }
 
     /// Starts the rings of a queue pair over, after it was reset.
-    pub fn renew(&self, qp: &mut Qp) {
+    pub fn renew(&self, qp: &mut Qp<W>) {
         let bell = SlotDoorbell::new(self, qp.slots[0]);
         qp.send = SendRing::new(self.ring(qp.sq_base), bell, LOG_SQ);
         // A shared receive queue goes on where it was.
@@ -214,7 +215,7 @@ impl Guest {
         }
     }
 
-    fn recv_ring(&self, qp: &Qp) -> Recvs {
+    fn recv_ring(&self, qp: &Qp<W>) -> Recvs<W> {
         let bell = SlotDoorbell::new(self, qp.slots[1]);
         RecvRing::new(self.ring(qp.rq_base), bell, LOG_RQ, LOG_STRIDE)
     }
@@ -235,7 +236,7 @@ impl Guest {
     }
 
     /// A raw queue pair that is ready, gives up after 20 ms without buffers, and takes all frames of this node.
-    pub fn raw(&self, eqn: u32) -> Qp {
+    pub fn raw(&self, eqn: u32) -> Qp<W> {
         let qp = self.raw_quiet(eqn);
         self.spread(&[qp.qpn]).unwrap();
         self.filter(&[node_mac(self.node)], nupa_proto::admin::RX_BROADCAST)
@@ -244,7 +245,7 @@ impl Guest {
     }
 
     /// A raw queue pair that is ready but gets no frames yet.
-    pub fn raw_quiet(&self, eqn: u32) -> Qp {
+    pub fn raw_quiet(&self, eqn: u32) -> Qp<W> {
         let pd = self.pd();
         let cq = self.cq(eqn);
         let qp = self.create_qp(QpType::Raw, pd, cq).unwrap();
@@ -284,7 +285,7 @@ impl Guest {
     }
 
     /// A connected queue pair in its initial state.
-    pub fn rc(&self, pd: u32, eqn: u32) -> Qp {
+    pub fn rc(&self, pd: u32, eqn: u32) -> Qp<W> {
         let cq = self.cq(eqn);
         let qp = self.create_qp(QpType::Rc, pd, cq).unwrap();
         self.set_state(qp.qpn, QpStateCode::Init).unwrap();
@@ -294,8 +295,8 @@ impl Guest {
     /// Connects a queue pair to a peer and makes it ready.
     pub fn connect_to(
         &self,
-        qp: &Qp,
-        peer: &Guest,
+        qp: &Qp<W>,
+        peer: &Guest<W>,
         peer_qpn: u32,
         epoch: u32,
     ) -> Result<(), AdminStatus> {
@@ -330,7 +331,7 @@ impl Guest {
     }
 
     /// Posts a receive buffer of fresh memory; its address.
-    pub fn post_buffer(&self, qp: &mut Qp, len: u32) -> u64 {
+    pub fn post_buffer(&self, qp: &mut Qp<W>, len: u32) -> u64 {
         let addr = iova(self.alloc(len as usize));
         let sge = sge(addr, len, DMA_LKEY);
         qp.recv.post(addr, &[sge]).unwrap();
@@ -339,7 +340,7 @@ impl Guest {
     }
 
     /// Posts a frame.
-    pub fn send_frame(&self, qp: &mut Qp, to: u16, bytes: &[u8], meta: FrameMeta) -> u32 {
+    pub fn send_frame(&self, qp: &mut Qp<W>, to: u16, bytes: &[u8], meta: FrameMeta) -> u32 {
         let sge = sge(self.put(bytes), bytes.len() as u32, DMA_LKEY);
         let index = qp.send.post(&SendRequest {
             wr_id: 0xf00d,
@@ -352,7 +353,7 @@ impl Guest {
     }
 }
 
-impl Qp {
+impl<W: Bars> Qp<W> {
     /// Polls for a completion that must be there.
     pub fn poll(&mut self) -> Cqe {
         self.cq.ring.poll().expect("a completion")

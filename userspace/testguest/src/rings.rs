@@ -12,7 +12,7 @@ use nupa_proto::doorbell::{kick_offset, push_offset, slot_offset, PUSH_SLOTS};
 use nupa_proto::regs::BAR_DOORBELL;
 use nupa_proto::wqe::BLOCK_SIZE;
 
-use super::guest::Guest;
+use super::guest::{Bars, Guest};
 use super::World;
 
 /// Memory of one ring.
@@ -36,16 +36,16 @@ impl QueueMemory for RingMemory {
 }
 
 /// One doorbell slot: the mapped shared page, and the trapped one behind it.
-pub struct SlotDoorbell {
-    pub world: World,
+pub struct SlotDoorbell<W: Bars = World> {
+    pub world: W,
     pub node: u16,
     pub doorbells: Rc<GuestMemory>,
     pub page: u32,
     pub slot: u16,
 }
 
-impl SlotDoorbell {
-    pub fn new(guest: &Guest, (page, slot): (u32, u16)) -> Self {
+impl<W: Bars> SlotDoorbell<W> {
+    pub fn new(guest: &Guest<W>, (page, slot): (u32, u16)) -> Self {
         Self {
             world: guest.world.clone(),
             node: guest.node,
@@ -60,15 +60,13 @@ impl SlotDoorbell {
     }
 
     fn trap(&self, offset: usize, index: u32) {
-        let mut fabric = self.world.fabric.borrow_mut();
         let at = (kick_offset(self.page, self.slot) + offset) as u64;
-        fabric.bar_write(self.node, BAR_DOORBELL, at, &index.to_le_bytes());
-        drop(fabric);
-        self.world.pass(0);
+        self.world
+            .write(self.node, BAR_DOORBELL, at, &index.to_le_bytes());
     }
 }
 
-impl Doorbell for SlotDoorbell {
+impl<W: Bars> Doorbell for SlotDoorbell<W> {
     fn load(&self, word: SlotWord) -> u32 {
         self.doorbells.load_u32(self.word(word)).unwrap()
     }

@@ -50,6 +50,13 @@ impl Cq {
         wc
     }
 
+    /// `ibv_poll_cq()` of one completion, into a place for it: whether there was one.
+    pub(crate) fn poll_one(&self, wc: &mut sys::ibv_wc) -> bool {
+        // SAFETY: the object lives as long as `self`; there is room for one.
+        let taken = unsafe { cq::poll_cq(self.0.cast(), 1, wc) };
+        taken == 1
+    }
+
     /// `ibv_req_notify_cq()`
     pub(crate) fn arm(&self, solicited_only: bool) {
         // SAFETY: the object lives as long as `self`.
@@ -258,11 +265,7 @@ pub(crate) fn batch_call(qp: &Qp, sge: sys::ibv_sge, rkey: u32, addr: u64) -> im
 
 /// As [`post_call`].
 pub(crate) fn poll_call<'a>(cq: &'a Cq, wc: &'a mut sys::ibv_wc) -> impl Call + 'a {
-    move || {
-        // SAFETY: as above.
-        let taken = unsafe { cq::poll_cq(cq.0.cast(), 1, wc) };
-        assert_eq!(taken, 1);
-    }
+    move || assert!(cq.poll_one(wc))
 }
 
 /// Room for a completion.

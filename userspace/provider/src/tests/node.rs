@@ -2,7 +2,7 @@
 
 //! A node whose program uses the provider.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use guestmem::MmapRegion;
@@ -20,7 +20,7 @@ use nupa_proto::uabi::SLOT_LIVE;
 use nupa_proto::wqe::BLOCK_SIZE;
 use zerocopy::IntoBytes;
 
-use super::common::guest::{direct, iova, Guest, FIRST_UNUSED};
+use super::common::guest::{direct, iova, Bars, Guest, FIRST_UNUSED};
 use super::common::{World, DOORBELL_PAGES};
 use crate::ffi::testing::{sys, Cq, Qp, Srq};
 use crate::ffi::{Called, Calls, DoorbellPair, Kick, Pages, Slot};
@@ -36,8 +36,8 @@ pub(super) const QKEY: u32 = 0x1111_1111;
 pub(super) const LEN: usize = 1 << 20;
 
 /// A node with a context of one doorbell page, a domain and registered memory.
-pub(super) struct Node {
-    pub(super) guest: Guest,
+pub(super) struct Node<W: Bars = World> {
+    pub(super) guest: Guest<W>,
     pair: Arc<DoorbellPair>,
     shared: usize,
     trapped: usize,
@@ -51,7 +51,11 @@ pub(super) struct Node {
 
 /// How often the program has asked the kernel to kick a slot.
 #[derive(Debug)]
-struct Asked([AtomicUsize; SLOTS as usize]);
+struct Asked {
+    slots: [AtomicUsize; SLOTS as usize],
+    /// It has, for any of them.
+    any: AtomicBool,
+}
 
 /// One of them.
 #[derive(Debug)]
@@ -62,7 +66,8 @@ struct Call {
 
 impl Kick for Call {
     fn kick(&self) {
-        self.asked.0[self.slot].fetch_add(1, Ordering::Relaxed);
+        self.asked.slots[self.slot].fetch_add(1, Ordering::Relaxed);
+        self.asked.any.store(true, Ordering::Relaxed);
     }
 }
 
@@ -132,7 +137,13 @@ impl Node {
 
     /// A node with another kind of doorbell page.
     pub(super) fn kicking(world: &World, id: u16, kicks: Kicks) -> Self {
-        let guest = Guest::up(world, id);
+        Self::of(Guest::up(world, id), kicks)
+    }
+}
+
+impl<W: Bars> Node<W> {
+    /// The node of a guest whose function is enabled.
+    pub(super) fn of(guest: Guest<W>, kicks: Kicks) -> Self {
         let eqn = guest.eq(0).eqn;
         let shared = FIRST_UNUSED - DOORBELL_PAGES as usize * PAGE_SIZE;
         let trapped = guest.alloc(PAGE_SIZE);
@@ -158,7 +169,10 @@ impl Node {
             shared,
             trapped,
             kicks,
-            asked: Arc::new(Asked([const { AtomicUsize::new(0) }; SLOTS as usize])),
+            asked: Arc::new(Asked {
+                slots: [const { AtomicUsize::new(0) }; SLOTS as usize],
+                any: AtomicBool::new(false),
+            }),
             eqn,
             pd,
             memory,
@@ -314,14 +328,20 @@ impl Node {
     }
 
     /// Makes a queue pair ready to send, connected if it is of that kind.
-    pub(super) fn ready(&self, qp: &TestQp, peer: Option<(&Node, u32)>) {
+    pub(super) fn ready(&self, qp: &TestQp, peer: Option<(&Node<W>, u32)>) {
+        let peer = peer.map(|(node, qpn)| (node.guest.node, qpn, node.guest.epoch()));
+        self.ready_for(qp, peer);
+    }
+
+    /// As [`Node::ready`], for a peer of this node, queue pair number and epoch.
+    pub(super) fn ready_for(&self, qp: &TestQp, peer: Option<(u16, u32, u32)>) {
         self.modify(qp, QpStateCode::Rtr, |command| {
-            if let Some((node, qpn)) = peer {
+            if let Some((node, qpn, epoch)) = peer {
                 let mask = QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_RNR_RETRY | QP_MASK_RD_ATOMIC;
                 command.mask = mask.into();
-                command.remote_node = node.guest.node.into();
+                command.remote_node = node.into();
                 command.remote_qpn = qpn.into();
-                command.remote_epoch = node.guest.epoch().into();
+                command.remote_epoch = epoch.into();
                 // Once, after 10.24 ms.
                 (command.rnr_retry, command.min_rnr_timer) = (1, 20);
                 (command.max_rd_atomic, command.max_dest_rd_atomic) = (16, 16);
@@ -338,12 +358,20 @@ impl Node {
         slots != [0; PAGE_SIZE - PUSH_OFFSET]
     }
 
+    /// As [`Node::run`], if the program has asked the kernel since the last time. That is cheap.
+    pub(super) fn run_if_asked(&self) {
+        if self.asked.any.load(Ordering::Relaxed) {
+            self.asked.any.store(false, Ordering::Relaxed);
+            self.run();
+        }
+    }
+
     /// Hands the stores to the trapped page to the controller, as a hypervisor does, or the calls, as the kernel does;
     /// how many there were.
     pub(super) fn run(&self) -> usize {
         let mut kicks = 0;
         for slot in 0..SLOTS {
-            let asked = self.asked.0[usize::from(slot)].swap(0, Ordering::Relaxed);
+            let asked = self.asked.slots[usize::from(slot)].swap(0, Ordering::Relaxed);
             if asked > 0 {
                 let at = self.shared + usize::from(slot) * SLOT_SIZE + SLOT_INDEX;
                 let index = self.guest.ram.load_u32(at).unwrap();
@@ -364,7 +392,7 @@ impl Node {
                 }
             }
         }
-        self.guest.world.pass(0);
+        self.guest.world.settle();
         kicks
     }
 

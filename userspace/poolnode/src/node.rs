@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! From a pool of memory to a node that takes part.
+
+use std::rc::Rc;
+
+use guestmem::{GuestMemory, MapError, MapRequest, MmapRegion, Rights};
+use nupa_engine::node::NodeConfig;
+use nupa_engine::{Limits, Peer};
+use nupa_function::pool::{NodeState, PoolNode, PoolNodes, RateLimit, Turn, DEPARTURES, FAULTS};
+use nupa_function::{Function, FunctionConfig, Model, CAPS};
+use nupa_pool::{JoinOptions, Pool, Refusal, Sharing};
+use nupa_poolmem::{HostTime, PoolMemory};
+use nupa_proto::doorbell::{PAGE_SIZE, PAIR_SIZE, SLOT_SIZE};
+use nupa_proto::regs::{self, CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
+use thiserror::Error;
+
+use crate::beat::Beating;
+use crate::hal::{KickList, Link, ProcessHal, Window};
+use crate::host::{random, ProcessHost, POOL_BASE, RAM_BASE};
+use crate::memory::NodeMemory;
+
+/// Why a process does not join a pool.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// The pool cannot be used.
+    #[error("{0}")]
+    Pool(Refusal),
+    /// Its memory, or the driver's, cannot be mapped.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// The pool cannot be mapped once more, or no thread can be started.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+}
+
+impl From<Refusal> for JoinError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Pool(refusal)
+    }
+}
+
+/// A node of a pool, and its function, which a driver of this process reaches by BAR accesses.
+pub struct PoolProcess {
+    node: PoolNode<ProcessHal>,
+    kicks: KickList,
+}
+
+impl PoolProcess {
+    /// Joins the pool that a region holds, as the node of that id if it can be had. The driver's memory is `ram`, from [`RAM_BASE`] on; its
+    /// function has so many doorbell pages. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// If there is no pool, or no slot is free.
+    pub fn join(
+        pool: &Rc<MmapRegion>,
+        ram: &MmapRegion,
+        prefer: u16,
+        doorbell_pages: u32,
+    ) -> Result<Self, JoinError> {
+        let (time, window) = (HostTime::new(), PoolMemory::new(Rc::clone(pool), true));
+        let found = Pool::attach(&window, &time)?;
+        let options = JoinOptions {
+            prefer: Some(prefer),
+            capabilities: CAPS & !CAP_PUSH,
+            ..JoinOptions::new(random())
+        };
+        let max_nodes = found.geometry().max_nodes();
+        let known = vec![nupa_pool::Peer::UNKNOWN; max_nodes.into()];
+        let membership = found.join_with(&window, &time, &options, known)?;
+        let (id, range) = (membership.node(), found.device_memory(membership.node()));
+        let device_memory = range.end.saturating_sub(range.start);
+        let config = FunctionConfig {
+            node: NodeConfig {
+                id,
+                limits: Limits {
+                    max_frame: found.geometry().max_frame(),
+                    ..Limits::default()
+                },
+                remote_nodes: max_nodes,
+            },
+            max_nodes,
+            fabric_id: found.fabric_id(),
+            link_speed_mbps: 256_000,
+            caps: CAPS & !CAP_PUSH | CAP_HOST_DOORBELLS,
+            doorbell_pages,
+            device_memory,
+            firmware: [0, 1, 0],
+        };
+        let mut mapped = GuestMemory::new();
+        for (iova, region, offset, len) in [
+            (RAM_BASE, ram, 0, ram.len() as u64),
+            (POOL_BASE, &**pool, 0, pool.len() as u64),
+            (DEVICE_MEMORY_BASE, &**pool, range.start, device_memory),
+        ] {
+            mapped.map(&MapRequest {
+                iova,
+                len,
+                file: Some(region.file()),
+                offset,
+                rights: Rights::ReadWrite,
+            })?;
+        }
+        let host = ProcessHost::new(NodeMemory::new(mapped), doorbell_pages, time);
+        let mut own = Box::new(Function::new(&config, host));
+        own.node.set_epoch(membership.epoch());
+        let hal = ProcessHal {
+            time,
+            heartbeat: Beating::new(again(pool)?, membership.heartbeat())?,
+        };
+        let limits = |burst| (0..max_nodes).map(|_| RateLimit::new(burst)).collect();
+        let node = PoolNode {
+            hal,
+            membership: Box::new(membership),
+            sharing: Sharing::new(),
+            model: Model::new(PoolNodes {
+                own,
+                peers: (0..max_nodes).map(|_| peer(id, &window)).collect(),
+            }),
+            state: NodeState::new(limits(FAULTS), limits(DEPARTURES)),
+            window,
+        };
+        Ok(Self {
+            node,
+            kicks: KickList::default(),
+        })
+    }
+
+    /// This node.
+    pub fn id(&self) -> u16 {
+        self.node.id()
+    }
+
+    /// Epoch of another node, if that is up as seen from here.
+    pub fn epoch_of(&self, node: u16) -> Option<u32> {
+        let peer = self.node.model.functions.peers.get(usize::from(node));
+        peer.and_then(Peer::epoch)
+    }
+
+    /// Reads a control register; what cannot be read is zero.
+    pub fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        if bar == regs::BAR_CONTROL {
+            self.node.model.functions.own.read_control(offset, data);
+        }
+    }
+
+    /// Writes a control register and does what that sets off, or kicks. What is neither is ignored. Admin commands are executed, which may sleep.
+    pub fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        let Ok(offset) = usize::try_from(offset) else {
+            return;
+        };
+        match bar {
+            regs::BAR_CONTROL => {
+                self.node.write_register(offset, data);
+                let id = self.id();
+                self.node.model.run_admin(id);
+            }
+            regs::BAR_DOORBELL => self.kick(offset),
+            _ => {}
+        }
+    }
+
+    /// A store to the trapped page of a pair.
+    fn kick(&self, offset: usize) {
+        let page = offset.checked_div(PAIR_SIZE).map(u32::try_from);
+        let within = (offset % PAIR_SIZE).checked_sub(PAGE_SIZE);
+        let slot = within.map(|within| u16::try_from(within / SLOT_SIZE));
+        if let (Some(Ok(page)), Some(Ok(slot))) = (page, slot) {
+            self.kicks.add(page, slot);
+        }
+    }
+
+    /// Does all work that is due, and polls the doorbells.
+    #[inline]
+    pub fn poll(&mut self) -> Turn {
+        self.node.turn(&self.kicks, true, true)
+    }
+}
+
+impl Drop for PoolProcess {
+    /// Leaves the pool.
+    fn drop(&mut self) {
+        self.node.leave();
+    }
+}
+
+/// Another mapping of a region.
+fn again(region: &MmapRegion) -> Result<MmapRegion, JoinError> {
+    let file = region.file().try_clone_to_owned()?;
+    Ok(MmapRegion::of_memory(file, region.len())?)
+}
+
+/// A link to nobody.
+fn peer(own: u16, window: &Window) -> Peer<Link> {
+    Peer::new(
+        own,
+        Link::new(window.clone(), POOL_BASE, DEVICE_MEMORY_BASE),
+    )
+}
