@@ -163,11 +163,12 @@ def test_controller_is_late(pair, fabric, saw):
 def test_queues_that_stall(pair, fabric, saw):
     """The controller does not look at what node 2 posts: the kernel says so, nothing is lost but time."""
     one, two = pair
-    load = traffic.start(two, one.ip, 4, timeout=60 * PATIENCE)
     # So that a frame that is not sent stops its queue: the network core looks at queues that are stopped.
     limits = f"/sys/class/net/{INTERFACE}/queues/tx-*/byte_queue_limits/limit_max"
     (before,) = set(two.run(f"cat {limits}").out.split())
     two.run(f"for limit in {limits}; do echo 1000 >$limit; done")
+    # A slow kernel takes longer for one of these commands than it sends.
+    load = traffic.start(two, one.ip, 4, timeout=60 * PATIENCE)
     with two.log.excusing(WATCHDOG):
         mark = two.log.position()
         fabric.switch.fault(2, "stall")

@@ -12,6 +12,9 @@ from modes import long_but_on
 from nodes import INTERFACE
 from waiting import wait_until
 
+# What the interface does is the same in all pools.
+once_on_pools = long_but_on("pcie", "cxl")
+
 
 def test_ping(settled, saw):
     one, two = settled
@@ -58,6 +61,7 @@ def test_tcp_one_stream(settled, saw):
     saw(f"{end['sum_received']['bits_per_second'] / 1e6:.0f} Mb/s, {end['sum_sent']['retransmits']} retransmits")
 
 
+@once_on_pools
 def test_tcp_four_streams_both_ways(settled, saw):
     for options in ("-P 4", "-P 4 -R"):
         end = traffic.iperf3(*settled, options)["end"]
@@ -118,6 +122,7 @@ def roomy(settled):
             write(node, values)
 
 
+@once_on_pools
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_big_tcp(roomy, saw, family):
     """Super-frames are as long as the sender is allowed to make them, and whole."""
@@ -153,6 +158,7 @@ def test_udp_stream_loses_nothing_on_the_fabric(settled, saw):
     saw(f"{end['packets']} datagrams, {lost} lost at full sockets, none on the way")
 
 
+@once_on_pools
 def test_a_datagram_is_charged_what_it_takes(settled, saw):
     """What a socket of the default size holds while nobody reads: a program that is late by a few milliseconds loses what does not fit.
 
@@ -182,12 +188,15 @@ for n in range({sent}): s.sendto(bytes([n]) * {size}, ("{two.ip}", 5401))'""")
     wait_until("the datagrams", lambda: arrived() >= before + sent)
     one.run(f"python3 -c 'import socket; socket.create_connection((\"{two.ip}\", 5401))'")
     room, *lines = receiver.wait(30).out.splitlines()
-    assert lines == [f"{size} {number * size % 251}" for number in range(len(lines))], lines
+    # Of those that come when it is full, one that takes less memory than another may still fit.
+    left = iter([f"{size} {number * size % 251}" for number in range(sent)])
+    assert all(line in left for line in lines), lines
     held, fits = len(lines), int(room) // size
     assert fits * 2 // 3 <= held <= fits + 1, f"{held} of {sent} in a socket of {room} bytes"
     saw(f"{held} datagrams of {size} bytes in a socket of {room}")
 
 
+@once_on_pools
 def test_udp_segmentation_offload(settled, saw):
     """One send of many datagrams (UDP_SEGMENT) must arrive as that many datagrams."""
     one, two = settled
@@ -218,7 +227,7 @@ MTUS = [(68, 2000), (576, 16000), (1280, 32000), (1500, 65507), (4321, 65507), (
         (40001, 65507), (65535, 65507)]
 
 
-@long_but_on("ivshmem")
+@long_but_on("cxl")
 def test_mtu_sweep(pair, saw):
     one, two = pair
     for mtu, largest in MTUS:
@@ -247,6 +256,7 @@ def test_mtu_limits(settled, saw):
     saw("67 and 65536 refused")
 
 
+@once_on_pools
 def test_ssh_copy_keeps_a_file(settled, saw):
     one, two = settled
     one.run("head -c 16M /dev/urandom >/tmp/file && scp -q -o StrictHostKeyChecking=no "
