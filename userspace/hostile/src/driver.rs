@@ -94,6 +94,7 @@ impl Driver {
                 "classes": tally.to_json(),
                 "lives": lives,
                 "completions": function.completed(),
+                "aimed": function.aimed(),
             })
         );
         Ok(())

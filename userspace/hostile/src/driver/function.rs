@@ -39,8 +39,6 @@ const ADMIN_ENTRY: usize = size_of::<Command>();
 /// Offset of the command register in the configuration space, and what enables memory and DMA there.
 const PCI_COMMAND: u64 = 4;
 const ENABLED: u16 = 6;
-/// Nodes that may be there.
-const NODES: u16 = 3;
 /// How long is waited for the function to be ready, and for a command that nobody has spoiled.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(1);
@@ -57,6 +55,7 @@ pub(super) struct Function {
     completed: AtomicU64,
     peers: Vec<[u8; 16]>,
     targets: Vec<Target>,
+    aimed: AtomicU64,
 }
 
 impl Function {
@@ -80,6 +79,7 @@ impl Function {
             completed: AtomicU64::new(0),
             peers,
             targets,
+            aimed: AtomicU64::new(0),
         })
     }
 
@@ -232,13 +232,26 @@ impl Function {
 }
 
 impl Function {
-    /// The node and number of a queue pair: mostly of one that is somebody's, if any such is known.
-    pub(super) fn any_peer(&self, draw: &mut Draw) -> (u16, u32) {
-        let any = (draw.small_short(NODES), draw.small(64));
+    /// The number of a queue pair, and its node, which is below `nodes`: mostly of one that is somebody's, if any such is known.
+    pub(super) fn any_peer(&self, draw: &mut Draw, nodes: u16) -> (u16, u32) {
+        let any = (draw.small_short(nodes), draw.small(64));
         match draw.one(&self.targets) {
             Some(target) if !draw.once_in(4) => (target.node, target.qpn),
             _ => any,
         }
+    }
+
+    /// Counts a queue pair that is ready to send to one of the targets.
+    pub(super) fn note_peer(&self, peer: (u16, u32)) {
+        let mut targets = self.targets.iter();
+        if targets.any(|target| (target.node, target.qpn) == peer) {
+            self.aimed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Queue pairs that were ready to send to one of the targets.
+    pub(super) fn aimed(&self) -> u64 {
+        self.aimed.load(Ordering::Relaxed)
     }
 }
 

@@ -87,7 +87,7 @@ fn frames(function: &Function, draw: &mut Draw) -> Result<(), Errno> {
 fn states(function: &Function, draw: &mut Draw) -> Result<(), Errno> {
     let any = draw.small(64);
     let pair = draw.one(&function.objects().pairs);
-    let (node, peer) = function.any_peer(draw);
+    let (node, peer) = function.any_peer(draw, 6);
     let body = ModifyQp {
         qpn: pair.map_or(any, |pair| pair.number).into(),
         mask: draw.one_or(&[1, 1, 1, 3, 7, 0xff, any], 1).into(),

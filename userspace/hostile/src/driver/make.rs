@@ -35,6 +35,8 @@ const PAIRS: [QpType; 6] = [
     QpType::Raw,
     QpType::Raw,
 ];
+/// Nodes that may be there.
+const NODES: u16 = 3;
 /// Queue key of datagrams.
 const QKEY: u32 = 1;
 
@@ -191,8 +193,10 @@ impl Function {
         let first = if kind == QpType::Ud { QP_MASK_QKEY } else { 0 };
         self.modify(&change(first, QpStateCode::Init))?;
         let mut receiving = change(0, QpStateCode::Rtr);
+        let mut peer = None;
         if kind == QpType::Rc {
-            let (node, qpn) = self.any_peer(draw);
+            let (node, qpn) = self.any_peer(draw, NODES);
+            peer = Some((node, qpn));
             let id = ById {
                 id: u32::from(node).into(),
                 ..ById::default()
@@ -211,7 +215,11 @@ impl Function {
             };
         }
         self.modify(&receiving)?;
-        self.modify(&change(0, QpStateCode::Rts))
+        self.modify(&change(0, QpStateCode::Rts))?;
+        if let Some(peer) = peer {
+            self.note_peer(peer);
+        }
+        Ok(())
     }
 
     fn modify(&self, body: &ModifyQp) -> Result<(), Errno> {
