@@ -42,10 +42,11 @@ class Jobs:
         self.taken = tempfile.TemporaryFile()
         os.ftruncate(self.taken.fileno(), len(self.jobs))
 
-    def take(self, mode, from_the_end):
+    def take(self, mode, share):
         """The next job, None if there is none: one of the mode, because nodes of another have to be started first.
 
-        If the mode has none left, lanes begin with another at different ends, so that each has its own for long.
+        If the mode has none left, lanes begin with another at different places of what is left, from its start to its end as `share` is 0 to 1,
+        so that each has its own mode for long.
         """
         with self.lock:
             taken = os.pread(self.taken.fileno(), len(self.jobs), 0)
@@ -53,7 +54,7 @@ class Jobs:
             if not left:
                 return None
             if mode not in (self.jobs[place][0] for place in left):
-                mode = self.jobs[left[-1 if from_the_end else 0]][0]
+                mode = self.jobs[left[round(share * (len(left) - 1))]][0]
             place = next(place for place in left if self.jobs[place][0] == mode)
             os.pwrite(self.taken.fileno(), b"\1", place)
             return self.jobs[place]
@@ -62,16 +63,16 @@ class Jobs:
 class Lane:
     """A pytest plug-in that runs the jobs which this lane gets.
 
-    `others` is a pipe that ends when the other lanes have ended; None in those.
+    `share` says where among the jobs it begins; `others` is a pipe that ends when the other lanes have ended, None in those.
     """
 
-    def __init__(self, number, jobs, others):
-        self.number, self.jobs, self.others = number, jobs, others
+    def __init__(self, number, share, jobs, others):
+        self.number, self.share, self.jobs, self.others = number, share, jobs, others
 
     def taken(self):
         """The jobs that this lane gets, one after the other."""
         job = None, None
-        while job := self.jobs.take(job[0], self.number > 0):
+        while job := self.jobs.take(job[0], self.share):
             yield job
 
     def tests(self, session):
@@ -128,7 +129,7 @@ def run(count, jobs, work):
                 os._exit(1)
             if number == 0:
                 os.close(ending)
-            lane = Lane(number, jobs, waiting if number == 0 else None)
+            lane = Lane(number, number / max(1, count - 1), jobs, waiting if number == 0 else None)
             try:
                 answer.write(json.dumps(work(lane)).encode())
                 answer.flush()

@@ -43,8 +43,8 @@ def losses(nodes):
     return {node.name: node.run("dmesg | grep -cE 'is gone|stopped|refused|evicted'", check=False).out.strip() for node in nodes}
 
 
-# Long messages and flushes are what pools have turns for; the rest is the same in all modes.
-@pytest.mark.parametrize("kind", ["16 of 1 GiB", "flushes", *(pytest.param(kind, marks=long_but_on("pcie")) for kind in ("256 of 32 MiB", "doorbells"))])
+# What longer messages show of pools, shorter ones do not show better.
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=long_but_on("pcie")) if kind == "256 of 32 MiB" else kind for kind in STORMS])
 def test_others_go_on(trio, rdma, saw, kind):
     """Pings to the node and between others are all answered, and a connection between others works."""
     one, two, three = trio
