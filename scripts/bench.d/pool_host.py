@@ -43,7 +43,7 @@ def once():
 
 
 def measure(mode, options):
-    """Runs it so many times; returns an entry for each figure, the median of the runs."""
+    """Runs it so many times; returns an entry for each figure, the median of the runs. `mode` is what tables have it under: no guest has a part in it."""
     print("building and running two hosts of a pool", flush=True)
     runs = [once() for _ in range(options.runs)]
     for name in ("line", *TIMES):
@@ -56,8 +56,10 @@ def measure(mode, options):
     def medians(name):
         return [figures["median"] for figures in all_of(name)]
 
-    found = [results.entry(text, mode, "ns", medians(name), medians("line"), LINE, options.runs, higher_is_better=False)
-             for name, text in TIMES.items()]
+    # What completes takes a line there and one back.
+    floors = {name: (LINE, 1) if name == "send_8" else (f"{LINE}, there and back", 2) for name in TIMES}
+    found = [results.entry(text, mode, "ns", medians(name), [ways * time for time in medians("line")], peer, options.runs, higher_is_better=False)
+             for (name, text), (peer, ways) in zip(TIMES.items(), floors.values())]
     found.append(results.entry("pool host SEND 64 B, messages a second", mode, "/s", all_of("sends_64"), RATE_BUDGET, "budget", options.runs))
     found += [results.entry(text, mode, "GB/s", all_of(name), all_of("memcpy_1m"), "memcpy", options.runs) for name, text in RATES.items()]
     return found

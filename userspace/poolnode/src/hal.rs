@@ -24,8 +24,8 @@ pub(crate) type Link = PoolLink<Window>;
 /// The process.
 pub(crate) struct ProcessHal {
     pub(crate) time: HostTime,
-    /// The sign that the node lives.
-    pub(crate) heartbeat: Beating,
+    /// The sign that the node lives, until the node leaves.
+    pub(crate) heartbeat: Option<Beating>,
 }
 
 impl PoolHal for ProcessHal {
@@ -55,7 +55,9 @@ impl PoolHal for ProcessHal {
     fn ring(&self, _: u64) {}
 
     fn set_heartbeat(&self, heartbeat: Heartbeat) {
-        self.heartbeat.set(heartbeat);
+        if let Some(beating) = &self.heartbeat {
+            beating.set(heartbeat);
+        }
     }
 }
 

@@ -107,7 +107,7 @@ impl PoolProcess {
         own.node.set_epoch(membership.epoch());
         let hal = ProcessHal {
             time,
-            heartbeat: Beating::new(again(pool)?, membership.heartbeat())?,
+            heartbeat: Some(Beating::new(again(pool)?, membership.heartbeat())?),
         };
         let limits = |burst| (0..max_nodes).map(|_| RateLimit::new(burst)).collect();
         let node = PoolNode {
@@ -180,8 +180,9 @@ impl PoolProcess {
 }
 
 impl Drop for PoolProcess {
-    /// Leaves the pool.
+    /// Leaves the pool. The heartbeat ends first: then the slot may be another's.
     fn drop(&mut self) {
+        self.node.hal.heartbeat = None;
         self.node.leave();
     }
 }

@@ -330,11 +330,11 @@ impl<W: Bars> Node<W> {
     /// Makes a queue pair ready to send, connected if it is of that kind.
     pub(super) fn ready(&self, qp: &TestQp, peer: Option<(&Node<W>, u32)>) {
         let peer = peer.map(|(node, qpn)| (node.guest.node, qpn, node.guest.epoch()));
-        self.ready_for(qp, peer);
+        self.ready_for(qp, peer, 1);
     }
 
-    /// As [`Node::ready`], for a peer of this node, queue pair number and epoch.
-    pub(super) fn ready_for(&self, qp: &TestQp, peer: Option<(u16, u32, u32)>) {
+    /// As [`Node::ready`], for a peer of this node, queue pair number and epoch, and so many tries for want of a receive buffer.
+    pub(super) fn ready_for(&self, qp: &TestQp, peer: Option<(u16, u32, u32)>, rnr_retry: u8) {
         self.modify(qp, QpStateCode::Rtr, |command| {
             if let Some((node, qpn, epoch)) = peer {
                 let mask = QP_MASK_STATE | QP_MASK_REMOTE | QP_MASK_RNR_RETRY | QP_MASK_RD_ATOMIC;
@@ -342,8 +342,8 @@ impl<W: Bars> Node<W> {
                 command.remote_node = node.into();
                 command.remote_qpn = qpn.into();
                 command.remote_epoch = epoch.into();
-                // Once, after 10.24 ms.
-                (command.rnr_retry, command.min_rnr_timer) = (1, 20);
+                // After 10.24 ms.
+                (command.rnr_retry, command.min_rnr_timer) = (rnr_retry, 20);
                 (command.max_rd_atomic, command.max_dest_rd_atomic) = (16, 16);
             }
         });

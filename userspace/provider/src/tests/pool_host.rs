@@ -16,9 +16,10 @@ use guestmem::{GuestMemory, MmapRegion};
 use nupa_pool::{FormatOptions, Survey};
 use nupa_poolmem::{HostTime, PoolMemory};
 use nupa_poolnode::PoolProcess;
-use nupa_proto::admin::ACCESS_ALL;
+use nupa_proto::admin::{ACCESS_ALL, RNR_RETRY_FOREVER};
 use nupa_proto::regs::DEVICE_MEMORY_BASE;
-use rustix::thread::{sched_setaffinity, CpuSet};
+use rustix::process::{getppid, set_parent_process_death_signal, Signal};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use serde_json::{json, Value};
 
 use super::common::guest::{Bars, Guest, Irqs, RAM_SIZE};
@@ -33,7 +34,7 @@ const BOARD: usize = 4096;
 const PEER: &str = "NUPA_POOL_HOST_PEER";
 /// How long one side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Polls that find nothing between two looks at the clock.
+/// Looks that find nothing between two looks at the clock.
 const EMPTY: u64 = 1 << 16;
 /// Bytes of a message of the measurements of rates and of bulk.
 const SMALL: u32 = 64;
@@ -106,24 +107,35 @@ struct Side {
     since: Option<Instant>,
     /// Receive buffers.
     receives: u64,
+    /// Where this thread may run.
+    cores: CpuSet,
 }
 
-/// Binds this process to a core, if there are two.
-fn bind(core: u16) {
-    if std::thread::available_parallelism().unwrap().get() < 2 {
-        return;
+impl Drop for Side {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.cores);
     }
-    let mut cores = CpuSet::new();
-    cores.set(usize::from(core));
-    sched_setaffinity(None, &cores).unwrap();
+}
+
+/// Binds this thread to one of the two cores that it may run on, if there are two. Returns the cores that it could run on before.
+fn bind(number: u16) -> CpuSet {
+    let all = sched_getaffinity(None).unwrap();
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
+    if all.count() >= 2 {
+        let mut one = CpuSet::new();
+        one.set(cores.nth(number.into()).unwrap());
+        sched_setaffinity(None, &one).unwrap();
+    }
+    all
 }
 
 impl Side {
     fn new(id: u16, pool: MmapRegion, board: MmapRegion) -> Self {
-        bind(id);
         let ram = MmapRegion::new("pool-host-ram", RAM_SIZE).unwrap();
         let process = PoolProcess::join(&Rc::new(pool), &ram, id, DOORBELL_PAGES).unwrap();
         assert_eq!(process.id(), id);
+        // Behind the start of the heartbeat's thread, which is not to wait for this one.
+        let cores = bind(id);
         let pool = Pool(Rc::new(RefCell::new(process)));
         let doorbells: GuestMemory = Guest::<Pool>::doorbells_in(&ram);
         let guest = Guest::of(&pool, id, ram, Irqs::default(), doorbells);
@@ -151,6 +163,7 @@ impl Side {
             empty: 0,
             since: None,
             receives: 0,
+            cores,
         }
     }
 
@@ -190,7 +203,8 @@ impl Side {
         let other = self.other();
         let [qpn, epoch] = [QPN, EPOCH].map(|number| self.board.get(other, number) as u32);
         self.until(|side| side.pool.0.borrow().epoch_of(other) == Some(epoch));
-        self.node.ready_for(&self.qp, Some((other, qpn, epoch)));
+        let peer = Some((other, qpn, epoch));
+        self.node.ready_for(&self.qp, peer, RNR_RETRY_FOREVER);
         self.meet();
     }
 
@@ -255,6 +269,40 @@ impl Side {
         self.qp.qp.post_send(&mut [message]).unwrap();
     }
 
+    /// Host 0 has other bytes in its memory from now on, and host 1 none of them.
+    fn prepare(&mut self, seed: u8) {
+        let bytes = match self.id {
+            0 => pattern(LEN, seed),
+            _ => vec![0; LEN],
+        };
+        self.node.fill(0, &bytes);
+        self.meet();
+    }
+
+    /// Both have them now.
+    fn check(&mut self, seed: u8) {
+        let same = self.node.bytes(0, LEN) == pattern(LEN, seed);
+        assert!(same, "host {}: wrong bytes", self.id);
+        self.meet();
+    }
+
+    /// Fetches what host 0 has written to the other's memory, into the memory of both.
+    fn read_back(&mut self, remote: (u64, u32)) {
+        self.meet();
+        if self.id == 0 {
+            self.node.fill(0, &[0; LEN]);
+            let mut sges = [self.node.sge(0, BULK)];
+            let message = send(4, sys::IBV_WR_RDMA_READ, SIGNALED).with(&mut sges);
+            let message = message.remote(remote.0, remote.1);
+            self.qp.qp.post_send(&mut [message]).unwrap();
+            self.take(sys::IBV_WC_RDMA_READ);
+            let (address, key) = (self.node.memory, self.board.get(1, KEY) as u32);
+            self.write(BULK, SIGNALED, (address, key));
+            self.take(sys::IBV_WC_RDMA_WRITE);
+        }
+        self.meet();
+    }
+
     /// Writes to the other's memory; in the pool or not.
     #[inline]
     fn write(&mut self, len: u32, flags: u32, remote: (u64, u32)) {
@@ -282,7 +330,7 @@ const FEW: u64 = 400;
 const INLINE: u32 = sys::IBV_SEND_INLINE;
 const SIGNALED: u32 = sys::IBV_SEND_SIGNALED;
 
-/// Half of a round trip of a line between the two cores: no protocol can be faster.
+/// Half of the time until a word that this core has written in a line of its own is answered by the other one's: no protocol can be faster.
 fn line(side: &mut Side, rounds: u64) -> Value {
     let (id, other, mut times) = (side.id, side.other(), Vec::new());
     side.meet();
@@ -291,8 +339,13 @@ fn line(side: &mut Side, rounds: u64) -> Value {
         if id == 0 {
             side.board.put(id, PING, round);
         }
+        let mut spins = 0;
         while side.board.get(other, PING) != round {
-            std::hint::spin_loop();
+            spins += 1;
+            assert!(
+                spins % EMPTY != 0 || start.elapsed() < PATIENCE,
+                "host {id}: no line"
+            );
         }
         if id == 1 {
             side.board.put(id, PING, round);
@@ -383,7 +436,7 @@ fn write_rate(side: &mut Side, len: u32, count: u64, remote: (u64, u32)) -> f64 
     (count * u64::from(len)) as f64 / time as f64
 }
 
-/// Bytes in a nanosecond that a copy from one piece of memory to another takes, neither of which is in a cache of this core.
+/// Bytes in a nanosecond that a copy from one piece of memory to another moves, again and again: from caches to caches.
 fn copy_rate() -> f64 {
     let bytes = BULK as usize;
     let from = vec![1_u8; bytes];
@@ -407,21 +460,21 @@ fn run(side: &mut Side, rounds: u64) -> Value {
     let granted = (DEVICE_MEMORY_BASE, key(POOL_KEY));
     let line = line(side, rounds);
     let count = rounds / 40;
-    let mut result = json!({
-        "line": line,
-        "send_8": send_latency(side, rounds),
-        "write_8": write_latency(side, rounds, private),
-        "write_8_pool": write_latency(side, rounds, granted),
-        "sends_64": send_rate(side, SMALL, rounds * 10).round(),
-        "send_1m": send_rate(side, BULK, count) * f64::from(BULK) / 1e9,
-    });
-    let bytes = pattern(LEN, 3);
-    if side.id == 0 {
-        side.node.fill(0, &bytes);
-    }
+    let mut result = json!({ "line": line, "send_8": send_latency(side, rounds) });
+    assert_eq!(side.node.bytes(0, 8), SMALL_DATA, "host {}", side.id);
+    result["write_8"] = write_latency(side, rounds, private);
+    result["write_8_pool"] = write_latency(side, rounds, granted);
+    result["sends_64"] = send_rate(side, SMALL, rounds * 10).round().into();
+    side.prepare(2);
+    result["send_1m"] = (send_rate(side, BULK, count) * f64::from(BULK) / 1e9).into();
+    side.check(2);
+    side.prepare(3);
     result["write_1m"] = write_rate(side, BULK, count, private).into();
-    assert_eq!(side.node.bytes(0, LEN), bytes, "host {}", side.id);
+    side.check(3);
+    side.prepare(4);
     result["write_1m_pool"] = write_rate(side, BULK, count, granted).into();
+    side.read_back(granted);
+    side.check(4);
     result["memcpy_1m"] = copy_rate().into();
     side.meet();
     result
@@ -459,6 +512,10 @@ fn two_processes_are_two_hosts() {
     let rounds = env::var(ROUNDS).map_or(FEW, |count| count.parse().unwrap());
     if let Ok(names) = env::var(PEER) {
         let (pool, board) = names.split_once(' ').unwrap();
+        // It ends with the first one, which may be killed.
+        set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+        let first = format!("/proc/{}/", getppid().unwrap().as_raw_nonzero());
+        assert!(pool.starts_with(&first), "the first process has ended");
         let memory = (shared(pool, POOL), shared(board, BOARD));
         run(&mut Side::new(1, memory.0, memory.1), rounds);
         return;
