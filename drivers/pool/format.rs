@@ -84,6 +84,10 @@ impl Pool {
             let survey = Survey::new(window, time);
             match survey.pool() {
                 Err(refusal) if may(&refusal) && refusal.can_format() => {}
+                // What `may` has looked at may be what another host has begun to write since.
+                Err(refusal) if refusal.can_format() && read_state(window) != Ok(survey.state) => {
+                    continue;
+                }
                 found => return found,
             }
             match survey.format(window, time, options) {

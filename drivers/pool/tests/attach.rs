@@ -10,7 +10,7 @@
 
 mod rig;
 
-use nupa_pool::{Refusal, Survey, Time, Window};
+use nupa_pool::{Pool, Refusal, Survey, Time, Window};
 use nupa_proto::pool::{state_word, PoolState, Superblock, STATE_OFFSET, VERSION};
 use rig::{options, Random, Run, World, MEDIUM, SMALL};
 use std::mem::offset_of;
@@ -219,6 +219,24 @@ fn of_hosts_that_format_at_once_one_wins() {
         let ids = world.run(vec![attach(seed + 1), attach(seed + 5), attach(seed + 9)]);
         assert!(ids.iter().all(|id| *id == ids[0]), "seed {seed}: {ids:?}");
     }
+}
+
+#[test]
+fn what_another_host_formats_meanwhile_is_taken() {
+    let world = World::new(SMALL, 2, true, 1);
+    let (a, b) = (world.host(0), world.host(1));
+    // Who looks whether the memory is blank finds what the other has written there.
+    let is_blank = |_: &Refusal| {
+        b.attach(&options(true, 2, 2)).unwrap();
+        false
+    };
+    let pool = Pool::attach_or_format(&a, &a, &options(true, 2, 1).pool, is_blank);
+    assert_eq!(pool.map(|pool| pool.fabric_id()), Ok(2));
+    // What stays as it is and may not be formatted is not looked at for ever.
+    let world = World::new(SMALL, 1, true, 1);
+    let host = world.host(0);
+    let refused = host.attach(&options(false, 2, 1)).unwrap_err();
+    assert_eq!(refused, Refusal::Unformatted);
 }
 
 #[test]
