@@ -19,7 +19,7 @@ pub struct Pool {
 }
 
 /// Most often that a pool is looked at anew because others changed it.
-const ATTEMPTS: u32 = 100;
+pub(crate) const ATTEMPTS: u32 = 100;
 /// How long somebody who is formatting may take.
 const FORMAT_TIMEOUT_US: u64 = 2_000_000;
 /// Steps in which it is waited.

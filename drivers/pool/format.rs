@@ -3,8 +3,11 @@
 //! this.
 
 use crate::{
-    attach::read_state, geometry::Geometry, refusal::Refusal, window::zero, Pool, Survey, Time,
-    Window, SETTLE_US,
+    attach::{read_state, ATTEMPTS},
+    geometry::Geometry,
+    refusal::Refusal,
+    window::zero,
+    Pool, Survey, Time, Window, SETTLE_US,
 };
 use nupa_proto::pool::{
     crc32, state_word, Class, PoolState, Superblock, LINE, LINK_WORDS, MAGIC, PAGE,
@@ -73,14 +76,15 @@ impl Survey {
 }
 
 impl Pool {
-    /// Checks the pool, or formats memory that holds none if `may` says so. Of hosts that do this at once one formats. Sleeps.
+    /// Checks the pool, or formats memory that holds none if `may` says so. Of hosts that do this at once one formats.
+    /// [`Refusal::Busy`] if others keep changing it. Sleeps.
     pub fn attach_or_format(
         window: &impl Window,
         time: &impl Time,
         options: &FormatOptions,
         may: impl Fn(&Refusal) -> bool,
     ) -> Result<Self, Refusal> {
-        loop {
+        for _ in 0..ATTEMPTS {
             let survey = Survey::new(window, time);
             match survey.pool() {
                 Err(refusal) if may(&refusal) && refusal.can_format() => {}
@@ -95,6 +99,7 @@ impl Pool {
                 formatted => return formatted,
             }
         }
+        Err(Refusal::Busy)
     }
 }
 
