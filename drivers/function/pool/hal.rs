@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the node of a pool needs of its host, beyond what its function does.
 //!
-//! In a kernel all of it is called in softirq context, by whoever has the node to itself: nothing may sleep or allocate. In a process it may.
+//! A kernel calls it with the node held, in softirq context too: nothing may sleep or allocate there. In a process it may.
 
 use super::rate_limit::RateLimit;
 use crate::{function::Function, host::Host};

@@ -33,7 +33,7 @@ const BOARD: usize = 4096;
 /// What tells the second process which it is, and where the memory is.
 const PEER: &str = "NUPA_POOL_HOST_PEER";
 /// How long one side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Looks that find nothing between two looks at the clock.
 const EMPTY: u64 = 1 << 16;
 /// Bytes of a message of the measurements of rates and of bulk.
@@ -177,7 +177,11 @@ impl Side {
         while !done(self) {
             self.node.run_if_asked();
             self.pool.0.borrow_mut().poll();
-            assert!(start.elapsed() < PATIENCE, "host {} waits in vain", self.id);
+            assert!(
+                start.elapsed() < TIMEOUT,
+                "host {} waited for nothing",
+                self.id
+            );
         }
     }
 
@@ -221,11 +225,7 @@ impl Side {
             self.empty += 1;
             if self.empty % EMPTY == 0 {
                 let since = self.since.get_or_insert_with(Instant::now);
-                assert!(
-                    since.elapsed() < PATIENCE,
-                    "host {}: no completion",
-                    self.id
-                );
+                assert!(since.elapsed() < TIMEOUT, "host {}: no completion", self.id);
             }
         }
         found
@@ -343,7 +343,7 @@ fn line(side: &mut Side, rounds: u64) -> Value {
         while side.board.get(other, PING) != round {
             spins += 1;
             assert!(
-                spins % EMPTY != 0 || start.elapsed() < PATIENCE,
+                spins % EMPTY != 0 || start.elapsed() < TIMEOUT,
                 "host {id}: no line"
             );
         }
