@@ -22,7 +22,7 @@ mountpoint -q /nupa/build/modules && umount /nupa/build/modules
 umount /nupa && echo $device >$driver/unbind || exit 1
 echo {4 * PATIENCE} >/sys/module/suspend/parameters/pm_test_delay; echo devices >/sys/power/pm_test
 echo freeze >/sys/power/state; code=$?; echo none >/sys/power/pm_test
-echo $device >$driver/bind && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288 nupa /nupa || exit 1
+echo $device >$driver/bind && mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=readahead nupa /nupa || exit 1
 case $(uname -r) in *-debug) mount --bind /nupa/build/modules-debug /nupa/build/modules ;; esac
 exit $code
 """

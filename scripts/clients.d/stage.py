@@ -29,7 +29,7 @@ mountpoint -q {ROOT} || {{
     mount -t overlay -o lowerdir=/mnt/lower,upperdir=/mnt/memory/upper,workdir=/mnt/memory/work overlay {ROOT}
     for each in dev proc sys run tmp nupa; do mount --rbind /$each {ROOT}/$each; done
     mkdir -p {ROOT}/usr/lib/modules/$(uname -r)
-    mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288 modules {ROOT}/usr/lib/modules/$(uname -r)
+    mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=readahead modules {ROOT}/usr/lib/modules/$(uname -r)
     cp -r /root/.ssh {ROOT}/root/
     printf '127.0.0.1 localhost\\n10.77.0.1 node1\\n10.77.0.2 node2\\n' >{ROOT}/etc/hosts
 }}
