@@ -70,7 +70,8 @@ class LinkFlaps(Event):
 class FunctionReset(Event):
     """The function is reset."""
 
-    modes, cuts = ("pcie",), frozenset(("udp", "verbs", "cm"))
+    # The target of the disk does not listen any more: its RDMA device has been replaced, and nvmet_rdma forgets the port with the device.
+    modes, cuts, bars = ("pcie",), frozenset(("udp", "verbs", "cm")), frozenset(("disk",))
 
     def happen(self):
         self.node.run(f"echo 1 >{self.node.device_directory()}/reset", timeout=30)
