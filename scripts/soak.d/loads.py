@@ -12,7 +12,7 @@ from nodes import CommandFailed, NodeGone
 from test_pool_nodes import SIZE, Transfers
 from test_rdma_storage import COMPARE, WRITE, disk_of_another
 from verbs import VerbFailed
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 # Bytes of an atomic.
 WORD = 8
@@ -95,6 +95,7 @@ class Namespaces(Load):
         self.target.run(f"for i in $(seq {100 * PATIENCE}); do {inside} ss -Hltn 'sport = :5300' | grep -q . && exit 0; sleep 0.1; done; exit 1")
         self.load = self.source.spawn(f"{program} tcp --to 10.79.0.{self.target.number}:5300 --seconds {self.seconds} "
                                       f"--seed 1 --timeout {30 * PATIENCE}")
+        wait_until("the connection of the namespaces", lambda: self.source.run(f"{inside} ss -Htn state established 'dport = :5300'").out.strip())
 
     def ended(self):
         report = traffic.survived(self.load, self.seconds + 60)
