@@ -107,9 +107,13 @@ class Namespaces(Load):
         self.remove()
         return 0, 0
 
+    # The kernel ends a namespace when it gets to it, and its interface answers until then: that is removed first, if the event has left it.
+    REMOVE = ("[ ! -e /run/netns/{net} ] || {{ ip netns pids {net} | xargs -r kill -9; "
+              "ip -n {net} link del {net} 2>/dev/null; ip netns del {net}; }}")
+
     def remove(self):
         for node in (self.source, self.target):
-            node.run(f"for n in /run/netns/{self.NET}; do [ ! -e $n ] || {{ ip netns pids {self.NET} | xargs -r kill -9; ip netns del {self.NET}; }}; done")
+            node.run(self.REMOVE.format(net=self.NET))
         self.server.abandon()
 
 
