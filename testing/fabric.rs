@@ -22,7 +22,7 @@ pub(crate) fn shared(mode: Mode, hosts: u16) -> Rc<Shared> {
     } else {
         0
     };
-    let caches = if mode == Mode::Stale { hosts } else { 0 };
+    let caches = if mode.is_coherent() { 0 } else { hosts };
     Shared::new(size, usize::from(caches))
 }
 
@@ -215,7 +215,7 @@ impl Engines {
             known: nodes.ids().map(|_| None).collect(),
         };
         if nodes.mode.is_pooled() {
-            let members = Members::new(&nodes.shared, nodes.max_nodes());
+            let members = Members::new(&nodes.shared, nodes.max_nodes(), nodes.mode);
             for (id, host) in (0u16..).zip(&mut nodes.hosts) {
                 for other in (0..host.peers.len()).filter(|other| *other != usize::from(id)) {
                     host.peers[other] = Some(Peer::new(id, members.link(id)));

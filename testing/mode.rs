@@ -12,6 +12,10 @@ pub enum Mode {
     Pooled,
     /// The same, and hosts' caches are not coherent.
     Stale,
+    /// As `Pooled`, with [entries of lines](nupa_proto::pool::line).
+    Lines,
+    /// As `Stale`, with those.
+    StaleLines,
 }
 
 impl Mode {
@@ -22,11 +26,21 @@ impl Mode {
 
     /// Whether hosts share a pool.
     pub fn is_pooled(self) -> bool {
-        matches!(self, Self::Pooled | Self::Stale)
+        !matches!(self, Self::Local | Self::Linked)
+    }
+
+    /// Whether hosts' caches are kept coherent.
+    pub fn is_coherent(self) -> bool {
+        !matches!(self, Self::Stale | Self::StaleLines)
+    }
+
+    /// Whether rings have entries of lines.
+    pub fn is_in_lines(self) -> bool {
+        matches!(self, Self::Lines | Self::StaleLines)
     }
 
     /// Whether nodes can write to each other's device memory directly.
     pub fn is_direct(self) -> bool {
-        self == Self::Pooled
+        self.is_pooled() && self.is_coherent()
     }
 }

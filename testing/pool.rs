@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Hosts that share a memory pool: its rings and its membership in place of the rig's own.
 
-use crate::{fabric::Engines, link::RigLink, memory::POOL, shared::Shared, Nodes};
+use crate::{fabric::Engines, link::RigLink, memory::POOL, shared::Shared, Mode, Nodes};
 use nupa_engine::{NodeTable, PoolLink};
 use nupa_pool::{FormatOptions, JoinOptions, Membership, Poisoned, Pool, Time, Violation, Window};
 use nupa_proto::pool::{
-    message::ENTRY_SIZE, CLASSES, HEARTBEAT_US, LINK_RINGS, MIN_LOG_BULK, SHORT_LOG_BULK,
+    message::ENTRY_SIZE, CAP_POOL_LINES, CLASSES, HEARTBEAT_US, LINK_RINGS, MIN_LOG_BULK,
+    SHORT_LOG_BULK,
 };
 use std::{cell::Cell, ops::Range, rc::Rc};
 
@@ -107,7 +108,7 @@ pub struct Members {
 }
 
 impl Members {
-    pub fn new(shared: &Rc<Shared>, count: u16) -> Self {
+    pub fn new(shared: &Rc<Shared>, count: u16, mode: Mode) -> Self {
         let time = PoolClock::default();
         let join = |id: u16| {
             let map = Map {
@@ -122,6 +123,11 @@ impl Members {
             let pool = pool.expect("formatted");
             let options = JoinOptions {
                 prefer: Some(id),
+                capabilities: if mode.is_in_lines() {
+                    CAP_POOL_LINES
+                } else {
+                    0
+                },
                 ..JoinOptions::new(u64::from(id) + 1)
             };
             let joined = pool.join(&map, &time, &options);

@@ -4,8 +4,11 @@
 use crate::area::Area;
 use core::ops::Range;
 use nupa_proto::pool::{
-    message::{max_frame, max_payload, ENTRY_SIZE},
-    Class, Superblock, DIRECTORY_SIZE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
+    line::{line_inline, LINES_PER_ENTRY},
+    message::{
+        bulk_size, bulk_start, max_frame, max_payload, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE,
+    },
+    Class, Superblock, DIRECTORY_SIZE, LINE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
     LINK_WANT, MAX_LOG_BULK, MAX_LOG_ENTRIES, MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE,
     SHORT_LOG_BULK, SLOT_SIZE,
 };
@@ -229,6 +232,8 @@ impl Geometry {
             entries: before.fold(link.wrapping_add(LINK_RINGS), u64::wrapping_add),
             log_entries: self.log_entries,
             log_bulk: log_bulk_of(class, self.log_bulk),
+            class,
+            in_lines: false,
         }
     }
 }
@@ -262,13 +267,75 @@ pub struct Place {
     entries: u64,
     log_entries: u8,
     log_bulk: u8,
+    class: Class,
+    /// Its entries are of [lines](nupa_proto::pool::line).
+    in_lines: bool,
 }
 
 impl Place {
-    /// Entries of the ring.
+    /// The same ring with entries of lines, in place of those of 256 bytes.
+    #[must_use]
+    pub fn in_lines(self) -> Self {
+        Self {
+            in_lines: true,
+            ..self
+        }
+    }
+
+    /// Whether its entries are of lines.
+    #[inline]
+    pub fn is_in_lines(&self) -> bool {
+        self.in_lines
+    }
+
+    /// The kind of messages in it.
+    #[inline]
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// How much the ring holds of what its indices count: entries of 256 bytes, or lines.
     #[inline]
     pub fn entries(&self) -> u32 {
-        1 << self.log_entries
+        match self.in_lines {
+            true => LINES_PER_ENTRY << self.log_entries,
+            false => 1 << self.log_entries,
+        }
+    }
+
+    /// Bytes of each of those.
+    #[inline]
+    fn entry_size(&self) -> u64 {
+        match self.in_lines {
+            true => LINE,
+            false => ENTRY_SIZE,
+        }
+    }
+
+    /// Longest payload that lies in its entry.
+    #[inline]
+    fn most_inline(&self) -> u32 {
+        match self.in_lines {
+            true => line_inline(self.class),
+            false => MAX_INLINE,
+        }
+    }
+
+    /// Where the payload of the entry at `index` begins, and position behind it, if those before it end at `position`.
+    #[inline]
+    pub(crate) fn payload(&self, index: u32, position: u32, len: u32) -> (u64, u32) {
+        let size = bulk_size(len, self.most_inline());
+        let start = bulk_start(position, size, self.log_bulk);
+        let at = match (len <= self.most_inline(), self.in_lines) {
+            (false, _) => self.bulk(start),
+            (true, false) => self.entry(index).wrapping_add(ENTRY_PAYLOAD),
+            // It ends with its line.
+            (true, true) => {
+                let end = self.entry(index).wrapping_add(LINE);
+                end.wrapping_sub(u64::from(len))
+            }
+        };
+        (at, start.wrapping_add(size))
     }
 
     /// log2 of the bytes of its payload area.
@@ -283,10 +350,10 @@ impl Place {
         1 << self.log_bulk
     }
 
-    /// Longest payload of an entry, if the ring is of that class.
+    /// Longest payload of an entry.
     #[inline]
-    pub fn max_payload(&self, class: Class) -> u32 {
-        max_payload(class, self.log_bulk)
+    pub fn max_payload(&self) -> u32 {
+        max_payload(self.class, self.log_bulk)
     }
 
     /// Offset of the producer's link word.
@@ -318,11 +385,12 @@ impl Place {
         self.link.wrapping_add(line).wrapping_add(self.word)
     }
 
-    /// Offset of the entry of a free-running index.
+    /// Offset of the entry, or line, of a free-running index.
     #[inline]
     pub fn entry(&self, index: u32) -> u64 {
         let number = u64::from(index & self.entries().wrapping_sub(1));
-        self.entries.wrapping_add(number.wrapping_mul(ENTRY_SIZE))
+        self.entries
+            .wrapping_add(number.wrapping_mul(self.entry_size()))
     }
 
     /// Offset of a free-running position in the payload area.

@@ -22,7 +22,8 @@ pub struct JoinOptions {
     pub bell: u64,
     /// Node id that it wants, if it can be had.
     pub prefer: Option<u16>,
-    /// `CAP_*` of [`nupa_proto::regs`] that its engine serves.
+    /// `CAP_*` of [`nupa_proto::regs`] that its engine serves, and
+    /// [`CAP_POOL_LINES`](nupa_proto::pool::CAP_POOL_LINES).
     pub capabilities: u64,
     /// Microseconds without a heartbeat after which this node takes another for dead.
     pub dead_after_us: u64,

@@ -127,19 +127,35 @@ pub(crate) fn ends(geometry: &Geometry, own: u16, peer: u16) -> Ends {
 }
 
 impl Ends {
+    /// The same rings with entries of lines.
+    pub(crate) fn in_lines(self) -> Self {
+        let Self {
+            mut send,
+            mut receive,
+        } = self;
+        Self {
+            send: PerClass::new(|class| send.of(class).in_lines()),
+            receive: PerClass::new(|class| receive.of(class).in_lines()),
+        }
+    }
+
     /// Makes the link: what this node writes of each ring begins anew, under both epochs.
     pub(crate) fn open(&self, window: &impl Window, own_epoch: u32, epoch: u32) -> Link {
         let (own, peer) = (epoch_tag(own_epoch), epoch_tag(epoch));
-        self.store(window, word(own, peer), word(peer, own));
         let Self {
             mut send,
             mut receive,
         } = *self;
+        let mut send = PerClass::new(|class| Sender::new(*send.of(class), word(own, peer)));
+        for sender in send.iter_mut() {
+            sender.clear(window);
+        }
+        self.store(window, word(own, peer), word(peer, own));
         Link {
             epoch,
-            send: PerClass::new(|class| Sender::new(*send.of(class), class, word(own, peer))),
+            send,
             receive: PerClass::new(|class| {
-                Receiver::new(*receive.of(class), class, word(peer, own))
+                Receiver::new(*receive.of(class), own_epoch, word(peer, own))
             }),
             grants: None,
         }

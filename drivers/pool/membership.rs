@@ -13,7 +13,8 @@ use crate::{
 };
 use core::borrow::BorrowMut;
 use nupa_proto::pool::{
-    Claim, ClaimState, Presence, Slot, HEARTBEAT_US, LINE, MAX_NODES, PRESENCE_POLLING, PRESENCE_UP,
+    Claim, ClaimState, Presence, Slot, CAP_POOL_LINES, HEARTBEAT_US, LINE, MAX_NODES,
+    PRESENCE_POLLING, PRESENCE_UP,
 };
 
 /// A set of node ids.
@@ -83,7 +84,7 @@ pub struct PeerInfo {
     pub epoch: u32,
     /// What it says of its host; 0 if nothing.
     pub identity: u64,
-    /// `CAP_*` of [`nupa_proto::regs`] that its engine serves.
+    /// `CAP_*` of [`nupa_proto::regs`] that its engine serves, and [`CAP_POOL_LINES`].
     pub capabilities: u64,
     /// How to wake it when it sleeps; 0 if it cannot be woken.
     pub bell: u64,
@@ -97,6 +98,8 @@ pub struct Membership<P = [Peer; MAX_NODES as usize]> {
     claim: Claim,
     presence: Presence,
     dead_after_us: u64,
+    /// It knows entries of lines.
+    in_lines: bool,
     /// When it last looked around.
     looked_us: u64,
     evicted: bool,
@@ -118,6 +121,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                 .options
                 .dead_after_us
                 .max(HEARTBEAT_US.saturating_mul(2)),
+            in_lines: slot.options.capabilities & CAP_POOL_LINES != 0,
             looked_us: slot.taken_us,
             evicted: false,
             peers,
@@ -304,10 +308,23 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         let geometry = self.pool.geometry();
         // Before the peer can find this node's side of the link.
         grants::clear(window, geometry, self.node, node);
+        let ends = match self.in_lines && self.knows_lines(window, node) {
+            true => self.ends(node).in_lines(),
+            false => self.ends(node),
+        };
         Some(Link {
             grants: Grants::new(window, geometry, self.node, node),
-            ..self.ends(node).open(window, self.claim.epoch, epoch)
+            ..ends.open(window, self.claim.epoch, epoch)
         })
+    }
+
+    /// Whether a node that is up knows entries of lines. It was seen to be up by a word of the same line, which it wrote later. If it
+    /// cannot be read, the next tick says so.
+    fn knows_lines(&self, window: &impl Window, node: u16) -> bool {
+        let slot = self.pool.geometry().slot(node);
+        let at = slot.wrapping_add(core::mem::offset_of!(Slot, capabilities) as u64);
+        let capabilities = window.load(at);
+        capabilities.is_ok_and(|capabilities| capabilities & CAP_POOL_LINES != 0)
     }
 
     /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not

@@ -158,7 +158,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Checks what an entry says. `most`: bytes of payload that it may have.
+/// Checks what an entry of 256 bytes says. `most`: bytes of payload that it may have.
 #[inline]
 pub(crate) fn check(
     class: Class,
@@ -166,18 +166,42 @@ pub(crate) fn check(
     bytes: &[u8; BODY_SIZE],
     most: u32,
 ) -> Result<Body, Violation> {
-    let unknown = Violation::Kind(header.kind);
-    let kind = Kind::try_from(header.kind).map_err(|_| unknown)?;
-    let (payload, offset) = (header.payload_len.get(), header.offset.get());
-    let body = match (class, kind) {
-        (Class::Request | Class::ShortRequest, Kind::Request) => request(transmute!(*bytes))?,
-        (Class::Response | Class::ShortResponse, Kind::Response) => response(transmute!(*bytes))?,
-        (Class::Response, Kind::Notify) => Body::Notify(transmute!(*bytes)),
-        (Class::Frame, Kind::Frame) => frame(transmute!(*bytes))?,
-        _ => return Err(unknown),
+    let body = match kind_of(class, header.kind)? {
+        Kind::Request => request(transmute!(*bytes))?,
+        Kind::Response => response(transmute!(*bytes))?,
+        Kind::Notify => Body::Notify(transmute!(*bytes)),
+        Kind::Frame => frame(transmute!(*bytes))?,
     };
+    let (payload, offset) = (header.payload_len.get(), header.offset.get());
+    check_lengths(class, &body, payload, offset, most)?;
+    Ok(body)
+}
+
+/// Checks that there are entries of a kind in rings of a class.
+#[inline]
+pub(crate) fn kind_of(class: Class, found: u8) -> Result<Kind, Violation> {
+    let unknown = Violation::Kind(found);
+    let kind = Kind::try_from(found).map_err(|_| unknown)?;
+    match (class, kind) {
+        (Class::Request | Class::ShortRequest, Kind::Request)
+        | (Class::Response | Class::ShortResponse, Kind::Response)
+        | (Class::Response, Kind::Notify)
+        | (Class::Frame, Kind::Frame) => Ok(kind),
+        _ => Err(unknown),
+    }
+}
+
+/// Checks how much payload an entry has, at which offset of its message. `most`: bytes of payload that it may have.
+#[inline]
+pub(crate) fn check_lengths(
+    class: Class,
+    body: &Body,
+    payload: u32,
+    offset: u32,
+    most: u32,
+) -> Result<(), Violation> {
     let end = offset.saturating_add(payload);
-    let fits = match &body {
+    let fits = match body {
         Body::Request(Opcode::Read, body) => {
             let begins = offset == 0 || offset < body.len.get();
             payload == 0 && begins && offset % READ_PIECE == 0
@@ -194,10 +218,10 @@ pub(crate) fn check(
         Body::Frame(_) => offset == 0 && payload >= MIN_FRAME,
         Body::Notify(_) => end == 0,
     };
-    if payload > most || !fits || !belongs(class, &body) {
-        return Err(Violation::Length { payload, offset });
+    match payload <= most && fits && belongs(class, body) {
+        true => Ok(()),
+        false => Err(Violation::Length { payload, offset }),
     }
-    Ok(body)
 }
 
 /// Whether a request is in the kind of ring that it may be in.
@@ -214,7 +238,7 @@ fn belongs(class: Class, body: &Body) -> bool {
 }
 
 #[inline]
-fn request(body: RequestBody) -> Result<Body, Violation> {
+pub(crate) fn request(body: RequestBody) -> Result<Body, Violation> {
     let unknown = Violation::Value(body.opcode);
     let opcode = Opcode::try_from(body.opcode).map_err(|_| unknown)?;
     let datagram = match opcode {
@@ -251,7 +275,7 @@ fn request(body: RequestBody) -> Result<Body, Violation> {
 }
 
 #[inline]
-fn response(body: ResponseBody) -> Result<Body, Violation> {
+pub(crate) fn response(body: ResponseBody) -> Result<Body, Violation> {
     let reply = Reply::try_from(body.reply).map_err(|_| Violation::Value(body.reply))?;
     let status = WcStatus::try_from(body.status).map_err(|_| Violation::Value(body.status))?;
     if body.rnr_timer > MAX_RNR_TIMER {
@@ -261,7 +285,7 @@ fn response(body: ResponseBody) -> Result<Body, Violation> {
 }
 
 #[inline]
-fn frame(body: FrameBody) -> Result<Body, Violation> {
+pub(crate) fn frame(body: FrameBody) -> Result<Body, Violation> {
     match body.flags & !FRAME_FLOOD {
         0 => Ok(Body::Frame(body)),
         _ => Err(Violation::Value(body.flags)),

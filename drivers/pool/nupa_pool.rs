@@ -26,12 +26,15 @@ mod attach;
 #[cfg(not(MODULE))]
 mod check;
 #[cfg(not(MODULE))]
+mod forge;
+#[cfg(not(MODULE))]
 mod format;
 mod geometry;
 mod grants;
 mod heartbeat;
 mod identity;
 mod join;
+mod line;
 mod link;
 mod membership;
 mod message;
@@ -64,6 +67,7 @@ pub use self::{
 pub use self::{
     assign::{AssignOptions, NotAssigned},
     check::{check, Fault, Must, Problem},
+    forge::{behind_lines, in_lines, line_stamp, of_line},
     format::FormatOptions,
 };
 

@@ -3,13 +3,15 @@
 
 use crate::{
     geometry::Place,
-    message::{check, Message, Violation},
+    line::{stamp, LineBody, Lines, Part},
+    message::{check, Body, Message, Violation},
     sender::CONSUMER_LINES,
     Window,
 };
 use nupa_proto::pool::{
-    message::{bulk_size, bulk_start, Entry, Header, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
-    Class, LinkWord,
+    line::LINE_BODY,
+    message::{Entry, Header, ENTRY_SIZE},
+    LinkWord, LINE,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -17,34 +19,38 @@ use zerocopy::{FromZeros, IntoBytes};
 #[derive(Debug)]
 pub struct Receiver {
     place: Place,
-    class: Class,
+    /// Epoch of this end's node.
+    own_epoch: u32,
     /// Link word with the index that the peer sees.
     published: LinkWord,
     /// Index of the current entry.
     index: u32,
-    /// Index behind the entries that are known to be there.
+    /// Index behind the entries that are known to be there. Of lines nothing is known but that each is there.
     end: u32,
+    /// Of a ring with lines: the peer has made its side of the link.
+    ready: bool,
     /// Position behind the payloads that were released.
     bulk: u32,
     /// Position in the payload area as the peer sees it.
     bulk_published: u32,
-    /// Position behind the current entry, once it was looked at.
-    bulk_end: Option<u32>,
+    /// Index behind the current entry, and position behind its payload, once it was looked at.
+    next: Option<(u32, u32)>,
     /// The peer waits for what was freed.
     wanted: bool,
 }
 
 impl Receiver {
-    pub(crate) fn new(place: Place, class: Class, word: LinkWord) -> Self {
+    pub(crate) fn new(place: Place, own_epoch: u32, word: LinkWord) -> Self {
         Self {
             place,
-            class,
+            own_epoch,
             published: word,
             index: 0,
             end: 0,
+            ready: false,
             bulk: 0,
             bulk_published: 0,
-            bulk_end: None,
+            next: None,
             wanted: false,
         }
     }
@@ -52,14 +58,21 @@ impl Receiver {
     /// One that looks at what another left in the ring: behind the index in `word`, and the position `bulk` of the payload area. It is
     /// for [`Receiver::next`] and [`Receiver::skip`], which write nothing.
     #[cfg(not(MODULE))]
-    pub(crate) fn resume(place: Place, class: Class, word: LinkWord, bulk: u32) -> Self {
+    pub(crate) fn resume(place: Place, word: LinkWord, bulk: u32) -> Self {
         Self {
             index: word.index,
             end: word.index,
             bulk,
             bulk_published: bulk,
-            ..Self::new(place, class, word)
+            // Nobody asks what epoch the requests are for.
+            ..Self::new(place, 0, word)
         }
+    }
+
+    /// Index of the current entry.
+    #[cfg(not(MODULE))]
+    pub(crate) fn index(&self) -> u32 {
+        self.index
     }
 
     /// Position behind the payloads that were released or skipped.
@@ -71,12 +84,40 @@ impl Receiver {
     /// Whether [`Receiver::next`] finds an entry, or a violation.
     #[inline]
     pub fn has_next(&mut self, window: &impl Window) -> bool {
-        self.index != self.end || self.look(window).unwrap_or(true)
+        match self.place.is_in_lines() {
+            true => self.has_line(window).unwrap_or(true),
+            false => self.index != self.end || self.look(window).unwrap_or(true),
+        }
     }
 
     /// The oldest entry that was not released; the same one until it is. After a violation the peer is to be isolated.
     #[inline]
     pub fn next(&mut self, window: &impl Window) -> Result<Option<Message>, Violation> {
+        let read = match self.place.is_in_lines() {
+            true => self.read_lines(window)?,
+            false => self.read_entry(window)?,
+        };
+        let Some((body, part, taken)) = read else {
+            return Ok(None);
+        };
+        let len = part.payload_len;
+        let (payload, bulk_end) = self.place.payload(self.index, self.bulk, len);
+        self.next = Some((self.index.wrapping_add(taken), bulk_end));
+        let payload = payload..payload.wrapping_add(u64::from(len));
+        if bulk_end != self.bulk {
+            window.refresh(payload.start, u64::from(len));
+        }
+        Ok(Some(Message {
+            body,
+            payload,
+            offset: part.offset,
+            behind: part.behind,
+        }))
+    }
+
+    /// The entry of 256 bytes at the index, and by how much the index goes on behind it.
+    #[inline]
+    fn read_entry(&mut self, window: &impl Window) -> Result<Option<(Body, Part, u32)>, Violation> {
         if self.index == self.end && !self.look(window)? {
             return Ok(None);
         }
@@ -86,25 +127,78 @@ impl Receiver {
         window.read(entry, copy.as_mut_bytes())?;
         let header = &copy.header;
         self.check_entry(header)?;
-        let most = self.place.max_payload(self.class);
-        let body = check(self.class, header, &copy.body, most)?;
-        let len = header.payload_len.get();
-        let start = bulk_start(self.bulk, len, self.place.log_bulk());
-        self.bulk_end = Some(start.wrapping_add(bulk_size(len)));
-        let payload = match len <= MAX_INLINE {
-            true => entry.wrapping_add(ENTRY_PAYLOAD),
-            false => {
-                let payload = self.place.bulk(start);
-                window.refresh(payload, u64::from(len));
-                payload
-            }
-        };
-        Ok(Some(Message {
-            body,
-            payload: payload..payload.wrapping_add(u64::from(len)),
+        let most = self.place.max_payload();
+        let body = check(self.place.class(), header, &copy.body, most)?;
+        let part = Part {
+            payload_len: header.payload_len.get(),
             offset: header.offset.get(),
             behind: header.behind.get(),
-        }))
+        };
+        Ok(Some((body, part, 1)))
+    }
+
+    /// The entry of lines at the index, and by how much the index goes on behind it.
+    #[inline]
+    fn read_lines(&mut self, window: &impl Window) -> Result<Option<(Body, Part, u32)>, Violation> {
+        if !self.has_line(window)? {
+            return Ok(None);
+        }
+        let first = self.read_line(window, self.index)?;
+        let taken = Lines::count(&first)?;
+        let second = match taken {
+            1 => None,
+            _ => Some(self.read_second(window)?),
+        };
+        let lines = Lines { first, second };
+        let (class, most) = (self.place.class(), self.place.max_payload());
+        let (body, part) = lines.read(class, self.own_epoch, most)?;
+        Ok(Some((body, part, taken)))
+    }
+
+    /// The line behind that at the index: it was there before.
+    fn read_second(&self, window: &impl Window) -> Result<LineBody, Violation> {
+        let index = self.index.wrapping_add(1);
+        let at = self.place.entry(index);
+        window.refresh(at, LINE);
+        let found = window.load(at)?;
+        if found != stamp(self.published, index) {
+            let (found, expected) = (found as u32, index);
+            return Err(Violation::Entry { found, expected });
+        }
+        self.read_line(window, index)
+    }
+
+    /// What a line says whose stamp was seen.
+    #[inline]
+    fn read_line(&self, window: &impl Window, index: u32) -> Result<LineBody, Violation> {
+        let mut body = [0; LINE_BODY];
+        let at = self
+            .place
+            .entry(index)
+            .wrapping_add(size_of::<u64>() as u64);
+        window.read(at, &mut body)?;
+        Ok(body)
+    }
+
+    /// Whether the line at the index is there.
+    #[inline]
+    fn has_line(&mut self, window: &impl Window) -> Result<bool, Violation> {
+        if !self.ready && !self.begins(window)? {
+            return Ok(false);
+        }
+        let at = self.place.entry(self.index);
+        window.refresh(at, LINE);
+        Ok(window.load(at)? == stamp(self.published, self.index))
+    }
+
+    /// Whether the peer has made its side of the link. Lines count only since then: of one that was there before, the stamps may be
+    /// like those of this one.
+    #[cold]
+    fn begins(&mut self, window: &impl Window) -> Result<bool, Violation> {
+        let at = self.place.producer();
+        window.refresh(at, size_of::<u64>() as u64);
+        self.ready = LinkWord::from_wire(window.load(at)?).same_epochs(self.published);
+        Ok(self.ready)
     }
 
     /// Frees the entry that [`Receiver::next`] gave last, with its payload. The peer is told when a quarter of the ring is
@@ -124,11 +218,10 @@ impl Receiver {
     /// Goes on behind the entry that [`Receiver::next`] gave last, and tells nobody. False if it gave none.
     #[inline]
     pub(crate) fn skip(&mut self) -> bool {
-        let Some(bulk_end) = self.bulk_end.take() else {
+        let Some(next) = self.next.take() else {
             return false;
         };
-        self.index = self.index.wrapping_add(1);
-        self.bulk = bulk_end;
+        (self.index, self.bulk) = next;
         true
     }
 

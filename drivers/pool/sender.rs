@@ -3,18 +3,23 @@
 
 use crate::{
     geometry::Place,
+    line::{inline_len, stamp, Lines, Part},
     message::{Outgoing, Violation},
     Window,
 };
 use core::ops::Range;
 use nupa_proto::pool::{
-    message::{bulk_size, bulk_start, Header, ENTRY_PAYLOAD, MAX_INLINE},
-    Class, LinkWord, LINE, LINK_BULK, LINK_CONSUMER,
+    line::MAX_LINES,
+    message::{Header, ENTRY_PAYLOAD},
+    LinkWord, LINE, LINK_BULK, LINK_CONSUMER,
 };
 use zerocopy::{
     little_endian::{U16, U32},
     IntoBytes,
 };
+
+/// Bytes of a stamp.
+const STAMP: u64 = size_of::<u64>() as u64;
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +77,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(place: Place, class: Class, word: LinkWord) -> Self {
+    pub(crate) fn new(place: Place, word: LinkWord) -> Self {
         Self {
-            max_payload: place.max_payload(class),
+            max_payload: place.max_payload(),
             place,
             published: word,
             written: 0,
@@ -93,18 +98,13 @@ impl Sender {
         if len > self.max_payload {
             return Err(Blocked::TooLong);
         }
-        let start = bulk_start(self.bulk_written, len, self.place.log_bulk());
-        let bulk_end = start.wrapping_add(bulk_size(len));
+        let (payload, bulk_end) = self.place.payload(self.written, self.bulk_written, len);
         if !(self.ready && self.has_room(bulk_end)) {
             self.look(window)?;
             if !self.has_room(bulk_end) && !self.waits(window, bulk_end)? {
                 return Err(Blocked::Full);
             }
         }
-        let payload = match len <= MAX_INLINE {
-            true => self.place.entry(self.written).wrapping_add(ENTRY_PAYLOAD),
-            false => self.place.bulk(start),
-        };
         Ok(Reservation {
             payload: payload..payload.wrapping_add(u64::from(len)),
             index: self.written,
@@ -113,7 +113,8 @@ impl Sender {
     }
 
     /// Writes an entry, whose payload lies in its place already. `offset`: bytes of the message before it. `behind`: index in the ring
-    /// of short messages behind what is to be taken before it. The peer sees it when it is published.
+    /// of short messages behind what is to be taken before it. An entry of lines is there for the peer at once, another one when it is
+    /// published.
     #[inline]
     pub fn commit(
         &mut self,
@@ -128,26 +129,85 @@ impl Sender {
         }
         let payload = reservation.payload;
         let len = payload.end.wrapping_sub(payload.start);
+        let part = Part {
+            payload_len: len as u32,
+            offset,
+            behind,
+        };
+        let entry = self.place.entry(self.written);
+        let taken = match self.place.is_in_lines() {
+            true => self.write_lines(window, entry, &payload, message, part),
+            false => {
+                if len != 0 {
+                    window.publish(payload.start, len);
+                }
+                self.write_entry(window, entry, message, part)
+            }
+        };
+        self.written = self.written.wrapping_add(taken);
+        self.bulk_written = reservation.bulk_end;
+        Ok(())
+    }
+
+    /// Writes an entry of 256 bytes but for its payload. Returns by how much the index goes on.
+    fn write_entry(
+        &self,
+        window: &impl Window,
+        entry: u64,
+        message: &Outgoing<'_>,
+        part: Part,
+    ) -> u32 {
         let header = Header {
             kind: message.kind().to_wire(),
-            payload_len: U32::new(len as u32),
-            offset: U32::new(offset),
+            payload_len: U32::new(part.payload_len),
+            offset: U32::new(part.offset),
             index: U32::new(self.written),
             source: U16::new(self.published.source),
             target: U16::new(self.published.target),
-            behind: U32::new(behind),
+            behind: U32::new(part.behind),
             ..Header::default()
         };
-        let (entry, body) = (self.place.entry(self.written), message.bytes());
         window.write(entry, header.as_bytes());
-        window.write(entry.wrapping_add(size_of::<Header>() as u64), body);
-        if len != 0 {
-            window.publish(payload.start, len);
-        }
+        let body = entry.wrapping_add(size_of::<Header>() as u64);
+        window.write(body, message.bytes());
         window.publish(entry, ENTRY_PAYLOAD);
-        self.written = self.written.wrapping_add(1);
-        self.bulk_written = reservation.bulk_end;
-        Ok(())
+        1
+    }
+
+    /// Writes an entry of lines, the first one's stamp last. Returns by how much the index goes on.
+    #[inline]
+    fn write_lines(
+        &self,
+        window: &impl Window,
+        entry: u64,
+        payload: &Range<u64>,
+        message: &Outgoing<'_>,
+        part: Part,
+    ) -> u32 {
+        let lines = Lines::write(self.place.class(), message, part);
+        let inline = inline_len(entry, payload);
+        if part.payload_len != 0 && inline == 0 {
+            window.publish(payload.start, u64::from(part.payload_len));
+        }
+        let mut taken = 1;
+        if let Some(second) = &lines.second {
+            let index = self.written.wrapping_add(1);
+            self.write_line(window, index, second);
+            taken = MAX_LINES;
+        }
+        let said = lines.first.len().saturating_sub(inline);
+        let said = lines.first.get(..said).unwrap_or_default();
+        self.write_line(window, self.written, said);
+        taken
+    }
+
+    /// Writes a line behind its stamp, then that.
+    #[inline]
+    fn write_line(&self, window: &impl Window, index: u32, body: &[u8]) {
+        let line = self.place.entry(index);
+        window.write(line.wrapping_add(STAMP), body);
+        window.store(line, stamp(self.published, index));
+        window.publish(line, LINE);
     }
 
     /// Index behind all entries that were committed.
@@ -170,10 +230,34 @@ impl Sender {
             return false;
         }
         self.published.index = self.written;
-        let at = self.place.producer();
-        window.store(at, self.published.to_wire());
-        window.publish(at, size_of::<u64>() as u64);
+        // Lines say by themselves that they are there.
+        if !self.place.is_in_lines() {
+            let at = self.place.producer();
+            window.store(at, self.published.to_wire());
+            window.publish(at, size_of::<u64>() as u64);
+        }
         true
+    }
+
+    /// Has no line of the ring be taken for one that this end has written.
+    pub(crate) fn clear(&self, window: &impl Window) {
+        if !self.place.is_in_lines() {
+            return;
+        }
+        for index in 0..self.place.entries() {
+            window.store(self.place.entry(index), 0);
+        }
+        let len = u64::from(self.place.entries()).wrapping_mul(LINE);
+        window.publish(self.place.entry(0), len);
+    }
+
+    /// Index behind everything that the peer may have taken.
+    #[inline]
+    fn shown(&self) -> u32 {
+        match self.place.is_in_lines() {
+            true => self.written,
+            false => self.published.index,
+        }
     }
 
     /// Whether the peer has freed everything that was published.
@@ -202,9 +286,15 @@ impl Sender {
         Ok(self.has_room(bulk_end))
     }
 
-    /// Free entries, as last seen.
+    /// Whether there is room for an entry, as last seen: of lines, for any.
+    #[inline]
     fn has_room(&self, bulk_end: u32) -> bool {
-        self.written.wrapping_sub(self.consumed) < self.place.entries()
+        let most = match self.place.is_in_lines() {
+            true => MAX_LINES,
+            false => 1,
+        };
+        let used = self.written.wrapping_sub(self.consumed);
+        used.saturating_add(most) <= self.place.entries()
             && bulk_end.wrapping_sub(self.bulk_consumed) <= self.place.bulk_len()
     }
 
@@ -220,7 +310,7 @@ impl Sender {
         if !self.ready {
             return Err(Blocked::Down);
         }
-        self.consumed = credit(entries.index, self.consumed, self.published.index)?;
+        self.consumed = credit(entries.index, self.consumed, self.shown())?;
         self.bulk_consumed = credit(bulk.index, self.bulk_consumed, self.bulk_written)?;
         Ok(())
     }

@@ -8,6 +8,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub mod line;
 pub mod message;
 pub mod sharing;
 
@@ -117,7 +118,7 @@ pub struct Slot {
     pub presence: U64,
     /// Says which host it is, the same after a restart, so that it gets its slot again; 0 if it has nothing to say.
     pub identity: U64,
-    /// `CAP_*` of [`crate::regs`] that its engine serves.
+    /// `CAP_*` of [`crate::regs`] that its engine serves, and [`CAP_POOL_LINES`].
     pub capabilities: U64,
     /// Says how to wake it when it sleeps, see [`BELL_IVSHMEM`]; 0 if it cannot be woken.
     pub bell: U64,
@@ -126,6 +127,10 @@ pub struct Slot {
 }
 assert_size!(Slot, SLOT_SIZE);
 const _: () = assert!(core::mem::offset_of!(Slot, token) as u64 == LINE);
+
+/// In [`Slot::capabilities`]: the node knows [entries of lines](mod@line). It stands there from before [`PRESENCE_UP`] on, for as long as the node has the
+/// slot. Rings between two nodes have such entries if both know them, else those of 256 bytes.
+pub const CAP_POOL_LINES: u64 = 1 << 63;
 
 /// In the highest 16 bits of [`Slot::bell`]: the lowest 16 bits are its number among the devices of an ivshmem server, whose vector
 /// 0 wakes it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: requests on their way out.
 
-use super::{is_up, FRAGMENT, GONE};
+use super::{FRAGMENT, GONE};
 use crate::{
     hal::Storage,
     node::Node,
@@ -52,7 +52,10 @@ impl Engine {
             return Outcome::Failed(GONE);
         };
         let inflight = qp.send.inflight;
-        if !is_up(nodes, destination) {
+        // The epoch that the queue pair is connected to is not said in every entry: an entry is for that of its link.
+        let epoch = Some(self.request.destination.epoch);
+        let peer = nodes.peer_mut(destination);
+        if peer.and_then(|peer| peer.epoch()) != epoch {
             return Outcome::Failed(GONE);
         }
         let (opcode, total) = (self.request.opcode, self.request.len);

@@ -3,7 +3,10 @@
 
 use super::{Checker, Fault, Must, Problem, WORD};
 use crate::{geometry::Place, receiver::Receiver, Window};
-use nupa_proto::pool::{message::BULK_ALIGN, Class, LinkWord, CLASSES, LINE, LINK_WORDS, TAG_NONE};
+use core::mem::offset_of;
+use nupa_proto::pool::{
+    message::BULK_ALIGN, Class, LinkWord, Slot, CAP_POOL_LINES, CLASSES, LINE, LINK_WORDS, TAG_NONE,
+};
 
 /// How often words are read anew because the ring is in motion. One that is in motion for longer works.
 const ATTEMPTS: u32 = 16;
@@ -25,9 +28,20 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
         let bulk = "bulk word of the consumer";
         self.line(first.consumer_bulk(), bulk, |word| word.target);
         self.want_line(first.producer_want(), producer);
+        let in_lines = self.knows_lines(source) && self.knows_lines(target);
         for class in Class::ALL {
-            self.ring(&self.geometry.ring(source, target, *class), *class);
+            let ring = self.geometry.ring(source, target, *class);
+            self.ring(&if in_lines { ring.in_lines() } else { ring });
         }
+    }
+
+    /// Whether the node that has a slot, or had it last, knows entries of lines.
+    fn knows_lines(&self, node: u16) -> bool {
+        let slot = self.geometry.slot(node);
+        let at = slot.wrapping_add(offset_of!(Slot, capabilities) as u64);
+        self.window.refresh(at, WORD);
+        let capabilities = self.window.load(at);
+        capabilities.is_ok_and(|capabilities| capabilities & CAP_POOL_LINES != 0)
     }
 
     /// Checks a line of link words; the first of them. `own` gives the tag of who writes it.
@@ -70,7 +84,7 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
     }
 
     /// Checks a ring that both ends have made the link of. Whether they still have it does not matter: nothing moves then.
-    fn ring(&mut self, place: &Place, class: Class) {
+    fn ring(&mut self, place: &Place) {
         let Some(words) = self.words(place) else {
             return;
         };
@@ -90,21 +104,23 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
             let offset = place.consumer_bulk();
             self.field(offset, "bulk word of the consumer", bulk.to_wire(), must);
         }
-        if producer.index.wrapping_sub(consumer.index) > place.entries() {
+        // Of lines the producer's word says no more than that the ring is there.
+        let waiting = producer.index.wrapping_sub(consumer.index);
+        if !place.is_in_lines() && waiting > place.entries() {
             let must = Must::Read("ahead of the consumer's by no more than the ring has entries");
             let offset = place.producer();
             self.field(offset, "word of the producer", producer.to_wire(), must);
             return;
         }
-        self.entries(place, class, &words);
+        self.entries(place, &words);
     }
 
     /// Checks the entries that wait, and that their payloads are no more than the payload area has.
-    fn entries(&mut self, place: &Place, class: Class, words: &Words) {
-        let mut receiver = Receiver::resume(*place, class, words.consumer, words.bulk.index);
-        for number in 0..place.entries() {
-            let index = words.consumer.index.wrapping_add(number);
-            if index == words.producer.index {
+    fn entries(&mut self, place: &Place, words: &Words) {
+        let mut receiver = Receiver::resume(*place, words.consumer, words.bulk.index);
+        for _ in 0..place.entries() {
+            let index = receiver.index();
+            if !place.is_in_lines() && index == words.producer.index {
                 break;
             }
             let violation = match receiver.next(self.window) {
@@ -112,6 +128,7 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
                     receiver.skip();
                     continue;
                 }
+                Ok(None) if place.is_in_lines() => break,
                 Ok(None) => return,
                 Err(violation) => violation,
             };

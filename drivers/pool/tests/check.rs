@@ -13,12 +13,13 @@ mod rig;
 use nupa_pool::{check, Outgoing, Problem, Sharing};
 use nupa_proto::pool::{
     crc32,
+    line::{LineHead, LongPart, RequestLine},
     message::{Header, ENTRY_SIZE},
     sharing::{Export, Hold, EXPORT_TABLE, HOLD_TABLE},
-    Class, Slot, Superblock, GRANT_TABLE, LINK_BULK, LINK_CONSUMER, LINK_WANT, PAGE, SLOT_SIZE,
-    STATE_OFFSET,
+    Class, Slot, Superblock, GRANT_TABLE, LINE, LINK_BULK, LINK_CONSUMER, LINK_WANT, PAGE,
+    SLOT_SIZE, STATE_OFFSET,
 };
-use rig::{pair, ring, write_request, Host, Node, Random, World, SMALL};
+use rig::{pair, pair_in, ring, write_request, Host, Node, Random, World, SMALL};
 use std::{mem::offset_of, sync::Arc};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -37,7 +38,10 @@ fn superblock(world: &World) -> Superblock {
 
 /// A pool with two nodes, of which each has sent the other something that was not taken out, and that share memory.
 fn busy_pool(coherent: bool) -> (Arc<World>, Node, Node) {
-    let (world, mut a, mut b) = pair(coherent, 1);
+    busy(pair(coherent, 1))
+}
+
+fn busy((world, mut a, mut b): (Arc<World>, Node, Node)) -> (Arc<World>, Node, Node) {
     for (node, peer) in [(&mut a, 1), (&mut b, 0)] {
         for len in [0, 100, 5000, 60_000] {
             let host = node.host.clone();
@@ -292,6 +296,43 @@ fn what_waits_in_a_ring_is_checked() {
         damaged(&world, &a.host, ring.entries + 9 * ENTRY_SIZE, &[9]),
         [""; 0]
     );
+}
+
+#[test]
+fn lines_that_wait_are_checked() {
+    let (world, a, _) = busy(pair_in(true));
+    assert_eq!(problems(&a.host), []);
+    let ring = ring(&superblock(&world), 1, 0, Class::Request);
+    let second = ring.entries + LINE;
+    let behind = |at: usize| second + 8 + at as u64;
+    for (at, bytes, expected) in [
+        (
+            behind(offset_of!(LineHead, kind)),
+            [9u8].as_slice(),
+            "entry 1 has kind 9",
+        ),
+        (behind(offset_of!(LineHead, lines)), &[3], "0x3 in a field"),
+        (
+            behind(offset_of!(RequestLine, opcode)),
+            &[0xee],
+            "0xee in a field",
+        ),
+        (
+            behind(offset_of!(RequestLine, room) + offset_of!(LongPart, payload_len) + 3),
+            &[7],
+            "bytes of payload",
+        ),
+        (ring.word + LINK_BULK, &[9], "multiple of 64"),
+    ] {
+        let found = damaged(&world, &a.host, at, bytes);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{found:?} for {expected}"
+        );
+    }
+    // One that is of another index is not there, and what is behind it is not looked at.
+    assert_eq!(damaged(&world, &a.host, second, &[7]), [""; 0]);
+    assert_eq!(damaged(&world, &a.host, ring.word, &[7]), [""; 0]);
 }
 
 #[test]

@@ -15,15 +15,24 @@ use nupa_proto::pool::{
     message::{max_frame, MAX_FRAGMENT, MAX_INLINE},
     Class, MIN_LOG_BULK,
 };
-use rig::{frame, notify, pair, response, sequence, write_request, Random};
+use rig::{frame, notify, pair_in, response, sequence, write_request, Random};
+
+both_formats!(
+    payloads_of_all_sizes_arrive_through_many_laps,
+    parts_of_long_messages_lie_between_each_other,
+    long_messages_come_behind_short_ones_that_were_sent_before,
+    a_full_ring_takes_nothing_until_there_are_credits,
+    who_waits_for_room_is_woken_and_nobody_else,
+    a_reservation_counts_once,
+    nothing_is_sent_before_the_peer_has_made_its_side,
+);
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
     (0..len).map(|_| random.draw() as u8).collect()
 }
 
-#[test]
-fn payloads_of_all_sizes_arrive_through_many_laps() {
-    let (_, mut a, mut b) = pair(true, 1);
+fn payloads_of_all_sizes_arrive_through_many_laps(in_lines: bool) {
+    let (_, mut a, mut b) = pair_in(in_lines);
     let mut random = Random(7);
     let sizes = [0, 1, MAX_INLINE, MAX_INLINE + 1, 4096, 65536, MAX_FRAGMENT];
     for number in 0..2000u32 {
@@ -54,9 +63,8 @@ fn payloads_of_all_sizes_arrive_through_many_laps() {
     assert_eq!(sender.is_drained(&b.host), Ok(true));
 }
 
-#[test]
-fn parts_of_long_messages_lie_between_each_other() {
-    let (_, mut a, mut b) = pair(true, 1);
+fn parts_of_long_messages_lie_between_each_other(in_lines: bool) {
+    let (_, mut a, mut b) = pair_in(in_lines);
     let (here, there) = (a.host.clone(), b.host.clone());
     let mut random = Random(3);
     let data = [700_001, 300_000].map(|len| bytes(&mut random, len));
@@ -91,9 +99,8 @@ fn parts_of_long_messages_lie_between_each_other() {
     }
 }
 
-#[test]
-fn long_messages_come_behind_short_ones_that_were_sent_before() {
-    let (_, mut a, mut b) = pair(true, 1);
+fn long_messages_come_behind_short_ones_that_were_sent_before(in_lines: bool) {
+    let (_, mut a, mut b) = pair_in(in_lines);
     let (here, there) = (a.host.clone(), b.host.clone());
     let link = a.link(1);
     for round in 0..600 {
@@ -130,23 +137,23 @@ fn long_messages_come_behind_short_ones_that_were_sent_before() {
     }
 }
 
-#[test]
-fn a_full_ring_takes_nothing_until_there_are_credits() {
-    let (_, mut a, mut b) = pair(true, 1);
+fn a_full_ring_takes_nothing_until_there_are_credits(in_lines: bool) {
+    let (_, mut a, mut b) = pair_in(in_lines);
     let (here, there) = (a.host.clone(), b.host.clone());
     let sender = &mut a.link(1).send.response;
     let receiver = &mut b.link(0).receive.response;
-    let entries = 256u32;
-    for number in 0..entries {
+    // Of lines, any entry has to fit, and the longest have two.
+    let (entries, spare) = if in_lines { (1024u32, 1) } else { (256, 0) };
+    for number in 0..entries - spare {
         let body = response(number);
         here.send(sender, &Outgoing::Response(&body), &[], 0)
             .unwrap();
     }
     assert_eq!(sender.reserve(&here, 0).unwrap_err(), Blocked::Full);
-    // Not published yet.
-    assert_eq!(receiver.next(&there), Ok(None));
+    // Lines are there at once.
+    assert_eq!(receiver.next(&there).unwrap().is_some(), in_lines);
     sender.publish(&here);
-    for number in 0..entries {
+    for number in 0..entries - spare {
         let message = receiver.next(&there).unwrap().unwrap();
         assert!(
             matches!(message.body, Body::Response(_, _, body) if body.sequence.get() == number)
@@ -180,9 +187,8 @@ fn a_full_ring_takes_nothing_until_there_are_credits() {
     );
 }
 
-#[test]
-fn who_waits_for_room_is_woken_and_nobody_else() {
-    let (_, mut a, mut b) = pair(true, 1);
+fn who_waits_for_room_is_woken_and_nobody_else(in_lines: bool) {
+    let (_, mut a, mut b) = pair_in(in_lines);
     let (here, there) = (a.host.clone(), b.host.clone());
     let sender = &mut a.link(1).send.frame;
     let receiver = &mut b.link(0).receive.frame;
@@ -211,9 +217,8 @@ fn who_waits_for_room_is_woken_and_nobody_else() {
     take(true);
 }
 
-#[test]
-fn a_reservation_counts_once() {
-    let (_, mut a, mut b) = pair(true, 1);
+fn a_reservation_counts_once(in_lines: bool) {
+    let (_, mut a, mut b) = pair_in(in_lines);
     let (here, there) = (a.host.clone(), b.host.clone());
     let sender = &mut a.link(1).send.response;
     let (first, second) = (
@@ -239,9 +244,9 @@ fn a_reservation_counts_once() {
     assert_eq!(receiver.next(&there), Ok(None));
 }
 
-#[test]
-fn nothing_is_sent_before_the_peer_has_made_its_side() {
+fn nothing_is_sent_before_the_peer_has_made_its_side(in_lines: bool) {
     let world = rig::World::new(rig::SMALL, 2, true, 1);
+    world.know_lines(in_lines);
     let mut a = rig::Node::new(&world.host(0), 2, 1);
     let mut b = rig::Node::new(&world.host(1), 2, 2);
     a.tick();

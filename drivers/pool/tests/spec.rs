@@ -8,7 +8,7 @@
 #[path = "../../proto/tests/spec/mod.rs"]
 mod spec;
 
-use nupa_proto::pool::{message::*, sharing::*, *};
+use nupa_proto::pool::{line::*, message::*, sharing::*, *};
 
 const SPEC: &str = include_str!("../../../Documentation/pool.md");
 
@@ -99,6 +99,75 @@ fn layouts_are_those_of_the_specification() {
             source_qpn,
             reserved
         }),
+        layout!(LineHead { kind, lines }),
+        layout!(RequestLine {
+            head,
+            opcode,
+            flags,
+            sequence,
+            source_qpn,
+            target_qpn,
+            psn,
+            len,
+            remote_addr,
+            remote_key,
+            imm_or_key,
+            room
+        }),
+        layout!(LongPart {
+            offset,
+            payload_len,
+            behind,
+            reserved
+        }),
+        layout!(OperandLine {
+            operand,
+            vlan_id,
+            reserved
+        }),
+        layout!(ResponseLine {
+            head,
+            reply,
+            status,
+            sequence,
+            source_qpn,
+            target_qpn,
+            behind,
+            offset,
+            payload_len,
+            rnr_timer,
+            check,
+            credits,
+            found,
+            room
+        }),
+        layout!(GrantLine {
+            serial,
+            offset,
+            addr,
+            len,
+            key,
+            slot,
+            reserved
+        }),
+        layout!(FrameLine {
+            head,
+            flags,
+            reserved0,
+            payload_len,
+            source_qpn,
+            reserved1,
+            meta,
+            reserved2
+        }),
+        layout!(NotifyLine {
+            head,
+            reserved0,
+            source_qpn,
+            qpn,
+            behind,
+            reserved1
+        }),
         layout!(Export {
             secret,
             offset,
@@ -145,6 +214,9 @@ fn constants_are_those_of_the_specification() {
         ("ENTRY_SIZE", ENTRY_SIZE),
         ("ENTRY_PAYLOAD", ENTRY_PAYLOAD),
         ("MAX_INLINE", u64::from(MAX_INLINE)),
+        ("LINES_PER_ENTRY", u64::from(LINES_PER_ENTRY)),
+        ("LINE_INLINE", u64::from(LINE_INLINE)),
+        ("CAP_POOL_LINES", CAP_POOL_LINES),
         ("DIRECTORY_SIZE", DIRECTORY_SIZE),
         ("GRANT_BUSY", GRANT_BUSY),
         ("GRANT_TABLE", GRANT_TABLE),

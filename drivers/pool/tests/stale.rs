@@ -11,7 +11,7 @@
 
 mod rig;
 
-use nupa_pool::{Blocked, Body, JoinOptions, Message, Outgoing, Time};
+use nupa_pool::{Blocked, Body, Message, Outgoing, Time};
 use nupa_proto::pool::{message::MAX_FRAGMENT, Class, CLASSES};
 use rig::{frame, options, response, write_request, Host, Node, Random, Run, World, SMALL};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -135,7 +135,7 @@ fn check_number(message: &Message, number: u32) {
 
 fn talk(host: Host, seed: u64, token: u64, done: &AtomicUsize) {
     let pool = host.attach(&options(true, 2, token)).unwrap();
-    let node = &mut Node::join(&host, &pool, &JoinOptions::new(token));
+    let node = &mut Node::join(&host, &pool, &host.wishes(token));
     let mut random = Random(seed ^ token);
     let mut talk = Talk {
         host: host.clone(),
@@ -165,11 +165,12 @@ fn talk(host: Host, seed: u64, token: u64, done: &AtomicUsize) {
     }
 }
 
-fn schedules(coherent: bool) {
+fn schedules(coherent: bool, in_lines: bool) {
     let count = std::env::var("PROPTEST_CASES").ok();
     let count = count.and_then(|count| count.parse().ok()).unwrap_or(40u64);
     for seed in 1..=count {
         let world = World::new(SMALL, 2, coherent, seed);
+        world.know_lines(in_lines);
         let done = &AtomicUsize::new(0);
         let end =
             |token: u64| -> Run<'_, ()> { Box::new(move |host| talk(host, seed, token, done)) };
@@ -177,12 +178,15 @@ fn schedules(coherent: bool) {
     }
 }
 
-#[test]
-fn coherent_hosts_understand_each_other() {
-    schedules(true);
+both_formats!(
+    coherent_hosts_understand_each_other,
+    hosts_with_caches_of_their_own_understand_each_other,
+);
+
+fn coherent_hosts_understand_each_other(in_lines: bool) {
+    schedules(true, in_lines);
 }
 
-#[test]
-fn hosts_with_caches_of_their_own_understand_each_other() {
-    schedules(false);
+fn hosts_with_caches_of_their_own_understand_each_other(in_lines: bool) {
+    schedules(false, in_lines);
 }

@@ -2,7 +2,8 @@
 //! Messages in the rings of a pool.
 //!
 //! A ring's entry is a [`Header`], a body that its kind says, and room for a short payload. A longer payload lies in the ring's
-//! payload area, whose allocations follow from the lengths alone ([`bulk_start`]): producer and consumer count them alike.
+//! payload area, whose allocations follow from the lengths alone ([`bulk_start`]): producer and consumer count them alike. Where both nodes
+//! know it, the same is said in fewer [lines](mod@super::line).
 //! A message longer than [`MAX_FRAGMENT`] takes several entries, each with the whole body; those of other queue pairs may lie between.
 
 use super::Class;
@@ -62,23 +63,23 @@ pub const fn max_payload(class: Class, log_bulk: u8) -> u32 {
     }
 }
 
-/// Bytes that a payload takes of the payload area.
+/// Bytes that a payload takes of the payload area. One of up to `most_inline` bytes lies in its entry.
 #[inline]
-pub const fn bulk_size(len: u32) -> u32 {
-    if len <= MAX_INLINE {
+pub const fn bulk_size(len: u32, most_inline: u32) -> u32 {
+    if len <= most_inline {
         0
     } else {
         len.saturating_add(BULK_ALIGN - 1) & !(BULK_ALIGN - 1)
     }
 }
 
-/// Free-running position at which a payload begins if those before it end at `position`: there, or at the area's start
-/// where it would reach over its end.
+/// Free-running position at which a payload that takes `size` bytes begins if those before it end at `position`: there, or at the area's
+/// start where it would reach over its end.
 #[inline]
-pub const fn bulk_start(position: u32, len: u32, log_bulk: u8) -> u32 {
+pub const fn bulk_start(position: u32, size: u32, log_bulk: u8) -> u32 {
     let area = 1u32 << log_bulk;
     let left = area - (position & (area - 1));
-    if bulk_size(len) <= left {
+    if size <= left {
         position
     } else {
         position.wrapping_add(left)
@@ -328,12 +329,14 @@ mod tests {
     #[test]
     fn payloads_never_reach_over_the_end() {
         let area = 1 << 18;
-        assert_eq!(bulk_size(MAX_INLINE), 0);
-        assert_eq!(bulk_size(MAX_INLINE + 1), 192);
-        assert_eq!(bulk_size(MAX_FRAGMENT), MAX_FRAGMENT);
+        let size = |len| bulk_size(len, MAX_INLINE);
+        assert_eq!(size(MAX_INLINE), 0);
+        assert_eq!(size(MAX_INLINE + 1), 192);
+        assert_eq!(size(MAX_FRAGMENT), MAX_FRAGMENT);
+        assert_eq!(bulk_size(1, 0), 64);
         assert_eq!(bulk_start(area - 192, 192, 18), area - 192);
         assert_eq!(bulk_start(area - 128, 192, 18), area);
         assert_eq!(bulk_start(u32::MAX - 127, 192, 18), 0);
-        assert_eq!(bulk_start(area - 64, MAX_INLINE, 18), area - 64);
+        assert_eq!(bulk_start(area - 64, size(MAX_INLINE), 18), area - 64);
     }
 }

@@ -13,7 +13,7 @@ use scene::{Scene, Step};
 const MOST: usize = 40;
 /// Most moves of words; what is behind them is used again.
 const MOVES: usize = 12;
-const MODES: [Mode; 3] = [Mode::Local, Mode::Linked, Mode::Pooled];
+const MODES: [Mode; 4] = [Mode::Local, Mode::Linked, Mode::Pooled, Mode::Lines];
 
 /// A change to what a read finds.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,14 @@ use nupa_testing::{Mode, World};
 
 /// Most steps of one input.
 const MOST: usize = 60;
-const MODES: [Mode; 4] = [Mode::Local, Mode::Linked, Mode::Pooled, Mode::Stale];
+const MODES: [Mode; 6] = [
+    Mode::Local,
+    Mode::Linked,
+    Mode::Pooled,
+    Mode::Stale,
+    Mode::Lines,
+    Mode::StaleLines,
+];
 const FAULTS: [Fault; 4] = [Fault::QueuePair, Fault::Region, Fault::Link, Fault::Reset];
 
 /// Does what the bytes say. Panics if bytes or completions are not those of the model.

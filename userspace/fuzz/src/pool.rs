@@ -10,13 +10,16 @@ mod forge;
 mod scene;
 mod steps;
 
+use nupa_testing::Mode;
 use scene::Scene;
 
-/// Lets a host write to a pool what the bytes say.
+/// Lets a host write to a pool what the bytes say, with entries of 256 bytes and with those of lines.
 pub fn pool(bytes: &[u8]) {
-    let mut scene = Scene::new();
-    for step in decode::steps(bytes) {
-        scene.perform(&step);
+    for mode in [Mode::Pooled, Mode::Lines] {
+        let mut scene = Scene::new(mode);
+        for step in decode::steps(bytes) {
+            scene.perform(&step);
+        }
+        scene.end();
     }
-    scene.end();
 }

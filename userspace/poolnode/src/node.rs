@@ -12,6 +12,7 @@ use nupa_function::{Function, FunctionConfig, Model, CAPS};
 use nupa_pool::{JoinOptions, Pool, Refusal, Sharing};
 use nupa_poolmem::{HostTime, PoolMemory};
 use nupa_proto::doorbell::{PAGE_SIZE, PAIR_SIZE, SLOT_SIZE};
+use nupa_proto::pool::CAP_POOL_LINES;
 use nupa_proto::regs::{self, CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
 use thiserror::Error;
 
@@ -63,7 +64,7 @@ impl PoolProcess {
         let found = Pool::attach(&window, &time)?;
         let options = JoinOptions {
             prefer: Some(prefer),
-            capabilities: CAPS & !CAP_PUSH,
+            capabilities: (CAPS & !CAP_PUSH) | CAP_POOL_LINES,
             ..JoinOptions::new(random())
         };
         let max_nodes = found.geometry().max_nodes();

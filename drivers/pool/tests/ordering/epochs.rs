@@ -36,7 +36,7 @@ fn link(memory: &Memory, time: &Steps, nodes: &mut [Membership; 2], node: usize)
 
 /// Node 0 sends while node 1 leaves its epoch for the next.
 fn begin_anew(bytes: &[u8], pool: &Pool) {
-    let (memory, mut nodes, [mut out, _]) = linked(bytes, pool);
+    let (memory, mut nodes, [mut out, _]) = linked(bytes, pool, 0);
     let memory = Arc::new(memory);
     let there = memory.clone();
     let sending = spawn(move || send(&there, &mut out));

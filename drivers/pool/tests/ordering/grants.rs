@@ -35,7 +35,7 @@ impl Granted {
 fn take_back(bytes: &[u8], pool: &Pool) {
     const SERIAL: u64 = 7;
     let memory = cold(bytes.to_vec());
-    let (_, [writer, owner]) = opened(&memory, pool);
+    let (_, [writer, owner]) = opened(&memory, pool, 0);
     let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
     owner.give(&memory, 0, SERIAL);
     let directory = |node| pool.geometry().directory(node).unwrap().start;

@@ -24,8 +24,8 @@ use nupa_pool::{
 use nupa_proto::pool::{
     message::{FrameBody, ENTRY_SIZE},
     sharing::{EXPORT_TABLE, HOLD_TABLE},
-    Slot, Superblock, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS, LINK_WANT, MIN_LOG_BULK,
-    PAGE, SLOT_SIZE,
+    Slot, Superblock, CAP_POOL_LINES, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS,
+    LINK_WANT, MIN_LOG_BULK, PAGE, SLOT_SIZE,
 };
 use std::{cell::Cell, mem::offset_of, sync::Arc};
 use zerocopy::{FromBytes, FromZeros};
@@ -33,11 +33,15 @@ use zerocopy::{FromBytes, FromZeros};
 /// Words of a thread's stack.
 const STACK: usize = 0x8000;
 
-/// Two nodes that see each other.
-fn joined(memory: &Memory, pool: &Pool) -> [Membership; 2] {
+/// Two nodes that see each other, and know these things.
+fn joined(memory: &Memory, pool: &Pool, capabilities: u64) -> [Membership; 2] {
     let time = Steps(Cell::new(0));
     let mut nodes = [1, 2].map(|token| {
-        let mut node = pool.join(memory, &time, &JoinOptions::new(token)).unwrap();
+        let options = JoinOptions {
+            capabilities,
+            ..JoinOptions::new(token)
+        };
+        let mut node = pool.join(memory, &time, &options).unwrap();
         node.enable(memory);
         node
     });
@@ -51,8 +55,8 @@ fn joined(memory: &Memory, pool: &Pool) -> [Membership; 2] {
 }
 
 /// Two nodes that are linked.
-fn opened(memory: &Memory, pool: &Pool) -> ([Membership; 2], [Link; 2]) {
-    let mut nodes = joined(memory, pool);
+fn opened(memory: &Memory, pool: &Pool, capabilities: u64) -> ([Membership; 2], [Link; 2]) {
+    let mut nodes = joined(memory, pool, capabilities);
     let [a, b] = &mut nodes;
     let mut links = [a.open(memory, 1).unwrap(), b.open(memory, 0).unwrap()];
     // It has seen that the other side is there.
@@ -71,13 +75,17 @@ fn frames(bytes: &[u8]) -> (u64, u64) {
 }
 
 /// Two nodes that are linked, and the words that are hot between them.
-fn linked(bytes: &[u8], pool: &Pool) -> (Memory, [Membership; 2], [Link; 2]) {
+fn linked(bytes: &[u8], pool: &Pool, capabilities: u64) -> (Memory, [Membership; 2], [Link; 2]) {
     let memory = cold(bytes.to_vec());
-    let (nodes, links) = opened(&memory, pool);
+    let (nodes, links) = opened(&memory, pool, capabilities);
     let (word, entry) = frames(bytes);
     let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
-    let memory = heat(memory, &[word, entry, presence]);
-    (memory, nodes, links)
+    // The first word of an entry, or the stamp of its line and what is behind it.
+    let hot = match capabilities {
+        0 => [word, entry, presence],
+        _ => [entry, entry + 8, presence],
+    };
+    (heat(memory, &hot), nodes, links)
 }
 
 /// Runs `body` with a pool that is formatted, its bytes and its description, in all orders.
@@ -100,7 +108,12 @@ fn model(body: fn(&[u8], &Pool)) {
 
 #[test]
 fn an_entry_is_seen_whole_and_nobody_sleeps_through_it() {
-    model(hand_over);
+    model(|bytes, pool| hand_over(bytes, pool, 0));
+}
+
+#[test]
+fn an_entry_of_lines_is_seen_whole_and_nobody_sleeps_through_it() {
+    model(|bytes, pool| hand_over(bytes, pool, CAP_POOL_LINES));
 }
 
 #[test]
@@ -116,7 +129,7 @@ fn memory_is_not_free_and_imported() {
 /// Node 0 frees memory that node 1 imports.
 fn share(bytes: &[u8], pool: &Pool) {
     let memory = cold(bytes.to_vec());
-    let [owner, user] = joined(&memory, pool);
+    let [owner, user] = joined(&memory, pool, 0);
     let mut exports = Sharing::new();
     let place = (pool.device_memory(0).start, PAGE);
     let handle = exports.export(&memory, &owner, place, 7).unwrap();
@@ -147,7 +160,7 @@ fn spawn<T: Send + 'static>(
 fn make_room(bytes: &[u8], pool: &Pool) {
     const LEN: u32 = 60_000;
     let memory = cold(bytes.to_vec());
-    let (_, [mut out, mut back]) = opened(&memory, pool);
+    let (_, [mut out, mut back]) = opened(&memory, pool, 0);
     let ring = &mut out.send.frame;
     let frame = FrameBody::new_zeroed();
     for _ in 0..4 {
@@ -169,8 +182,8 @@ fn make_room(bytes: &[u8], pool: &Pool) {
     assert!(woken || !waits, "it waits, and nobody wakes it");
 }
 
-fn hand_over(bytes: &[u8], pool: &Pool) {
-    let (memory, [sender, mut receiver], [mut out, mut back]) = linked(bytes, pool);
+fn hand_over(bytes: &[u8], pool: &Pool, capabilities: u64) {
+    let (memory, [sender, mut receiver], [mut out, mut back]) = linked(bytes, pool, capabilities);
     let memory = Arc::new(memory);
     let woken = Arc::new(AtomicBool::new(false));
     let (there, wake) = (memory.clone(), woken.clone());

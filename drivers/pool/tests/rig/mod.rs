@@ -24,14 +24,17 @@ use nupa_pool::{
 use nupa_proto::{
     pool::{
         message::{FrameBody, NotifyBody, RequestBody, ResponseBody, ENTRY_SIZE},
-        Class, Superblock, LINK_RINGS, MIN_LOG_BULK, SHORT_LOG_BULK,
+        Class, Superblock, CAP_POOL_LINES, LINK_RINGS, MIN_LOG_BULK, SHORT_LOG_BULK,
     },
     wqe::Opcode,
 };
 use nupa_testing::caches::Memory;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc, Condvar, Mutex, MutexGuard,
+    },
 };
 use zerocopy::FromZeros;
 
@@ -83,10 +86,25 @@ impl State {
 /// What a host does.
 pub type Run<'a, R> = Box<dyn FnOnce(Host) -> R + Send + 'a>;
 
+/// Makes each function, which takes whether entries are of lines, two tests.
+#[macro_export]
+macro_rules! both_formats {
+    ($($test:ident),+ $(,)?) => {
+        mod entries_of_256_bytes {
+            $(#[test] fn $test() { super::$test(false); })+
+        }
+        mod entries_of_lines {
+            $(#[test] fn $test() { super::$test(true); })+
+        }
+    };
+}
+
 /// The pool and its hosts.
 pub struct World {
     state: Mutex<State>,
     turn: Condvar,
+    /// Nodes that join know entries of lines.
+    in_lines: AtomicBool,
 }
 
 impl World {
@@ -102,7 +120,13 @@ impl World {
         Arc::new(Self {
             state: Mutex::new(state),
             turn: Condvar::new(),
+            in_lines: AtomicBool::new(false),
         })
+    }
+
+    /// Whether nodes that join from now on know entries of lines.
+    pub fn know_lines(&self, known: bool) {
+        self.in_lines.store(known, Ordering::SeqCst);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -211,6 +235,15 @@ impl Host {
             }
         }
         state
+    }
+
+    /// What a node of this host wants.
+    pub fn wishes(&self, token: u64) -> JoinOptions {
+        let known = self.world.in_lines.load(Ordering::SeqCst);
+        JoinOptions {
+            capabilities: if known { CAP_POOL_LINES } else { 0 },
+            ..JoinOptions::new(token)
+        }
     }
 
     pub fn attach(&self, options: &Options) -> Result<Pool, nupa_pool::Refusal> {
@@ -364,7 +397,7 @@ impl Node {
     /// Attaches, joins and is enabled.
     pub fn new(host: &Host, max_nodes: u16, token: u64) -> Self {
         let pool = host.attach(&options(true, max_nodes, token)).unwrap();
-        Self::join(host, &pool, &JoinOptions::new(token))
+        Self::join(host, &pool, &host.wishes(token))
     }
 
     pub fn join(host: &Host, pool: &Pool, options: &JoinOptions) -> Self {
@@ -408,7 +441,17 @@ pub fn settle(nodes: &mut [&mut Node]) {
 
 /// Nodes 0 and 1 of one pool, linked.
 pub fn pair(coherent: bool, seed: u64) -> (Arc<World>, Node, Node) {
-    let world = World::new(SMALL, 2, coherent, seed);
+    pair_of(World::new(SMALL, 2, coherent, seed))
+}
+
+/// The same, whose rings have entries of lines or not.
+pub fn pair_in(in_lines: bool) -> (Arc<World>, Node, Node) {
+    let world = World::new(SMALL, 2, true, 1);
+    world.know_lines(in_lines);
+    pair_of(world)
+}
+
+fn pair_of(world: Arc<World>) -> (Arc<World>, Node, Node) {
     let mut a = Node::new(&world.host(0), 2, 1);
     let mut b = Node::new(&world.host(1), 2, 2);
     settle(&mut [&mut a, &mut b]);

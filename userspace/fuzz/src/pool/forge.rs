@@ -3,13 +3,15 @@
 //! Writes to a pool behind the back of whoever owns it. Where things lie is worked out anew from what the superblock says.
 
 use super::steps::{Forged, Says, Word};
+use nupa_pool::in_lines;
 use nupa_proto::pool::{
+    line::{line_inline, LINES_PER_ENTRY},
     message::{
-        bulk_start, FrameBody, Header, NotifyBody, RequestBody, ResponseBody, ENTRY_PAYLOAD,
-        ENTRY_SIZE, MAX_FRAGMENT, MAX_INLINE,
+        bulk_size, bulk_start, Entry, FrameBody, Header, NotifyBody, RequestBody, ResponseBody,
+        ENTRY_PAYLOAD, ENTRY_SIZE, MAX_FRAGMENT, MAX_INLINE,
     },
-    LinkWord, Superblock, CLASSES, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
-    MIN_LOG_BULK, PAGE, SHORT_LOG_BULK, SLOT_SIZE,
+    Class, LinkWord, Superblock, CLASSES, LINE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER,
+    LINK_RINGS, MIN_LOG_BULK, PAGE, SHORT_LOG_BULK, SLOT_SIZE,
 };
 use nupa_testing::World;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -19,6 +21,8 @@ pub struct Forge {
     block: Superblock,
     source: u16,
     target: u16,
+    /// Entries are of lines.
+    in_lines: bool,
     /// Position behind the payloads of each ring to the victim.
     bulk: [u32; CLASSES],
 }
@@ -43,12 +47,13 @@ impl Names {
 
 impl Forge {
     /// For a host that talks to another.
-    pub fn new(world: &World, source: u16, target: u16) -> Self {
+    pub fn new(world: &World, source: u16, target: u16, in_lines: bool) -> Self {
         let bytes = world.shared.peek::<128>(0);
         Self {
             block: Superblock::read_from_bytes(&bytes).unwrap(),
             source,
             target,
+            in_lines,
             bulk: [0; CLASSES],
         }
     }
@@ -133,7 +138,12 @@ impl Forge {
         let class = forged.class;
         let [start, area] = self.places(class);
         let producer = self.load(world, self.word(class, Word::Producer));
-        let index = producer.index.wrapping_add(u32::from(forged.ahead));
+        let next = if self.in_lines {
+            self.behind_lines(world, class)
+        } else {
+            producer.index
+        };
+        let index = next.wrapping_add(u32::from(forged.ahead));
         let header = Header {
             kind: forged.kind,
             payload_len: forged.payload.into(),
@@ -149,6 +159,9 @@ impl Forge {
                 *byte = *value;
             }
         }
+        if self.in_lines {
+            return self.lines(world, forged, producer, index, &bytes);
+        }
         let entries = 1u64 << self.block.log_entries;
         let at = start + u64::from(index) % entries * ENTRY_SIZE;
         let log_bulk = self.log_bulk(class);
@@ -157,9 +170,10 @@ impl Forge {
         let mut place = at + ENTRY_PAYLOAD;
         // One that is absurdly long gets no place: it is refused before anybody looks there.
         if forged.payload > MAX_INLINE && forged.payload <= MAX_FRAGMENT {
-            let position = bulk_start(*bulk, forged.payload, log_bulk);
+            let size = bulk_size(forged.payload, MAX_INLINE);
+            let position = bulk_start(*bulk, size, log_bulk);
             place = area + u64::from(position) % (1 << log_bulk);
-            *bulk = position.wrapping_add(forged.payload.next_multiple_of(64));
+            *bulk = position.wrapping_add(size);
         }
         // An address that a frame is for, and something to see.
         let bytes = [[0xff; 6].as_slice(), &[forged.kind; 58]].concat();
@@ -168,6 +182,67 @@ impl Forge {
         if forged.show {
             let index = i32::from(forged.ahead) + 1;
             self.link(world, class, Word::Producer, None, index);
+        }
+    }
+}
+
+/// Entries of lines.
+impl Forge {
+    /// Where the line of an index is.
+    fn line(&self, class: u8, index: u32) -> u64 {
+        let [start, _] = self.places(class);
+        let lines = LINES_PER_ENTRY << self.block.log_entries;
+        start + u64::from(index % lines) * LINE
+    }
+
+    /// Index behind what is there.
+    fn behind_lines(&self, world: &World, class: u8) -> u32 {
+        let at = self.rings(self.source, self.target) + LINK_CONSUMER + 8 * u64::from(class);
+        let consumer = self.load(world, at);
+        let lines = LINES_PER_ENTRY << self.block.log_entries;
+        let there = |number: &u32| {
+            let index = consumer.index.wrapping_add(*number);
+            let found = self.load(world, self.line(class, index));
+            found == LinkWord { index, ..consumer }
+        };
+        consumer
+            .index
+            .wrapping_add((0..lines).take_while(there).count() as u32)
+    }
+
+    /// Writes what an entry of 256 bytes says, in lines. Those are there at once.
+    fn lines(
+        &mut self,
+        world: &World,
+        forged: &Forged,
+        producer: LinkWord,
+        index: u32,
+        bytes: &[u8],
+    ) {
+        let Ok((entry, _)) = Entry::read_from_prefix(bytes) else {
+            return;
+        };
+        let class = forged.class;
+        let known = Class::ALL[usize::from(class)];
+        let (first, second) = in_lines(known, &entry);
+        let size = bulk_size(forged.payload, line_inline(known));
+        if size != 0 && forged.payload <= MAX_FRAGMENT {
+            let log_bulk = self.log_bulk(class);
+            let bulk = &mut self.bulk[usize::from(class)];
+            let position = bulk_start(*bulk, size, log_bulk);
+            *bulk = position.wrapping_add(size);
+            let [_, area] = self.places(class);
+            let place = area + u64::from(position) % (1 << log_bulk);
+            let bytes = [[0xff; 6].as_slice(), &[forged.kind; 58]].concat();
+            let len = bytes.len().min(forged.payload as usize);
+            world.shared.poke(place, &bytes[..len]);
+        }
+        for (number, body) in (0..).zip([Some(first), second].iter().flatten()) {
+            let index = index.wrapping_add(number);
+            let stamp = LinkWord { index, ..producer }.to_wire().to_le_bytes();
+            world
+                .shared
+                .poke(self.line(class, index), &[&stamp[..], body].concat());
         }
     }
 }

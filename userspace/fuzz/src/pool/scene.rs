@@ -105,8 +105,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub fn new() -> Self {
-        let mut world = World::new(Mode::Pooled, 3);
+    pub fn new(mode: Mode) -> Self {
+        let mut world = World::new(mode, 3);
         let [mut victim, hostile, other] =
             [VICTIM, HOSTILE, OTHER].map(|id| Side::new(&mut world, id));
         let eqn = victim.eqn;
@@ -149,7 +149,7 @@ impl Scene {
         world.hold(Some(usize::from(HOSTILE)));
         world.engine.members().set_hostile(HOSTILE);
         Self {
-            forge: Forge::new(&world, HOSTILE, VICTIM),
+            forge: Forge::new(&world, HOSTILE, VICTIM, mode.is_in_lines()),
             world,
             target: (hostile.mr, hostile.rc.qp.qpn),
             victim,

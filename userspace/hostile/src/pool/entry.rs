@@ -2,10 +2,11 @@
 
 //! Entries of rings: of the right form, with what was seen in others' entries, and not true.
 
-use nupa_pool::Place;
+use nupa_pool::{in_lines, line_stamp, of_line, Place};
 use nupa_proto::admin::{MAX_RNR_TIMER, MAX_VLAN_ID};
 use nupa_proto::frame::{FrameMeta, FRAME_L4_HASH, MIN_FRAME};
 use nupa_proto::ident::{node_mac, GSI_QKEY, GSI_QPN, MULTICAST_QPN};
+use nupa_proto::pool::line::{line_inline, LINE_BODY};
 use nupa_proto::pool::message::{
     bulk_size, bulk_start, max_payload, Entry, FrameBody, Header, Kind, NotifyBody, Reply,
     RequestBody, ResponseBody, BODY_SIZE, ENTRY_PAYLOAD, MAX_INLINE, MAX_SHORT, NOTIFY_ALL,
@@ -20,6 +21,8 @@ use zerocopy::{transmute, FromZeros, IntoBytes};
 use super::link::Link;
 use super::HostileMember;
 
+/// Bytes of a stamp.
+const STAMP: u64 = size_of::<u64>() as u64;
 /// Bytes of a payload that are written; the rest is what was there.
 const WRITTEN: usize = 256;
 /// Ethernet types that a stack looks into: IPv4, ARP, VLAN, IPv6, and one that nobody knows.
@@ -48,20 +51,32 @@ impl HostileMember<'_> {
         let class = self.class();
         let place = self.ring(source, target, class);
         let producer = self.word(place.producer());
+        let in_lines = self.draw.once_in(2);
+        let next = match in_lines {
+            true => self.word(place.consumer()).index,
+            false => producer.index,
+        };
         let index = match self.draw.once_in(4) {
             true => self.draw.word(),
-            false => producer.index.wrapping_add(self.draw.small(3)),
+            false => next.wrapping_add(self.draw.small(3)),
         };
         let tags = (producer.source, producer.target);
         let victim = self.draw.one_or(&[source, target], target);
         let (entry, payload) = self.entry(class, &place, (source, victim), tags, index);
-        self.write("entries", place.entry(index), entry.as_bytes());
+        if in_lines {
+            self.lines(class, &place.in_lines(), tags, index, &entry);
+        } else {
+            self.write("entries", place.entry(index), entry.as_bytes());
+        }
         let at = place.bulk(self.draw.word());
         self.write("payload", at, &payload);
     }
 
     /// The next entry of a link, with its payload, which the victim is shown.
     pub(super) fn entry_on(&mut self, link: &mut Link) {
+        if link.in_lines {
+            return self.lines_on(link);
+        }
         let class = self.class();
         let place = self.ring(link.mask, link.victim, class);
         let number = usize::from(class.to_wire());
@@ -74,8 +89,9 @@ impl HostileMember<'_> {
         let (at, len) = (place.entry(*next), entry.header.payload_len.get());
         let mut to = at.saturating_add(ENTRY_PAYLOAD);
         if len > MAX_INLINE {
-            let start = bulk_start(*bulk, len, place.log_bulk());
-            *bulk = start.wrapping_add(bulk_size(len));
+            let size = bulk_size(len, MAX_INLINE);
+            let start = bulk_start(*bulk, size, place.log_bulk());
+            *bulk = start.wrapping_add(size);
             to = place.bulk(start);
         }
         self.write("entries", at, entry.as_bytes());
@@ -91,6 +107,65 @@ impl HostileMember<'_> {
             index: *next,
         };
         self.store("shown", place.producer(), word.to_wire());
+    }
+
+    /// The same of a link with entries of lines, which the victim sees by themselves.
+    fn lines_on(&mut self, link: &mut Link) {
+        let class = self.class();
+        let place = self.ring(link.mask, link.victim, class).in_lines();
+        let number = usize::from(class.to_wire());
+        let (Some(next), Some(bulk)) = (link.next.get_mut(number), link.bulk.get_mut(number))
+        else {
+            return;
+        };
+        let (entry, payload) =
+            self.entry(class, &place, (link.mask, link.victim), link.tags, *next);
+        let len = entry.header.payload_len.get();
+        let size = bulk_size(len, line_inline(class));
+        if size != 0 {
+            let start = bulk_start(*bulk, size, place.log_bulk());
+            *bulk = start.wrapping_add(size);
+            let inside = payload.get(..payload.len().min(index(len)));
+            self.write("payload", place.bulk(start), inside.unwrap_or(&payload));
+        }
+        let taken = self.lines(class, &place, link.tags, *next, &entry);
+        *next = next.wrapping_add(taken);
+        self.seen.shown = self.seen.shown.saturating_add(1);
+    }
+
+    /// Writes an entry of lines, the stamp of the first one last. Returns how many they are.
+    fn lines(
+        &mut self,
+        class: Class,
+        place: &Place,
+        (source, target): (u16, u16),
+        index: u32,
+        entry: &Entry,
+    ) -> u32 {
+        let (mut first, second) = in_lines(class, entry);
+        if self.draw.once_in(60) {
+            self.draw.spoil(&mut first);
+        }
+        let word = LinkWord {
+            source,
+            target,
+            index,
+        };
+        let behind = index.wrapping_add(1);
+        for (body, index) in second
+            .iter()
+            .map(|second| (second, behind))
+            .chain([(&first, index)])
+        {
+            let line = place.entry(index);
+            self.write("lines", line.saturating_add(STAMP), body);
+            self.store("stamps", line, line_stamp(word, index));
+        }
+        if second.is_some() {
+            2
+        } else {
+            1
+        }
     }
 
     /// What keeps the rules, mostly, but is not true, and the start of its payload. `ends`: who sends it, and to whom.
@@ -184,9 +259,22 @@ impl HostileMember<'_> {
             .draw
             .one_or(&[(other, victim), (victim, other)], (other, victim));
         let place = self.ring(source, target, class);
+        if self.draw.once_in(2) {
+            let mut entry = Entry::new_zeroed();
+            let at = place.entry(self.draw.small(place.entries()));
+            self.copy_out(at, entry.as_mut_bytes());
+            return entry.body;
+        }
+        let place = place.in_lines();
+        let mut line = [0; LINE_BODY];
         let at = place.entry(self.draw.small(place.entries()));
-        let mut entry = Entry::new_zeroed();
-        for (number, piece) in (0u64..).zip(entry.as_mut_bytes().chunks_mut(8)) {
+        self.copy_out(at.saturating_add(STAMP), &mut line);
+        of_line(class, &line)
+    }
+
+    /// Copies what is there.
+    fn copy_out(&self, at: u64, bytes: &mut [u8]) {
+        for (number, piece) in (0u64..).zip(bytes.chunks_mut(8)) {
             let word = self
                 .memory
                 .load(at.saturating_add(number.saturating_mul(8)));
@@ -195,7 +283,6 @@ impl HostileMember<'_> {
                 .zip(word.to_le_bytes())
                 .for_each(|(to, from)| *to = from);
         }
-        entry.body
     }
 
     /// A queue pair, of those that there may be.

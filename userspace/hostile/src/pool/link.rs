@@ -6,10 +6,10 @@ use std::mem::offset_of;
 use std::thread;
 use std::time::Duration;
 
-use nupa_pool::Place;
+use nupa_pool::{behind_lines, Place};
 use nupa_proto::pool::{
-    epoch_tag, Claim, ClaimState, Class, LinkWord, Presence, Slot, CLASSES, PRESENCE_POLLING,
-    PRESENCE_UP, TAG_NONE,
+    epoch_tag, Claim, ClaimState, Class, LinkWord, Presence, Slot, CAP_POOL_LINES, CLASSES,
+    PRESENCE_POLLING, PRESENCE_UP, TAG_NONE,
 };
 
 use super::HostileMember;
@@ -27,6 +27,8 @@ pub(super) struct Link {
     pub(super) mask: u16,
     pub(super) victim: u16,
     pub(super) tags: (u16, u16),
+    /// Entries are of lines.
+    pub(super) in_lines: bool,
     /// Index behind the last entry of each ring, and position behind its payload.
     pub(super) next: [u32; CLASSES],
     pub(super) bulk: [u32; CLASSES],
@@ -162,17 +164,32 @@ impl HostileMember<'_> {
             mask,
             victim,
             tags: (own, peer),
+            in_lines: self.knows_lines(mask) && self.knows_lines(victim),
             next: [0; CLASSES],
             bulk: [0; CLASSES],
             taken: [0; CLASSES],
         })
     }
 
+    /// Whether a node's slot says that it knows entries of lines.
+    fn knows_lines(&self, node: u16) -> bool {
+        let slot = self.memory.geometry().slot(node);
+        let at = slot.saturating_add(offset_of!(Slot, capabilities) as u64);
+        self.memory.load(at) & CAP_POOL_LINES != 0
+    }
+
     /// Frees what the victim has sent, as it should: so it has room for more.
     fn free_all(&mut self, link: &Link) {
         let class = self.class();
         let place = self.ring(link.victim, link.mask, class);
-        let sent = self.memory.load(place.producer());
+        let sent = match link.in_lines {
+            false => self.memory.load(place.producer()),
+            true => {
+                let consumer = self.word(place.consumer());
+                let index = behind_lines(&place.in_lines(), consumer, |at| self.memory.load(at));
+                LinkWord { index, ..consumer }.to_wire()
+            }
+        };
         self.store("freed", place.consumer(), sent);
     }
 

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! As in `pooled`, with entries of lines in the rings.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "as above"
+)]
+
+mod links;
+#[path = "links/poison.rs"]
+mod poison;
+mod suite;
+
+/// What lies between the nodes of all tests.
+const MODE: nupa_testing::Mode = nupa_testing::Mode::Lines;
