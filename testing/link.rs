@@ -256,6 +256,10 @@ impl Link for RigLink {
         self.get().release(class);
     }
 
+    fn is_acknowledged(&mut self) -> bool {
+        self.get().is_acknowledged()
+    }
+
     fn taken(&mut self) -> u32 {
         self.get().taken()
     }

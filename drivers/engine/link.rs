@@ -44,6 +44,11 @@ pub trait Link {
     /// that were put in before it were released. An entry that breaks the rings' rules is never returned: the link is refused then.
     fn next(&mut self, class: Class) -> Option<Arrival>;
 
+    /// Whether a SEND or WRITE that its responder takes out and does not answer is done: [`Link::next`] finds [`Body::Done`] then.
+    fn is_acknowledged(&mut self) -> bool {
+        false
+    }
+
     /// Entries that the peer has taken out of its rings, wrapping around.
     fn taken(&mut self) -> u32;
 

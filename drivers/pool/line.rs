@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Entries of lines: how messages are written there, and what is believed of them.
 
-use crate::message::{check_lengths, frame, kind_of, request, response, Body, Outgoing, Violation};
+use crate::message::{
+    check_lengths, frame, kind_of, request, response, Acknowledged, Body, Outgoing, Violation,
+};
 use nupa_proto::{
     pool::{
         line::{
@@ -72,6 +74,48 @@ fn has_operand(opcode: Opcode, flags: u8) -> bool {
         Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush
     );
     needs || flags & REQUEST_DATAGRAM != 0
+}
+
+/// Whether a request that is taken out is done if nothing is said against it. Others are answered, and a datagram is done when it is put in.
+#[inline]
+fn is_acknowledged(opcode: Opcode, flags: u8) -> bool {
+    let writes = matches!(
+        opcode,
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::Write | Opcode::WriteImm
+    );
+    writes && flags & REQUEST_DATAGRAM == 0
+}
+
+/// Whether taking out an entry that was checked tells its source that a request is done.
+#[inline]
+pub(crate) fn acknowledges(body: &Body, part: Part) -> bool {
+    match body {
+        Body::Request(opcode, body) => {
+            let last = part.offset.saturating_add(part.payload_len) >= body.len.get();
+            last && is_acknowledged(*opcode, body.flags)
+        }
+        _ => false,
+    }
+}
+
+/// What the first line of an entry in a ring of requests says that this end has written: the request that is done when that is taken out, if
+/// there is one.
+#[inline]
+pub(crate) fn acknowledged(class: Class, line: &LineBody) -> Option<Acknowledged> {
+    let line: RequestLine = transmute!(*line);
+    let opcode = Opcode::try_from(line.opcode).ok()?;
+    let last = match class {
+        Class::Request => {
+            let part: LongPart = transmute!(line.room);
+            part.offset.get().saturating_add(part.payload_len.get()) >= line.len.get()
+        }
+        _ => true,
+    };
+    (last && is_acknowledged(opcode, line.flags)).then_some(Acknowledged {
+        sequence: line.sequence.get(),
+        source_qpn: line.source_qpn.get(),
+        target_qpn: line.target_qpn.get(),
+    })
 }
 
 impl Lines {

@@ -4,7 +4,7 @@
 use crate::{
     geometry::{Geometry, Place},
     grants::Grants,
-    message::{Message, Outgoing, Violation},
+    message::{Body, Message, Outgoing, Violation},
     receiver::Receiver,
     sender::{Reservation, Sender, Stale},
     window::zero,
@@ -74,6 +74,8 @@ pub struct Link {
     pub send: PerClass<Sender>,
     /// Rings from the other node.
     pub receive: PerClass<Receiver>,
+    /// What was found last was no entry.
+    done: PerClass<bool>,
     /// Where both say what the other may write directly, if there is such.
     pub grants: Option<Grants>,
 }
@@ -95,9 +97,50 @@ impl Link {
         sender.commit(window, reservation, message, offset, behind)
     }
 
-    /// As [`Receiver::next`], but for an entry that others in the ring of short messages come before.
+    /// As [`Receiver::next`], but for an entry that others in the ring of short messages come before. In a ring of responses this also finds
+    /// requests that are done because they were taken out ([`Body::Done`]).
     #[inline]
     pub fn next(
+        &mut self,
+        window: &impl Window,
+        class: Class,
+    ) -> Result<Option<Message>, Violation> {
+        let requests = class.requests();
+        if let Some(requests) = requests.filter(|class| self.send.of(*class).has_acks()) {
+            return self.next_done(window, class, requests);
+        }
+        let next = self.next_entry(window, class)?;
+        let Some(requests) = requests.filter(|class| self.send.of(*class).is_acknowledged()) else {
+            return Ok(next);
+        };
+        let receiver = self.receive.of(class);
+        let (index, entries) = (receiver.index(), receiver.entries());
+        let sender = self.send.of(requests);
+        if next.is_some() {
+            // Others would wait for as long as there are responses.
+            match sender.responses_since(index) {
+                None => {
+                    sender.ask_for_acks(window, index)?;
+                }
+                Some(since) if since >= entries => sender.allow_acks(),
+                Some(_) => {}
+            }
+            return Ok(next);
+        }
+        if receiver.has_next(window) || !sender.ask_for_acks(window, index)? {
+            return Ok(None);
+        }
+        // What was said before that index was written is there by now.
+        if receiver.has_next(window) {
+            return self.next_entry(window, class);
+        }
+        sender.allow_acks();
+        self.next_done(window, class, requests)
+    }
+
+    /// The oldest entry, if none in the ring of short messages comes before.
+    #[inline]
+    fn next_entry(
         &mut self,
         window: &impl Window,
         class: Class,
@@ -108,6 +151,44 @@ impl Link {
         };
         let short = self.receive.of(short);
         Ok(next.filter(|message| !short.comes_before(message.behind)))
+    }
+
+    /// The next request that is done because it was taken out.
+    fn next_done(
+        &mut self,
+        window: &impl Window,
+        class: Class,
+        requests: Class,
+    ) -> Result<Option<Message>, Violation> {
+        let next = self.send.of(requests).next_ack(window)?;
+        *self.done.of(class) = next.is_some();
+        Ok(next.map(|acknowledged| Message {
+            body: Body::Done(acknowledged),
+            payload: 0..0,
+            offset: 0,
+            behind: 0,
+        }))
+    }
+
+    /// Whether [`Link::next`] may find something.
+    #[inline]
+    pub fn has_next(&mut self, window: &impl Window, class: Class) -> bool {
+        if self.receive.of(class).has_next(window) {
+            return true;
+        }
+        let Some(requests) = class.requests() else {
+            return false;
+        };
+        let sender = self.send.of(requests);
+        sender.is_acknowledged() && (sender.has_acks() || sender.may_have_acks(window))
+    }
+
+    /// As [`Receiver::release`], of what [`Link::next`] returned.
+    #[inline]
+    pub fn release(&mut self, window: &impl Window, class: Class) {
+        if !core::mem::take(self.done.of(class)) {
+            self.receive.of(class).release(window);
+        }
     }
 }
 
@@ -140,7 +221,13 @@ impl Ends {
     }
 
     /// Makes the link: what this node writes of each ring begins anew, under both epochs.
-    pub(crate) fn open(&self, window: &impl Window, own_epoch: u32, epoch: u32) -> Link {
+    pub(crate) fn open(
+        &self,
+        window: &impl Window,
+        own_epoch: u32,
+        epoch: u32,
+        grants: Option<Grants>,
+    ) -> Link {
         let (own, peer) = (epoch_tag(own_epoch), epoch_tag(epoch));
         let Self {
             mut send,
@@ -157,7 +244,8 @@ impl Ends {
             receive: PerClass::new(|class| {
                 Receiver::new(*receive.of(class), own_epoch, word(peer, own))
             }),
-            grants: None,
+            done: PerClass::new(|_| false),
+            grants,
         }
     }
 

@@ -312,10 +312,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             true => self.ends(node).in_lines(),
             false => self.ends(node),
         };
-        Some(Link {
-            grants: Grants::new(window, geometry, self.node, node),
-            ..ends.open(window, self.claim.epoch, epoch)
-        })
+        let grants = Grants::new(window, geometry, self.node, node);
+        Some(ends.open(window, self.claim.epoch, epoch, grants))
     }
 
     /// Whether a node that is up knows entries of lines. It was seen to be up by a word of the same line, which it wrote later. If it

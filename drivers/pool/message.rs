@@ -85,6 +85,19 @@ pub enum Body {
     Frame(FrameBody),
     /// Somebody may try again.
     Notify(NotifyBody),
+    /// No entry: the peer has taken a request out and said nothing against it, so it is done.
+    Done(Acknowledged),
+}
+
+/// A request that the peer has taken out, as this end has written it. Other hosts may have written there since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Its number.
+    pub sequence: u32,
+    /// Queue pair that it came from.
+    pub source_qpn: u32,
+    /// Queue pair that it was for.
+    pub target_qpn: u32,
 }
 
 /// An entry that was checked.
@@ -118,7 +131,7 @@ impl Message {
             Body::Request(_, body) => {
                 self.offset.saturating_add(self.payload_len()) >= body.payload_len()
             }
-            Body::Response(..) | Body::Frame(_) | Body::Notify(_) => true,
+            Body::Response(..) | Body::Frame(_) | Body::Notify(_) | Body::Done(_) => true,
         }
     }
 }
@@ -216,7 +229,7 @@ pub(crate) fn check_lengths(
         }
         Body::Response(..) => end <= MAX_MESSAGE,
         Body::Frame(_) => offset == 0 && payload >= MIN_FRAME,
-        Body::Notify(_) => end == 0,
+        Body::Notify(_) | Body::Done(_) => end == 0,
     };
     match payload <= most && fits && belongs(class, body) {
         true => Ok(()),

@@ -55,7 +55,7 @@ pub use self::{
     join::JoinOptions,
     link::{Link, PerClass},
     membership::{Events, Membership, NodeSet, PeerInfo},
-    message::{Body, Message, Outgoing, Violation},
+    message::{Acknowledged, Body, Message, Outgoing, Violation},
     peer::Peer,
     receiver::Receiver,
     refusal::Refusal,

@@ -3,7 +3,7 @@
 
 use crate::{
     geometry::Place,
-    line::{stamp, LineBody, Lines, Part},
+    line::{acknowledges, stamp, LineBody, Lines, Part},
     message::{check, Body, Message, Violation},
     sender::CONSUMER_LINES,
     Window,
@@ -35,6 +35,8 @@ pub struct Receiver {
     bulk_published: u32,
     /// Index behind the current entry, and position behind its payload, once it was looked at.
     next: Option<(u32, u32)>,
+    /// The peer learns by the current entry's being taken that a request is done, and by that of one that was released and not told.
+    acknowledges: (bool, bool),
     /// The peer waits for what was freed.
     wanted: bool,
 }
@@ -51,6 +53,7 @@ impl Receiver {
             bulk: 0,
             bulk_published: 0,
             next: None,
+            acknowledges: (false, false),
             wanted: false,
         }
     }
@@ -70,7 +73,7 @@ impl Receiver {
     }
 
     /// Index of the current entry.
-    #[cfg(not(MODULE))]
+    #[inline]
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
@@ -103,6 +106,7 @@ impl Receiver {
         let len = part.payload_len;
         let (payload, bulk_end) = self.place.payload(self.index, self.bulk, len);
         self.next = Some((self.index.wrapping_add(taken), bulk_end));
+        self.acknowledges.0 = self.place.is_in_lines() && acknowledges(&body, part);
         let payload = payload..payload.wrapping_add(u64::from(len));
         if bulk_end != self.bulk {
             window.refresh(payload.start, u64::from(len));
@@ -222,6 +226,8 @@ impl Receiver {
             return false;
         };
         (self.index, self.bulk) = next;
+        let (this, before) = self.acknowledges;
+        self.acknowledges = (false, before || this);
         true
     }
 
@@ -247,7 +253,15 @@ impl Receiver {
         // A peer whose want line cannot be read is woken each time.
         let want = window.load(at).map(LinkWord::from_wire);
         self.wanted |= want.is_err() || want == Ok(before);
+        // Who waits for a response, waits for this.
+        self.wanted |= core::mem::take(&mut self.acknowledges.1);
         true
+    }
+
+    /// How much of the ring there is.
+    #[inline]
+    pub(crate) fn entries(&self) -> u32 {
+        self.place.entries()
     }
 
     /// Whether an entry before this index is still to be released.
@@ -257,7 +271,7 @@ impl Receiver {
         left != 0 && left <= self.place.entries()
     }
 
-    /// Whether the peer waits for what it was told to be free since the last time this was asked: it is to be woken.
+    /// Whether the peer waits for what it was told to be free, or done, since the last time this was asked: it is to be woken.
     #[inline]
     pub fn take_wanted(&mut self) -> bool {
         core::mem::take(&mut self.wanted)

@@ -3,15 +3,15 @@
 
 use crate::{
     geometry::Place,
-    line::{inline_len, stamp, Lines, Part},
-    message::{Outgoing, Violation},
+    line::{acknowledged, inline_len, stamp, Lines, Part},
+    message::{Acknowledged, Outgoing, Violation},
     Window,
 };
 use core::ops::Range;
 use nupa_proto::pool::{
-    line::MAX_LINES,
+    line::{LINE_BODY, MAX_LINES},
     message::{Header, ENTRY_PAYLOAD},
-    LinkWord, LINE, LINK_BULK, LINK_CONSUMER,
+    Class, LinkWord, LINE, LINK_BULK, LINK_CONSUMER,
 };
 use zerocopy::{
     little_endian::{U16, U32},
@@ -74,6 +74,19 @@ pub struct Sender {
     ready: bool,
     /// Index of the peer's that it was told to leave too little room.
     wanted: Option<u32>,
+    /// Requests in lines that the peer has taken out.
+    acks: Acks,
+}
+
+/// How far requests in lines, which the peer has taken out, have been looked at.
+#[derive(Debug, Default)]
+struct Acks {
+    /// Index before which all were looked at; what lies behind is not written over.
+    looked_at: u32,
+    /// Index before which those that are not answered are done.
+    done: u32,
+    /// Index before which the peer had taken all when it was last asked, and index in the ring of responses at that time.
+    asked: Option<(u32, u32)>,
 }
 
 impl Sender {
@@ -88,6 +101,7 @@ impl Sender {
             bulk_consumed: 0,
             ready: false,
             wanted: None,
+            acks: Acks::default(),
         }
     }
 
@@ -286,6 +300,88 @@ impl Sender {
         Ok(self.has_room(bulk_end))
     }
 
+    /// Whether the peer's taking requests out says that they are done.
+    #[inline]
+    pub fn is_acknowledged(&self) -> bool {
+        let requests = matches!(self.place.class(), Class::Request | Class::ShortRequest);
+        self.place.is_in_lines() && requests
+    }
+
+    /// Index before which the ring may be written over, as last seen.
+    #[inline]
+    fn freed_to(&self) -> u32 {
+        match self.is_acknowledged() {
+            true => self.acks.looked_at,
+            false => self.consumed,
+        }
+    }
+
+    /// Whether [`Sender::next_ack`] looks at anything.
+    #[inline]
+    pub(crate) fn has_acks(&self) -> bool {
+        self.acks.looked_at != self.acks.done
+    }
+
+    /// Whether the peer has taken requests out that were not looked at. What it has to say against them, it has put into the ring of responses
+    /// before, whose index is `responses` now.
+    pub(crate) fn ask_for_acks(
+        &mut self,
+        window: &impl Window,
+        responses: u32,
+    ) -> Result<bool, Violation> {
+        match self.look(window) {
+            Ok(()) | Err(Blocked::Down | Blocked::Full | Blocked::TooLong) => {}
+            Err(Blocked::Violation(violation)) => return Err(violation),
+        }
+        let found = self.consumed != self.acks.looked_at;
+        if found {
+            self.acks.asked = Some((self.consumed, responses));
+        }
+        Ok(found)
+    }
+
+    /// Whether the peer has taken something out that was not looked at.
+    #[inline]
+    pub(crate) fn may_have_acks(&self, window: &impl Window) -> bool {
+        let at = self.place.consumer();
+        window.refresh(at, size_of::<u64>() as u64);
+        let word = window.load(at).map(LinkWord::from_wire);
+        word.is_ok_and(|word| word.same_epochs(self.published) && word.index != self.acks.looked_at)
+    }
+
+    /// How many responses there were since requests were seen to be taken out, if some were; `responses` is the index in their ring.
+    #[inline]
+    pub(crate) fn responses_since(&self, responses: u32) -> Option<u32> {
+        let (_, at) = self.acks.asked?;
+        Some(responses.wrapping_sub(at))
+    }
+
+    /// All responses that there were when requests were seen to be taken out have been dealt with.
+    pub(crate) fn allow_acks(&mut self) {
+        if let Some((done, _)) = self.acks.asked.take() {
+            self.acks.done = done;
+        }
+    }
+
+    /// The next request that is done because it was taken out, and not answered.
+    pub(crate) fn next_ack(
+        &mut self,
+        window: &impl Window,
+    ) -> Result<Option<Acknowledged>, Violation> {
+        while self.has_acks() {
+            let at = self.place.entry(self.acks.looked_at).wrapping_add(STAMP);
+            let mut line = [0; LINE_BODY];
+            window.read(at, &mut line)?;
+            let lines = Lines::count(&line)?;
+            let left = self.acks.done.wrapping_sub(self.acks.looked_at);
+            self.acks.looked_at = self.acks.looked_at.wrapping_add(lines.min(left));
+            if let Some(acknowledged) = acknowledged(self.place.class(), &line) {
+                return Ok(Some(acknowledged));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether there is room for an entry, as last seen: of lines, for any.
     #[inline]
     fn has_room(&self, bulk_end: u32) -> bool {
@@ -293,7 +389,7 @@ impl Sender {
             true => MAX_LINES,
             false => 1,
         };
-        let used = self.written.wrapping_sub(self.consumed);
+        let used = self.written.wrapping_sub(self.freed_to());
         used.saturating_add(most) <= self.place.entries()
             && bulk_end.wrapping_sub(self.bulk_consumed) <= self.place.bulk_len()
     }

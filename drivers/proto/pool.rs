@@ -246,6 +246,18 @@ impl Class {
     }
 }
 
+impl Class {
+    /// Of a ring of responses: the ring of what they answer.
+    #[inline]
+    pub const fn requests(self) -> Option<Self> {
+        match self {
+            Self::Response => Some(Self::Request),
+            Self::ShortResponse => Some(Self::ShortRequest),
+            Self::Request | Self::ShortRequest | Self::Frame => None,
+        }
+    }
+}
+
 /// Rings from one node to another.
 pub const CLASSES: usize = 5;
 /// Offset of the producer's line: the link word of each ring, in the order of [`Class`].

@@ -13,7 +13,7 @@ use crate::{
         kept::KeptWqe,
         latency::Sampler,
         list::Links,
-        qp::{QueuePair, RecvSide, SendSide, Wait},
+        qp::{CreditsTold, QueuePair, RecvSide, SendSide, Wait},
         rq::RecvQueue,
         slots::Owner,
         stall::Stall,
@@ -174,6 +174,7 @@ impl<S: Storage> Node<S> {
             kept: self.kept_wqe(kind, srqn)?,
             expected: None,
             taken: 0,
+            credits: CreditsTold::default(),
             waiter: None,
             links: Links::default(),
         })

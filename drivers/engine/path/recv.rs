@@ -86,6 +86,15 @@ impl<S: Storage> Node<S> {
         }
     }
 
+    /// As [`Node::credits`], for the requester on another host, which is told of them.
+    pub(crate) fn tell_credits(&mut self, platform: &impl Platform, qpn: u32) -> u16 {
+        let credits = self.credits(platform, qpn);
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.recv.credits.tell(credits);
+        }
+        credits
+    }
+
     /// Consumes receive entries and writes their completion; `entry` has everything but queue pair, index and counts.
     #[inline]
     pub(crate) fn received(

@@ -136,7 +136,7 @@ impl<W: Window> Link for PoolLink<W> {
     #[inline]
     fn has_next(&mut self, class: Class) -> bool {
         let link = self.open.as_mut().filter(|_| !self.refused);
-        link.is_some_and(|link| link.receive.of(class).has_next(&self.window))
+        link.is_some_and(|link| link.has_next(&self.window, class))
     }
 
     #[inline]
@@ -163,8 +163,15 @@ impl<W: Window> Link for PoolLink<W> {
     #[inline]
     fn release(&mut self, class: Class) {
         if let Some(link) = &mut self.open {
-            link.receive.of(class).release(&self.window);
+            link.release(&self.window, class);
         }
+    }
+
+    #[inline]
+    fn is_acknowledged(&mut self) -> bool {
+        self.open
+            .as_mut()
+            .is_some_and(|link| link.send.request.is_acknowledged())
     }
 
     #[cold]

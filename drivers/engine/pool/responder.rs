@@ -16,8 +16,9 @@ use crate::{
     state::{
         check::WcError,
         copy::CopyError,
+        inflight::takes_entry,
         nak::Nak,
-        qp::Remote,
+        qp::{CreditsTold, Remote},
         request::{Part, Request},
     },
 };
@@ -190,11 +191,7 @@ impl Engine {
             Ok(()) => {
                 self.note_taken(nodes, asked, arrival);
                 let mut response = response_to(&asked.body);
-                if let Some((node, platform)) = nodes.node_mut(incoming.home) {
-                    response
-                        .credits
-                        .set(node.credits(platform, self.request.destination.qpn));
-                }
+                self.set_credits(nodes, &mut response);
                 if let Some(peer) = nodes.peer_mut(asked.id) {
                     peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
                 }
@@ -297,7 +294,7 @@ impl Engine {
             }
             Ok(()) => {
                 node.arrived(platform, &self.request, &accepted);
-                self.ack(nodes, asked, 0);
+                self.ack_write(nodes, asked);
             }
             Err(fault) => {
                 let error = node.transfer_failed(platform, &self.request, &accepted, fault);
@@ -330,15 +327,52 @@ impl Engine {
         self.set_expected(nodes, body.sequence.get().wrapping_add(1), 0);
         let mut response = response_to(body);
         response.found.set(found);
-        if let Some((node, platform)) = nodes.node_mut(self.request.home) {
-            response
-                .credits
-                .set(node.credits(platform, self.request.destination.qpn));
+        self.set_credits(nodes, &mut response);
+        self.respond(nodes, asked, &response);
+    }
+
+    /// A SEND or WRITE is done. If its being taken out says so, there is a response only where there is more to say.
+    fn ack_write<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked) {
+        let peer = nodes.peer_mut(asked.id);
+        let is_said = peer.is_some_and(|peer| peer.is_acknowledged());
+        let tells_credits = self.has_credits_to_tell(nodes, asked.opcode);
+        let grant = self.grant_for_response(nodes, asked.id);
+        let sequence = asked.body.sequence.get();
+        self.set_expected(nodes, sequence.wrapping_add(1), 0);
+        if is_said && !tells_credits && grant.is_none() {
+            return;
         }
-        if let Some(grant) = self.grant_for_response(nodes, asked.id) {
+        let mut response = response_to(&asked.body);
+        self.set_credits(nodes, &mut response);
+        if let Some(grant) = grant {
             grant.write(&mut response);
         }
         self.respond(nodes, asked, &response);
+    }
+
+    /// Says how many receive entries the current request has left.
+    fn set_credits<N: NodeTable>(&self, nodes: &mut N, response: &mut ResponseBody) {
+        if let Some((node, platform)) = nodes.node_mut(self.request.home) {
+            let credits = node.tell_credits(platform, self.request.destination.qpn);
+            response.credits.set(credits);
+        }
+    }
+
+    /// Whether the requester of the current request, which was done, is to be told how many receive entries there are.
+    fn has_credits_to_tell<N: NodeTable>(&self, nodes: &mut N, opcode: Opcode) -> bool {
+        if !takes_entry(opcode) {
+            return false;
+        }
+        let qpn = self.request.destination.qpn;
+        let Some((node, platform)) = nodes.node_mut(self.request.home) else {
+            return false;
+        };
+        let Some(qp) = node.qps.get_mut(qpn) else {
+            return false;
+        };
+        qp.recv.credits.spend();
+        let told = qp.recv.credits;
+        told.are_few() && told.are_more(node.credits(platform, qpn))
     }
 
     /// Sends a NAK.
@@ -382,6 +416,8 @@ impl Engine {
             // One that is out of sequence changes nothing: it may be left over from before a refusal.
             if reply != Reply::OutOfSequence && qp.remote == Some(self.request.source) {
                 (qp.recv.expected, qp.recv.taken) = (None, 0);
+                // It knows of none when it begins anew.
+                qp.recv.credits = CreditsTold::default();
             }
         }
         self.respond(nodes, asked, &response);
@@ -447,6 +483,7 @@ impl<S: Storage> Node<S> {
             let behind = |expected: u32| sequence.wrapping_sub(expected) > u32::MAX / 2;
             let stale = qp.recv.expected.is_some_and(behind);
             (qp.recv.expected, qp.recv.taken) = ((!stale).then_some(sequence), 0);
+            qp.recv.credits = CreditsTold::default();
         }
         match (qp.recv.expected, qp.recv.taken) == (Some(sequence), offset) {
             true => Ok(()),

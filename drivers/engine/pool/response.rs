@@ -10,12 +10,13 @@ use crate::{
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
+        inflight::counts_as_read,
         qp::{Remote, Wait},
         request::Request,
         wqe::{malformed, Wqe},
     },
 };
-use nupa_pool::Body;
+use nupa_pool::{Acknowledged, Body};
 use nupa_proto::{
     admin::QpStateCode,
     eqe::EventType,
@@ -59,8 +60,24 @@ impl Engine {
     fn take_response<N: NodeTable>(&mut self, nodes: &mut N, id: u16, incoming: &Incoming) {
         match &incoming.arrival.body {
             Body::Response(_, _, body) => {
-                if self.is_oldest(nodes, id, incoming.home, body) {
+                let answered = Acknowledged {
+                    sequence: body.sequence.get(),
+                    source_qpn: body.source_qpn.get(),
+                    target_qpn: body.target_qpn.get(),
+                };
+                if self.is_under_way(nodes, id, incoming.home, &answered)
+                    && self.finish_before(nodes, id, incoming.home, answered)
+                {
                     self.finish_inflight(nodes, id, incoming, body);
+                }
+            }
+            Body::Done(done) => {
+                let behind = Acknowledged {
+                    sequence: done.sequence.wrapping_add(1),
+                    ..*done
+                };
+                if self.is_under_way(nodes, id, incoming.home, done) {
+                    self.finish_before(nodes, id, incoming.home, behind);
                 }
             }
             Body::Notify(body) => match body.qpn.get() {
@@ -75,21 +92,69 @@ impl Engine {
         }
     }
 
-    /// Whether this is the answer to the oldest request that is under way of a queue pair.
-    fn is_oldest<N: NodeTable>(&self, nodes: &N, id: u16, home: u16, body: &ResponseBody) -> bool {
+    /// Whether a request of a queue pair is under way to a peer.
+    fn is_under_way<N: NodeTable>(
+        &self,
+        nodes: &N,
+        id: u16,
+        home: u16,
+        answered: &Acknowledged,
+    ) -> bool {
         let qp = nodes
             .node(home)
-            .and_then(|(node, _)| node.qps.get(body.source_qpn.get()));
+            .and_then(|(node, _)| node.qps.get(answered.source_qpn));
         qp.is_some_and(|qp| {
-            let inflight = &qp.send.inflight;
-            let peer = |remote: crate::state::qp::Remote| {
-                (remote.node, remote.qpn) == (id, body.target_qpn.get())
-            };
+            let peer = |remote: Remote| (remote.node, remote.qpn) == (id, answered.target_qpn);
             matches!(qp.state, QpStateCode::Rts | QpStateCode::Sqd)
                 && qp.remote.is_some_and(peer)
-                && inflight.count != 0
-                && inflight.oldest() == body.sequence.get()
+                && qp.send.inflight.has(answered.sequence)
         })
+    }
+
+    /// Completes the requests of a queue pair before one that was answered, or is done: where nothing is said of those that are done, that is
+    /// said by it. Responses come in the order of requests, so nothing was said against them. False if that one is not the oldest then.
+    fn finish_before<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        id: u16,
+        home: u16,
+        answered: Acknowledged,
+    ) -> bool {
+        let qpn = answered.source_qpn;
+        let peer = nodes.peer_mut(id);
+        let is_said = peer.is_some_and(|peer| peer.is_acknowledged());
+        loop {
+            let Some((node, platform)) = nodes.node_mut(home) else {
+                return false;
+            };
+            let Some(qp) = node.qps.get(qpn) else {
+                return false;
+            };
+            let inflight = &qp.send.inflight;
+            if inflight.oldest() == answered.sequence {
+                return true;
+            }
+            if !is_said || inflight.count == 0 {
+                return false;
+            }
+            let Self { wqe, request, .. } = self;
+            let fetched = node.refetch(platform, qpn, inflight.head, wqe, request);
+            let result = match request.opcode {
+                opcode if counts_as_read(opcode) => {
+                    Err(WcError::new(WcStatus::RemoteOperation, Check::Peer))
+                }
+                // A descriptor that cannot be read any more has no end.
+                Opcode::Nop => fetched,
+                _ => Ok(()),
+            };
+            node.finish_send(platform, request, result);
+            if node.drained(platform, qpn) {
+                node.schedule(qpn);
+            }
+            if result.is_err() {
+                return false;
+            }
+        }
     }
 
     /// Does what an answer says to the request that it is for.

@@ -68,6 +68,11 @@ impl Inflight {
         self.sequence.wrapping_sub(u32::from(self.count))
     }
 
+    /// Whether the request of that number is under way.
+    pub(crate) fn has(&self, sequence: u32) -> bool {
+        sequence.wrapping_sub(self.oldest()) < u32::from(self.count)
+    }
+
     /// Counts a request whose first part is sent now.
     pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, len: u32, long: bool) {
         self.begun = (opcode, len);
@@ -131,7 +136,7 @@ impl Inflight {
 }
 
 /// Whether a request takes a receive entry of its responder.
-fn takes_entry(opcode: Opcode) -> bool {
+pub(crate) fn takes_entry(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::WriteImm

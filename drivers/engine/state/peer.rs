@@ -115,6 +115,12 @@ impl<L: Link> Peer<L> {
         self.link.commit(class, message, offset);
     }
 
+    /// As [`Link::is_acknowledged`].
+    #[inline]
+    pub(crate) fn is_acknowledged(&mut self) -> bool {
+        self.link.is_acknowledged()
+    }
+
     /// As [`Link::taken`].
     pub(crate) fn taken(&mut self) -> u32 {
         self.link.taken()

@@ -106,10 +106,43 @@ pub(crate) struct RecvSide<P> {
     pub(crate) expected: Option<u32>,
     /// Bytes of that one that were taken already.
     pub(crate) taken: u32,
+    /// What the requester on another host knows of entries here.
+    pub(crate) credits: CreditsTold,
     /// Node and queue pair that were refused for want of entries, or because this end was not ready, and are to be told.
     pub(crate) waiter: Option<(u16, u32)>,
     /// Its place among those of a shared receive queue that have a waiter.
     pub(crate) links: Links,
+}
+
+/// How many receive entries the requester of a connected queue pair, on another host, was told of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CreditsTold {
+    /// Those that it has not used.
+    left: u16,
+    /// How many there were when it was told.
+    of: u16,
+}
+
+impl CreditsTold {
+    /// It was told that there are so many.
+    pub(crate) fn tell(&mut self, count: u16) {
+        (self.left, self.of) = (count, count);
+    }
+
+    /// It has used one.
+    pub(crate) fn spend(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// Whether it is to be told anew, if there are more: it has used half of them.
+    pub(crate) fn are_few(&self) -> bool {
+        self.left <= self.of / 2
+    }
+
+    /// Whether it does not know of so many.
+    pub(crate) fn are_more(&self, count: u16) -> bool {
+        count > self.left
+    }
 }
 
 impl<P> RecvSide<P> {

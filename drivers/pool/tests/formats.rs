@@ -36,6 +36,8 @@ fn talk(from: &mut Node, to: &mut Node, number: u32) -> bool {
         receiver.release(&there);
         receiver.publish(&there);
     }
+    let done = from.done(target, Class::ShortResponse);
+    assert_eq!(done, if in_lines { vec![number] } else { vec![] });
     in_lines
 }
 

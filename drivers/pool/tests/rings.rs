@@ -57,7 +57,11 @@ fn payloads_of_all_sizes_arrive_through_many_laps(in_lines: bool) {
         assert_eq!(receiver.next(&b.host).unwrap().unwrap(), message);
         receiver.release(&b.host);
         assert_eq!(receiver.next(&b.host), Ok(None));
+        // It tells at once when a quarter of the ring is free.
+        let mut done = a.done(1, Class::Response);
         receiver.publish(&b.host);
+        done.extend(a.done(1, Class::Response));
+        assert_eq!(done, if in_lines { vec![number] } else { vec![] });
     }
     let sender = &mut a.link(1).send.request;
     assert_eq!(sender.is_drained(&b.host), Ok(true));
@@ -70,6 +74,7 @@ fn parts_of_long_messages_lie_between_each_other(in_lines: bool) {
     let data = [700_001, 300_000].map(|len| bytes(&mut random, len));
     let bodies = [0u32, 1].map(|number| write_request(data[number as usize].len() as u32, number));
     let (mut sent, mut got) = ([0; 2], [const { Vec::new() }; 2]);
+    let mut done = Vec::new();
     while got != data {
         let sender = &mut a.link(1).send.request;
         for number in [0, 1, 0] {
@@ -96,14 +101,17 @@ fn parts_of_long_messages_lie_between_each_other(in_lines: bool) {
             receiver.release(&there);
         }
         receiver.publish(&there);
+        done.extend(a.done(1, Class::Response));
     }
+    done.sort_unstable();
+    assert_eq!(done, if in_lines { vec![0, 1] } else { vec![] });
 }
 
 fn long_messages_come_behind_short_ones_that_were_sent_before(in_lines: bool) {
     let (_, mut a, mut b) = pair_in(in_lines);
     let (here, there) = (a.host.clone(), b.host.clone());
-    let link = a.link(1);
     for round in 0..600 {
+        let link = a.link(1);
         let (before, long, behind) = (
             write_request(8, 3 * round),
             write_request(500, 3 * round + 1),
@@ -133,6 +141,14 @@ fn long_messages_come_behind_short_ones_that_were_sent_before(in_lines: bool) {
             let receiver = back.receive.of(class);
             receiver.release(&there);
             receiver.publish(&there);
+        }
+        if in_lines {
+            let [short, long] =
+                [Class::ShortResponse, Class::Response].map(|class| a.done(1, class));
+            assert_eq!(
+                (short, long),
+                (vec![3 * round, 3 * round + 2], vec![3 * round + 1])
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is different when nodes are on hosts of their own.
 
+mod acknowledged;
 mod changed;
 mod death;
 mod direct;

@@ -22,11 +22,12 @@ use nupa_pool::{
     Body, FormatOptions, JoinOptions, Link, Membership, Outgoing, Pool, Sharing, Time,
 };
 use nupa_proto::pool::{
-    message::{FrameBody, ENTRY_SIZE},
+    message::{FrameBody, RequestBody, ResponseBody, ENTRY_SIZE},
     sharing::{EXPORT_TABLE, HOLD_TABLE},
-    Slot, Superblock, CAP_POOL_LINES, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS,
+    Class, Slot, Superblock, CAP_POOL_LINES, HEARTBEAT_US, LINK_BULK, LINK_CONSUMER, LINK_RINGS,
     LINK_WANT, MIN_LOG_BULK, PAGE, SLOT_SIZE,
 };
+use nupa_proto::wqe::Opcode;
 use std::{cell::Cell, mem::offset_of, sync::Arc};
 use zerocopy::{FromBytes, FromZeros};
 
@@ -117,6 +118,11 @@ fn an_entry_of_lines_is_seen_whole_and_nobody_sleeps_through_it() {
 }
 
 #[test]
+fn no_request_is_done_before_what_is_said_against_it() {
+    model(refuse);
+}
+
+#[test]
 fn nobody_sleeps_through_room_that_he_waits_for() {
     model(make_room);
 }
@@ -180,6 +186,39 @@ fn make_room(bytes: &[u8], pool: &Pool) {
     let woken = back.receive.frame.take_wanted();
     let waits = waiting.join().unwrap();
     assert!(woken || !waits, "it waits, and nobody wakes it");
+}
+
+/// Node 1 refuses a request of node 0, and takes it out.
+fn refuse(bytes: &[u8], pool: &Pool) {
+    let memory = cold(bytes.to_vec());
+    let (_, [mut out, mut back]) = opened(&memory, pool, CAP_POOL_LINES);
+    let mut request = RequestBody::new_zeroed();
+    request.opcode = Opcode::Write.to_wire();
+    let ring = &mut out.send.short_request;
+    let place = ring.reserve(&memory, 0).unwrap();
+    let message = Outgoing::Request(&request);
+    ring.commit(&memory, place, &message, 0, 0).unwrap();
+    assert!(back.next(&memory, Class::ShortRequest).unwrap().is_some());
+    assert!(back.send.short_response.reserve(&memory, 0).is_ok());
+    let consumer = pool.geometry().ring(0, 1, Class::ShortRequest).consumer();
+    let responses = pool.geometry().ring(1, 0, Class::ShortResponse).in_lines();
+    let memory = Arc::new(heat(memory, &[consumer, responses.entry(0)]));
+    let there = memory.clone();
+    let refusing = spawn(move || {
+        let ring = &mut back.send.short_response;
+        let place = ring.reserve(&*there, 0).unwrap();
+        let response = ResponseBody::new_zeroed();
+        let message = Outgoing::Response(&response);
+        ring.commit(&*there, place, &message, 0, 0).unwrap();
+        back.release(&*there, Class::ShortRequest);
+        back.receive.short_request.publish(&*there);
+    });
+    if let Some(found) = out.next(&*memory, Class::ShortResponse).unwrap() {
+        assert!(matches!(found.body, Body::Response(..)), "it was refused");
+    }
+    refusing.join().unwrap();
+    let found = out.next(&*memory, Class::ShortResponse).unwrap();
+    assert!(found.is_some_and(|found| matches!(found.body, Body::Response(..))));
 }
 
 fn hand_over(bytes: &[u8], pool: &Pool, capabilities: u64) {

@@ -237,11 +237,19 @@ impl Host {
         state
     }
 
+    /// Whether a node that joins from now on knows entries of lines.
+    pub fn knows_lines(&self) -> bool {
+        self.world.in_lines.load(Ordering::SeqCst)
+    }
+
     /// What a node of this host wants.
     pub fn wishes(&self, token: u64) -> JoinOptions {
-        let known = self.world.in_lines.load(Ordering::SeqCst);
         JoinOptions {
-            capabilities: if known { CAP_POOL_LINES } else { 0 },
+            capabilities: if self.knows_lines() {
+                CAP_POOL_LINES
+            } else {
+                0
+            },
             ..JoinOptions::new(token)
         }
     }
@@ -425,6 +433,21 @@ impl Node {
 
     pub fn link(&mut self, node: u16) -> &mut Link {
         self.links.get_mut(&node).unwrap()
+    }
+
+    /// Numbers of the requests to a node that are done because they were taken out.
+    pub fn done(&mut self, node: u16, responses: Class) -> Vec<u32> {
+        let host = self.host.clone();
+        let link = self.link(node);
+        let mut found = Vec::new();
+        while let Some(message) = link.next(&host, responses).unwrap() {
+            let Body::Done(done) = message.body else {
+                panic!("nobody has answered");
+            };
+            found.push(done.sequence);
+            link.release(&host, responses);
+        }
+        found
     }
 }
 
