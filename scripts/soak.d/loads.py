@@ -161,25 +161,30 @@ class ConnectionManager(Load):
 
     kind = "cm"
     TIMES, PINGS = 5, 20
+    END = "/run/soak.rping.end"
 
     def begin(self):
-        # A server takes one client, and ends with it.
-        self.server = self.target.spawn(f"for i in $(seq {self.TIMES}); do timeout {60 * PATIENCE} rping -s -V -C {self.PINGS} -a {self.target.ip} || exit; done")
+        # A server takes one client, and ends with it; also one that it could not serve.
+        self.target.run(f"rm -f {self.END}")
+        self.server = self.target.spawn(f"until [ -e {self.END} ]; do timeout {60 * PATIENCE} rping -s -V -C {self.PINGS} -a {self.target.ip}; done")
         self.load = self.source.spawn(
             f"for i in $(seq {self.TIMES}); do for try in 1 2 3 4 5 6 7 8 9 10; do timeout {60 * PATIENCE} rping -c -V -C {self.PINGS} -a {self.target.ip} "
             "&& continue 2; sleep 0.5; done; exit 1; done")
 
     def ended(self):
         done = self.load.wait(120)
+        self.end_server()
         assert done.code == 0, f"rping failed:\n{done}"
-        self.server.wait(60)
         return 0, self.TIMES * self.PINGS
 
     def may_have_ended(self):
         self.load.wait(300)
-        self.target.run("pkill -x rping", check=False)
-        self.server.wait(60)
+        self.end_server()
         return 0, 0
+
+    def end_server(self):
+        self.target.run(f"touch {self.END}; pkill -x rping", check=False)
+        self.server.wait(60)
 
 
 class Disk(Load):
