@@ -105,37 +105,56 @@ impl Link {
         window: &impl Window,
         class: Class,
     ) -> Result<Option<Message>, Violation> {
-        let requests = class.requests();
-        if let Some(requests) = requests.filter(|class| self.send.of(*class).has_acks()) {
-            return self.next_done(window, class, requests);
+        let acknowledged = |class: &Class| self.send.of(*class).is_acknowledged();
+        let Some(requests) = class.requests().filter(acknowledged) else {
+            return self.next_entry(window, class);
+        };
+        if self.send.of(requests).has_acks() {
+            let done = self.next_done(window, class, requests)?;
+            if done.is_some() {
+                return Ok(done);
+            }
         }
         let next = self.next_entry(window, class)?;
-        let Some(requests) = requests.filter(|class| self.send.of(*class).is_acknowledged()) else {
-            return Ok(next);
-        };
-        let receiver = self.receive.of(class);
-        let (index, entries) = (receiver.index(), receiver.entries());
-        let sender = self.send.of(requests);
-        if next.is_some() {
-            // Others would wait for as long as there are responses.
-            match sender.responses_since(index) {
-                None => {
-                    sender.ask_for_acks(window, index)?;
-                }
-                Some(since) if since >= entries => sender.allow_acks(),
-                Some(_) => {}
-            }
-            return Ok(next);
-        }
-        if receiver.has_next(window) || !sender.ask_for_acks(window, index)? {
+        // One that others come before is there, too.
+        if next.is_none() && self.receive.of(class).has_next(window) {
             return Ok(None);
         }
-        // What was said before that index was written is there by now.
-        if receiver.has_next(window) {
-            return self.next_entry(window, class);
+        let indices = self.indices(class);
+        if !self.send.of(requests).ask_for_acks(window, indices)? {
+            return Ok(next);
         }
-        sender.allow_acks();
-        self.next_done(window, class, requests)
+        // What was said before that index was written is there by now.
+        let short = class.short();
+        let said = match next {
+            Some(_) => false,
+            None => {
+                !self.receive.of(class).has_next(window)
+                    && !short.is_some_and(|short| self.receive.of(short).has_next(window))
+            }
+        };
+        // Nobody waits for as long as there are responses: these are all that there can have been.
+        let rings = core::iter::once(class).chain(short).zip(indices);
+        let counted = self.send.of(requests).asked_at().is_some_and(|at| {
+            rings.zip(at).all(|((class, index), at)| {
+                index.wrapping_sub(at) >= self.receive.of(class).entries()
+            })
+        });
+        if said || counted {
+            self.send.of(requests).allow_acks();
+        }
+        match next {
+            None if said => self.next_done(window, class, requests),
+            _ if next.is_some() => Ok(next),
+            _ => self.next_entry(window, class),
+        }
+    }
+
+    /// Indices in the rings of responses of a class, and of short ones if those come before.
+    fn indices(&mut self, class: Class) -> [u32; 2] {
+        let short = class.short();
+        let short = short.map_or(0, |short| self.receive.of(short).index());
+        [self.receive.of(class).index(), short]
     }
 
     /// The oldest entry, if none in the ring of short messages comes before.

@@ -303,12 +303,14 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         if peer.standing != Standing::Up || peer.opened {
             return None;
         }
-        peer.opened = true;
         let epoch = peer.epoch;
+        // What cannot be read is in the line that says that the peer is up: the next tick finds it.
+        let in_lines = self.in_lines && self.knows_lines(window, node).ok()?;
+        self.known_mut(node)?.opened = true;
         let geometry = self.pool.geometry();
         // Before the peer can find this node's side of the link.
         grants::clear(window, geometry, self.node, node);
-        let ends = match self.in_lines && self.knows_lines(window, node) {
+        let ends = match in_lines {
             true => self.ends(node).in_lines(),
             false => self.ends(node),
         };
@@ -316,13 +318,11 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         Some(ends.open(window, self.claim.epoch, epoch, grants))
     }
 
-    /// Whether a node that is up knows entries of lines. It was seen to be up by a word of the same line, which it wrote later. If it
-    /// cannot be read, the next tick says so.
-    fn knows_lines(&self, window: &impl Window, node: u16) -> bool {
+    /// Whether a node that is up knows entries of lines. It was seen to be up by a word of the same line, which it wrote later.
+    fn knows_lines(&self, window: &impl Window, node: u16) -> Result<bool, Poisoned> {
         let slot = self.pool.geometry().slot(node);
         let at = slot.wrapping_add(core::mem::offset_of!(Slot, capabilities) as u64);
-        let capabilities = window.load(at);
-        capabilities.is_ok_and(|capabilities| capabilities & CAP_POOL_LINES != 0)
+        Ok(window.load(at)? & CAP_POOL_LINES != 0)
     }
 
     /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not

@@ -238,12 +238,16 @@ impl Receiver {
             return false;
         }
         let before = self.published;
-        (self.published.index, self.bulk_published) = (self.index, self.bulk);
-        let bulk = LinkWord {
-            index: self.bulk,
-            ..self.published
-        };
-        window.store(self.place.consumer_bulk(), bulk.to_wire());
+        self.published.index = self.index;
+        // It is in a line of its own, which need not move for entries that have nothing there.
+        if self.bulk_published != self.bulk {
+            self.bulk_published = self.bulk;
+            let bulk = LinkWord {
+                index: self.bulk,
+                ..self.published
+            };
+            window.store(self.place.consumer_bulk(), bulk.to_wire());
+        }
         window.store(self.place.consumer(), self.published.to_wire());
         window.publish(self.place.consumer(), CONSUMER_LINES);
         // Either this host sees what the peer wants, or the peer what was freed.

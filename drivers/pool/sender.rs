@@ -5,6 +5,7 @@ use crate::{
     geometry::Place,
     line::{acknowledged, inline_len, stamp, Lines, Part},
     message::{Acknowledged, Outgoing, Violation},
+    window::zero,
     Window,
 };
 use core::ops::Range;
@@ -85,8 +86,8 @@ struct Acks {
     looked_at: u32,
     /// Index before which those that are not answered are done.
     done: u32,
-    /// Index before which the peer had taken all when it was last asked, and index in the ring of responses at that time.
-    asked: Option<(u32, u32)>,
+    /// Index before which the peer had taken all when it was asked, and indices in the rings of responses at that time.
+    asked: Option<(u32, [u32; 2])>,
 }
 
 impl Sender {
@@ -258,11 +259,10 @@ impl Sender {
         if !self.place.is_in_lines() {
             return;
         }
-        for index in 0..self.place.entries() {
-            window.store(self.place.entry(index), 0);
-        }
+        // Whole lines, which can be read again then if they could not.
+        let start = self.place.entry(0);
         let len = u64::from(self.place.entries()).wrapping_mul(LINE);
-        window.publish(self.place.entry(0), len);
+        zero(window, start..start.wrapping_add(len));
     }
 
     /// Index behind everything that the peer may have taken.
@@ -322,13 +322,16 @@ impl Sender {
         self.acks.looked_at != self.acks.done
     }
 
-    /// Whether the peer has taken requests out that were not looked at. What it has to say against them, it has put into the ring of responses
-    /// before, whose index is `responses` now.
+    /// Whether the peer has taken requests out that were not looked at. What it has to say against them, it has put into the rings of responses
+    /// before, whose indices are `responses` now. What was asked before stands until [`Sender::allow_acks`].
     pub(crate) fn ask_for_acks(
         &mut self,
         window: &impl Window,
-        responses: u32,
+        responses: [u32; 2],
     ) -> Result<bool, Violation> {
+        if self.acks.asked.is_some() {
+            return Ok(true);
+        }
         match self.look(window) {
             Ok(()) | Err(Blocked::Down | Blocked::Full | Blocked::TooLong) => {}
             Err(Blocked::Violation(violation)) => return Err(violation),
@@ -349,11 +352,10 @@ impl Sender {
         word.is_ok_and(|word| word.same_epochs(self.published) && word.index != self.acks.looked_at)
     }
 
-    /// How many responses there were since requests were seen to be taken out, if some were; `responses` is the index in their ring.
+    /// Indices in the rings of responses when requests were seen to be taken out.
     #[inline]
-    pub(crate) fn responses_since(&self, responses: u32) -> Option<u32> {
-        let (_, at) = self.acks.asked?;
-        Some(responses.wrapping_sub(at))
+    pub(crate) fn asked_at(&self) -> Option<[u32; 2]> {
+        self.acks.asked.map(|(_, at)| at)
     }
 
     /// All responses that there were when requests were seen to be taken out have been dealt with.
@@ -369,14 +371,11 @@ impl Sender {
         window: &impl Window,
     ) -> Result<Option<Acknowledged>, Violation> {
         while self.has_acks() {
-            let at = self.place.entry(self.acks.looked_at).wrapping_add(STAMP);
-            let mut line = [0; LINE_BODY];
-            window.read(at, &mut line)?;
-            let lines = Lines::count(&line)?;
+            let (lines, acknowledged) = self.read_own(window)?;
             let left = self.acks.done.wrapping_sub(self.acks.looked_at);
             self.acks.looked_at = self.acks.looked_at.wrapping_add(lines.min(left));
-            if let Some(acknowledged) = acknowledged(self.place.class(), &line) {
-                return Ok(Some(acknowledged));
+            if acknowledged.is_some() {
+                return Ok(acknowledged);
             }
         }
         Ok(None)
@@ -408,7 +407,33 @@ impl Sender {
         }
         self.consumed = credit(entries.index, self.consumed, self.shown())?;
         self.bulk_consumed = credit(bulk.index, self.bulk_consumed, self.bulk_written)?;
+        if self.is_acknowledged() && !self.has_acks() {
+            self.skip_silent(window)?;
+        }
         Ok(())
+    }
+
+    /// Frees what the peer has taken out as far as its being taken says nothing.
+    fn skip_silent(&mut self, window: &impl Window) -> Result<(), Violation> {
+        while self.acks.looked_at != self.consumed {
+            let (lines, acknowledged) = self.read_own(window)?;
+            if acknowledged.is_some() {
+                break;
+            }
+            let left = self.consumed.wrapping_sub(self.acks.looked_at);
+            self.acks.looked_at = self.acks.looked_at.wrapping_add(lines.min(left));
+            self.acks.done = self.acks.looked_at;
+        }
+        Ok(())
+    }
+
+    /// The entry that is looked at next: how many lines it has, and what is done when it is taken out.
+    fn read_own(&self, window: &impl Window) -> Result<(u32, Option<Acknowledged>), Violation> {
+        let at = self.place.entry(self.acks.looked_at).wrapping_add(STAMP);
+        let mut line = [0; LINE_BODY];
+        window.read(at, &mut line)?;
+        let lines = Lines::count(&line)?;
+        Ok((lines, acknowledged(self.place.class(), &line)))
     }
 }
 

@@ -68,7 +68,9 @@ impl<W: Window> PoolLink<W> {
             return Shown::default();
         };
         let (mut any, mut wakes) = (false, core::mem::take(&mut self.shown));
-        for receive in link.receive.iter_mut() {
+        // To a peer that is refused, nothing is said of what it has asked for: that it was taken out would say that it is done.
+        let refused = self.refused;
+        for receive in link.receive.iter_mut().filter(|_| !refused) {
             any |= receive.publish(&self.window);
             wakes |= receive.take_wanted();
         }
@@ -162,7 +164,7 @@ impl<W: Window> Link for PoolLink<W> {
 
     #[inline]
     fn release(&mut self, class: Class) {
-        if let Some(link) = &mut self.open {
+        if let Some(link) = self.open.as_mut().filter(|_| !self.refused) {
             link.release(&self.window, class);
         }
     }

@@ -56,7 +56,8 @@ impl Engine {
         let epoch = Some(self.request.destination.epoch);
         let peer = nodes.peer_mut(destination);
         if peer.and_then(|peer| peer.epoch()) != epoch {
-            return Outcome::Failed(GONE);
+            // Those that are under way come first.
+            return self.send_failed(nodes, GONE);
         }
         let (opcode, total) = (self.request.opcode, self.request.len);
         let long = !is_short(opcode, total) || inflight.follows_long();

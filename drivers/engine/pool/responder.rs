@@ -371,8 +371,10 @@ impl Engine {
             return false;
         };
         qp.recv.credits.spend();
-        let told = qp.recv.credits;
-        told.are_few() && told.are_more(node.credits(platform, qpn))
+        let (told, shared) = (qp.recv.credits, qp.recv.srqn.is_some());
+        // Others take entries of a shared queue as well.
+        (shared && told.are_too_many(node.credits(platform, qpn)))
+            || (told.are_few() && told.are_more(node.credits(platform, qpn)))
     }
 
     /// Sends a NAK.

@@ -139,6 +139,11 @@ impl CreditsTold {
         self.left <= self.of / 2
     }
 
+    /// Whether it knows of more than twice as many as there are.
+    pub(crate) fn are_too_many(&self, count: u16) -> bool {
+        count < self.left / 2
+    }
+
     /// Whether it does not know of so many.
     pub(crate) fn are_more(&self, count: u16) -> bool {
         count > self.left

@@ -11,11 +11,14 @@
 mod rig;
 
 use nupa_pool::{Blocked, Body, Outgoing, Stale};
-use nupa_proto::pool::{
-    message::{max_frame, MAX_FRAGMENT, MAX_INLINE},
-    Class, MIN_LOG_BULK,
+use nupa_proto::{
+    pool::{
+        message::{max_frame, RequestBody, MAX_FRAGMENT, MAX_INLINE},
+        Class, MIN_LOG_BULK,
+    },
+    wqe::Opcode,
 };
-use rig::{frame, notify, pair_in, response, sequence, write_request, Random};
+use rig::{frame, notify, pair_in, response, sequence, write_request, Node, Random};
 
 both_formats!(
     payloads_of_all_sizes_arrive_through_many_laps,
@@ -277,4 +280,96 @@ fn nothing_is_sent_before_the_peer_has_made_its_side(in_lines: bool) {
     assert!(b.member.open(&b.host, 0).is_some());
     assert!(b.member.open(&b.host, 0).is_none());
     assert!(sender.reserve(&here, 60).is_ok());
+}
+
+/// A request of an operation that is answered.
+fn read_request(sequence: u32) -> RequestBody {
+    let mut body = write_request(8, sequence);
+    body.opcode = Opcode::Read.to_wire();
+    body
+}
+
+/// Sends a request without payload from the first of two nodes, and takes it out at the other.
+fn pass(a: &mut Node, b: &mut Node, class: Class, body: &RequestBody) {
+    let (here, there) = (a.host.clone(), b.host.clone());
+    let sender = a.link(1).send.of(class);
+    let len = body.payload_len();
+    let bytes = vec![0; len as usize];
+    here.send(sender, &Outgoing::Request(body), &bytes, 0)
+        .unwrap();
+    assert!(b.link(0).next(&there, class).unwrap().is_some());
+    b.link(0).release(&there, class);
+}
+
+fn answer(b: &mut Node, class: Class, number: u32) {
+    let host = b.host.clone();
+    let message = response(number);
+    let sender = b.link(0).send.of(class);
+    host.send(sender, &Outgoing::Response(&message), &[], 0)
+        .unwrap();
+}
+
+/// Number of the answer that comes next, or of the request that is done.
+fn next(a: &mut Node, class: Class) -> Option<(&'static str, u32)> {
+    let host = a.host.clone();
+    let message = a.link(1).next(&host, class).unwrap()?;
+    a.link(1).release(&host, class);
+    Some(match message.body {
+        Body::Response(_, _, body) => ("answered", body.sequence.get()),
+        Body::Done(done) => ("done", done.sequence),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn a_long_request_is_done_behind_the_answers_to_short_ones_before_it() {
+    let (_, mut a, mut b) = pair_in(true);
+    let there = b.host.clone();
+    for round in 0..500 {
+        pass(
+            &mut a,
+            &mut b,
+            Class::ShortRequest,
+            &read_request(2 * round),
+        );
+        let long = write_request(500, 2 * round + 1);
+        pass(&mut a, &mut b, Class::Request, &long);
+        answer(&mut b, Class::ShortResponse, 2 * round);
+        b.link(0).receive.short_request.publish(&there);
+        b.link(0).receive.request.publish(&there);
+        assert_eq!(next(&mut a, Class::Response), None);
+        let answered = next(&mut a, Class::ShortResponse);
+        assert_eq!(answered, Some(("answered", 2 * round)));
+        assert_eq!(next(&mut a, Class::Response), Some(("done", 2 * round + 1)));
+        assert_eq!(next(&mut a, Class::Response), None);
+        assert_eq!(next(&mut a, Class::ShortResponse), None);
+        b.link(0).receive.of(Class::ShortRequest).publish(&there);
+    }
+}
+
+#[test]
+fn answers_are_found_behind_what_says_nothing_by_being_taken_out() {
+    let (_, mut a, mut b) = pair_in(true);
+    let there = b.host.clone();
+    let class = Class::ShortRequest;
+    for round in 0..500 {
+        pass(&mut a, &mut b, class, &write_request(8, 3 * round));
+        pass(&mut a, &mut b, class, &read_request(3 * round + 1));
+        answer(&mut b, Class::ShortResponse, 3 * round + 1);
+        b.link(0).receive.short_request.publish(&there);
+        let mut found = Vec::new();
+        while let Some(one) = next(&mut a, Class::ShortResponse) {
+            found.push(one);
+            if one.0 == "done" {
+                // The line of the first READ is still to be looked at.
+                answer(&mut b, Class::ShortResponse, 3 * round + 2);
+            }
+        }
+        let expected = [
+            ("answered", 3 * round + 1),
+            ("done", 3 * round),
+            ("answered", 3 * round + 2),
+        ];
+        assert_eq!(found, expected);
+    }
 }

@@ -38,7 +38,7 @@ fn trio() -> (World, [End; 3]) {
 }
 
 /// Node `peer` has something on its way to node 0, which `post` asks for; its payload cannot be read when node 0 looks.
-fn isolates(peer: u16, class: Class, post: impl Fn(&mut End, &mut End)) {
+fn isolates(peer: u16, class: Class, at: u64, post: impl Fn(&mut End, &mut End)) {
     let (mut world, [mut a, mut b, mut c]) = trio();
     world.engine.members().set_hostile(peer);
     match class {
@@ -55,7 +55,7 @@ fn isolates(peer: u16, class: Class, post: impl Fn(&mut End, &mut End)) {
         }
     }
     world.turns(200);
-    let offset = payload(&world, u64::from(peer), 0, class) + AT;
+    let offset = payload(&world, u64::from(peer), 0, class) + at;
     world.shared.poison(offset);
     world.hold(None);
     world.pump();
@@ -64,8 +64,8 @@ fn isolates(peer: u16, class: Class, post: impl Fn(&mut End, &mut End)) {
         matches!(found[..], [Violation::Poisoned { .. }]),
         "{found:?}"
     );
-    // The question failed, or nobody has asked.
-    let done = a.done();
+    // The question failed, or nobody has asked. What was not carried out is not done, either.
+    let done = [a.done(), b.done()].concat();
     assert!(done.iter().all(|(_, status)| *status != OK), "{done:?}");
     let bytes = pattern(LEN as usize, 7);
     c.fill(100_000, &bytes);
@@ -77,12 +77,20 @@ fn isolates(peer: u16, class: Class, post: impl Fn(&mut End, &mut End)) {
 
 #[test]
 fn payload_of_a_write_that_cannot_be_read_isolates_its_source() {
-    isolates(1, Class::Request, |a, b| b.write(1, &a.mr, 0, LEN));
+    isolates(1, Class::Request, AT, |a, b| b.write(1, &a.mr, 0, LEN));
+}
+
+/// So much is freed by the last part that the peer would be told at once.
+#[test]
+fn a_write_whose_last_part_cannot_be_read_is_not_done() {
+    isolates(1, Class::Request, 65536 + AT, |a, b| {
+        b.write(1, &a.mr, 0, 2 * 65536);
+    });
 }
 
 #[test]
 fn payload_of_a_message_that_cannot_be_read_isolates_its_source() {
-    isolates(1, Class::Request, |a, b| {
+    isolates(1, Class::Request, AT, |a, b| {
         a.receive(5, 0, LEN);
         b.send(1, 0, LEN);
     });
@@ -90,7 +98,7 @@ fn payload_of_a_message_that_cannot_be_read_isolates_its_source() {
 
 #[test]
 fn payload_of_an_answer_that_cannot_be_read_isolates_who_gives_it() {
-    isolates(1, Class::Response, |a, b| a.read(1, &b.mr, 0, LEN));
+    isolates(1, Class::Response, AT, |a, b| a.read(1, &b.mr, 0, LEN));
 }
 
 #[test]
