@@ -230,11 +230,7 @@ impl Engine {
             let room = nodes
                 .peer_mut(id)
                 .and_then(|peer| peer.reserve(class, need));
-            if room.is_none() {
-                self.note_acks(nodes, id);
-                break;
-            }
-            if !self.goes_on(&turn) {
+            if room.is_none() || !self.goes_on(&turn) {
                 break;
             }
             // It would lose its place for nothing.
@@ -255,16 +251,6 @@ impl Engine {
             found = true;
         }
         found
-    }
-
-    /// A ring to a peer has no room. What the peer has taken out is free once it was looked at, with the responses: another turn is due for that.
-    pub(crate) fn note_acks<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
-        let Some(peer) = nodes.peer_mut(id).filter(|peer| peer.epoch().is_some()) else {
-            return;
-        };
-        if peer.is_acknowledged() {
-            self.more |= peer.has_next(Class::Response) || peer.has_next(Class::ShortResponse);
-        }
     }
 
     /// How much room the queue pair that is first in a line needs.

@@ -343,13 +343,19 @@ impl Sender {
         Ok(found)
     }
 
-    /// Whether the peer has taken something out that was not looked at.
+    /// Whether the peer has taken something out that was not looked at, or breaks the rules.
     #[inline]
     pub(crate) fn may_have_acks(&self, window: &impl Window) -> bool {
         let at = self.place.consumer();
         window.refresh(at, size_of::<u64>() as u64);
         let word = window.load(at).map(LinkWord::from_wire);
-        word.is_ok_and(|word| word.same_epochs(self.published) && word.index != self.acks.looked_at)
+        word.is_ok_and(|word| word.index != self.acks.looked_at && self.is_ours(word))
+    }
+
+    /// Whether a link word is about the epochs of this link.
+    #[inline]
+    fn is_ours(&self, word: LinkWord) -> bool {
+        word.same_epochs(self.published)
     }
 
     /// Indices in the rings of responses when requests were seen to be taken out.
@@ -400,8 +406,7 @@ impl Sender {
         let word = |at| window.load(at).map(LinkWord::from_wire);
         let entries = word(at).map_err(Violation::from)?;
         let bulk = word(self.place.consumer_bulk()).map_err(Violation::from)?;
-        let ours = |word: LinkWord| word.same_epochs(self.published);
-        self.ready = ours(entries) && ours(bulk);
+        self.ready = self.is_ours(entries) && self.is_ours(bulk);
         if !self.ready {
             return Err(Blocked::Down);
         }

@@ -223,7 +223,6 @@ impl Engine {
                 Err(WcError::new(WcStatus::RetryExceeded, Check::PeerState))
             }
             Outcome::RingFull { node, class, need } => {
-                self.note_acks(nodes, node);
                 if self.ring_wait(nodes, node, class, need) {
                     return false;
                 }
