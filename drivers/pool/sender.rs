@@ -366,7 +366,12 @@ impl Sender {
 
     /// All responses that there were when requests were seen to be taken out have been dealt with.
     pub(crate) fn allow_acks(&mut self) {
-        if let Some((done, _)) = self.acks.asked.take() {
+        let Some((done, _)) = self.acks.asked.take() else {
+            return;
+        };
+        // Others may have written to the lines since, so that they seemed to say nothing, and were passed by.
+        let left = done.wrapping_sub(self.acks.looked_at);
+        if left <= self.consumed.wrapping_sub(self.acks.looked_at) {
             self.acks.done = done;
         }
     }

@@ -13,6 +13,7 @@ mod rig;
 use nupa_pool::{Blocked, Body, Outgoing, Stale};
 use nupa_proto::{
     pool::{
+        line::RequestLine,
         message::{max_frame, RequestBody, MAX_FRAGMENT, MAX_INLINE},
         Class, MIN_LOG_BULK,
     },
@@ -372,4 +373,36 @@ fn answers_are_found_behind_what_says_nothing_by_being_taken_out() {
         ];
         assert_eq!(found, expected);
     }
+}
+
+/// Another host writes to a line of this one, so that it seems to say nothing by being taken out.
+#[test]
+fn nothing_is_done_that_was_not_taken_out_whatever_others_write() {
+    let (world, mut a, mut b) = pair_in(true);
+    let (here, there) = (a.host.clone(), b.host.clone());
+    let class = Class::ShortRequest;
+    let geometry = a.member.pool().geometry();
+    let first = geometry.ring(0, 1, class).in_lines().entry(0);
+    pass(&mut a, &mut b, class, &write_request(8, 0));
+    pass(&mut a, &mut b, class, &read_request(1));
+    answer(&mut b, Class::ShortResponse, 1);
+    b.link(0).receive.short_request.publish(&there);
+    // By the way, it is asked what else was taken out.
+    let answered = next(&mut a, Class::ShortResponse);
+    assert_eq!(answered, Some(("answered", 1)));
+    let opcode = first + 8 + std::mem::offset_of!(RequestLine, opcode) as u64;
+    world.poke(opcode, &[Opcode::Read.to_wire()]);
+    pass(&mut a, &mut b, class, &read_request(2));
+    b.link(0).receive.short_request.publish(&there);
+    a.link(1).send.short_request.freed(&here).unwrap();
+    // This one is not taken out yet.
+    let sender = &mut a.link(1).send.short_request;
+    let body = write_request(8, 3);
+    here.send(sender, &Outgoing::Request(&body), &[0; 8], 0)
+        .unwrap();
+    assert_eq!(next(&mut a, Class::ShortResponse), None);
+    assert!(b.link(0).next(&there, class).unwrap().is_some());
+    b.link(0).release(&there, class);
+    b.link(0).receive.short_request.publish(&there);
+    assert_eq!(next(&mut a, Class::ShortResponse), Some(("done", 3)));
 }
