@@ -335,11 +335,10 @@ impl Engine {
     fn ack_write<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked) {
         let peer = nodes.peer_mut(asked.id);
         let is_said = peer.is_some_and(|peer| peer.is_acknowledged());
-        let tells_credits = self.has_credits_to_tell(nodes, asked.opcode);
         let grant = self.grant_for_response(nodes, asked.id);
         let sequence = asked.body.sequence.get();
         self.set_expected(nodes, sequence.wrapping_add(1), 0);
-        if is_said && !tells_credits && grant.is_none() {
+        if is_said && !self.has_credits_to_tell(nodes, asked.opcode) && grant.is_none() {
             return;
         }
         let mut response = response_to(&asked.body);
@@ -373,8 +372,11 @@ impl Engine {
         qp.recv.credits.spend();
         let (told, shared) = (qp.recv.credits, qp.recv.srqn.is_some());
         // Others take entries of a shared queue as well.
-        (shared && told.are_too_many(node.credits(platform, qpn)))
-            || (told.are_few() && told.are_more(node.credits(platform, qpn)))
+        if !shared && !told.are_few() {
+            return false;
+        }
+        let credits = node.credits(platform, qpn);
+        shared && told.are_too_many(credits) || told.are_few() && told.are_more(credits)
     }
 
     /// Sends a NAK.

@@ -137,6 +137,8 @@ impl Engine {
             if !is_said || inflight.count == 0 {
                 return false;
             }
+            // Of those before it, one entry may say that there are many.
+            self.budget.spend(platform, 0);
             let Self { wqe, request, .. } = self;
             let fetched = node.refetch(platform, qpn, inflight.head, wqe, request);
             let result = match request.opcode {
