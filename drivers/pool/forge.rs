@@ -2,13 +2,13 @@
 //! Entries of lines as a hostile host writes them: nothing of what they say is checked.
 
 use crate::{
-    geometry::Place,
     line::{stamp, Lines, Part},
     message::Outgoing,
+    place::Place,
 };
 use nupa_proto::pool::{
     line::{RequestLine, ResponseLine, LINE_BODY},
-    message::{Entry, RequestBody, ResponseBody, BODY_SIZE},
+    message::{Entry, Kind, RequestBody, ResponseBody, BODY_SIZE},
     Class, LinkWord,
 };
 use zerocopy::{transmute, transmute_ref, FromZeros};
@@ -18,7 +18,7 @@ pub fn in_lines(class: Class, entry: &Entry) -> ([u8; LINE_BODY], Option<[u8; LI
     let header = &entry.header;
     let message = match class {
         Class::Request | Class::ShortRequest => Outgoing::Request(transmute_ref!(&entry.body)),
-        Class::Response | Class::ShortResponse if header.kind == NOTIFY => {
+        Class::Response | Class::ShortResponse if header.kind == Kind::Notify.to_wire() => {
             Outgoing::Notify(transmute_ref!(&entry.body))
         }
         Class::Response | Class::ShortResponse => Outgoing::Response(transmute_ref!(&entry.body)),
@@ -34,8 +34,6 @@ pub fn in_lines(class: Class, entry: &Entry) -> ([u8; LINE_BODY], Option<[u8; LI
     *kind = header.kind;
     (first, second)
 }
-
-const NOTIFY: u8 = nupa_proto::pool::message::Kind::Notify as u8;
 
 /// The body of an entry of 256 bytes that says what the first line of one in a ring of a class does, if that is a request or a response.
 pub fn of_line(class: Class, line: &[u8; LINE_BODY]) -> [u8; BODY_SIZE] {
@@ -59,11 +57,6 @@ pub fn of_line(class: Class, line: &[u8; LINE_BODY]) -> [u8; BODY_SIZE] {
             transmute!(body)
         }
     }
-}
-
-/// The stamp of the line at `index` of a ring between the epochs of a link word.
-pub fn line_stamp(word: LinkWord, index: u32) -> u64 {
-    stamp(word, index)
 }
 
 /// Index behind the lines that are there from the index of `consumer` on, which is a ring's.

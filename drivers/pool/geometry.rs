@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What lies where in a pool.
 
-use crate::area::Area;
+use crate::{area::Area, place::Place};
 use core::ops::Range;
 use nupa_proto::pool::{
-    line::{line_inline, LINES_PER_ENTRY},
-    message::{
-        bulk_size, bulk_start, max_frame, max_payload, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE,
-    },
-    Class, Superblock, DIRECTORY_SIZE, LINE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_RINGS,
-    LINK_WANT, MAX_LOG_BULK, MAX_LOG_ENTRIES, MAX_NODES, MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE,
-    SHORT_LOG_BULK, SLOT_SIZE,
+    message::{max_frame, ENTRY_SIZE},
+    Class, Superblock, DIRECTORY_SIZE, LINK_RINGS, MAX_LOG_BULK, MAX_LOG_ENTRIES, MAX_NODES,
+    MIN_LOG_BULK, MIN_LOG_ENTRIES, PAGE, SHORT_LOG_BULK, SLOT_SIZE,
 };
 
 /// log2 of the entries of a ring in pools that are formatted here.
@@ -226,15 +222,9 @@ impl Geometry {
         let link = self.rings.wrapping_add(pair.wrapping_mul(self.ring_stride));
         let before = Class::ALL.iter().take_while(|other| **other != class);
         let before = before.map(|other| ring_len(*other, self.log_entries, self.log_bulk));
-        Place {
-            link,
-            word: u64::from(class.to_wire()).wrapping_mul(size_of::<u64>() as u64),
-            entries: before.fold(link.wrapping_add(LINK_RINGS), u64::wrapping_add),
-            log_entries: self.log_entries,
-            log_bulk: log_bulk_of(class, self.log_bulk),
-            class,
-            in_lines: false,
-        }
+        let entries = before.fold(link.wrapping_add(LINK_RINGS), u64::wrapping_add);
+        let log_bulk = log_bulk_of(class, self.log_bulk);
+        Place::new(class, link, entries, (self.log_entries, log_bulk))
     }
 }
 
@@ -255,150 +245,6 @@ fn ring_len(class: Class, log_entries: u8, log_bulk: u8) -> u64 {
     let entries = ENTRY_SIZE << log_entries;
     let len = entries.wrapping_add(1 << log_bulk_of(class, log_bulk));
     len.next_multiple_of(PAGE)
-}
-
-/// Where a ring lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Offset of the words of all rings between the two nodes.
-    link: u64,
-    /// Offset of this one's in each of their lines.
-    word: u64,
-    entries: u64,
-    log_entries: u8,
-    log_bulk: u8,
-    class: Class,
-    /// Its entries are of [lines](nupa_proto::pool::line).
-    in_lines: bool,
-}
-
-impl Place {
-    /// The same ring with entries of lines, in place of those of 256 bytes.
-    #[must_use]
-    pub fn in_lines(self) -> Self {
-        Self {
-            in_lines: true,
-            ..self
-        }
-    }
-
-    /// Whether its entries are of lines.
-    #[inline]
-    pub fn is_in_lines(&self) -> bool {
-        self.in_lines
-    }
-
-    /// The kind of messages in it.
-    #[inline]
-    pub fn class(&self) -> Class {
-        self.class
-    }
-
-    /// How much the ring holds of what its indices count: entries of 256 bytes, or lines.
-    #[inline]
-    pub fn entries(&self) -> u32 {
-        match self.in_lines {
-            true => LINES_PER_ENTRY << self.log_entries,
-            false => 1 << self.log_entries,
-        }
-    }
-
-    /// Bytes of each of those.
-    #[inline]
-    fn entry_size(&self) -> u64 {
-        match self.in_lines {
-            true => LINE,
-            false => ENTRY_SIZE,
-        }
-    }
-
-    /// Longest payload that lies in its entry.
-    #[inline]
-    fn most_inline(&self) -> u32 {
-        match self.in_lines {
-            true => line_inline(self.class),
-            false => MAX_INLINE,
-        }
-    }
-
-    /// Where the payload of the entry at `index` begins, and position behind it, if those before it end at `position`.
-    #[inline]
-    pub(crate) fn payload(&self, index: u32, position: u32, len: u32) -> (u64, u32) {
-        let size = bulk_size(len, self.most_inline());
-        let start = bulk_start(position, size, self.log_bulk);
-        let at = match (len <= self.most_inline(), self.in_lines) {
-            (false, _) => self.bulk(start),
-            (true, false) => self.entry(index).wrapping_add(ENTRY_PAYLOAD),
-            // It ends with its line.
-            (true, true) => {
-                let end = self.entry(index).wrapping_add(LINE);
-                end.wrapping_sub(u64::from(len))
-            }
-        };
-        (at, start.wrapping_add(size))
-    }
-
-    /// log2 of the bytes of its payload area.
-    #[inline]
-    pub fn log_bulk(&self) -> u8 {
-        self.log_bulk
-    }
-
-    /// Bytes of its payload area.
-    #[inline]
-    pub fn bulk_len(&self) -> u32 {
-        1 << self.log_bulk
-    }
-
-    /// Longest payload of an entry.
-    #[inline]
-    pub fn max_payload(&self) -> u32 {
-        max_payload(self.class, self.log_bulk)
-    }
-
-    /// Offset of the producer's link word.
-    #[inline]
-    pub fn producer(&self) -> u64 {
-        self.word(LINK_PRODUCER)
-    }
-
-    /// Offset of the producer's want word.
-    #[inline]
-    pub fn producer_want(&self) -> u64 {
-        self.word(LINK_WANT)
-    }
-
-    /// Offset of the consumer's link word.
-    #[inline]
-    pub fn consumer(&self) -> u64 {
-        self.word(LINK_CONSUMER)
-    }
-
-    /// Offset of the consumer's bulk word.
-    #[inline]
-    pub fn consumer_bulk(&self) -> u64 {
-        self.word(LINK_BULK)
-    }
-
-    #[inline]
-    fn word(&self, line: u64) -> u64 {
-        self.link.wrapping_add(line).wrapping_add(self.word)
-    }
-
-    /// Offset of the entry, or line, of a free-running index.
-    #[inline]
-    pub fn entry(&self, index: u32) -> u64 {
-        let number = u64::from(index & self.entries().wrapping_sub(1));
-        self.entries
-            .wrapping_add(number.wrapping_mul(self.entry_size()))
-    }
-
-    /// Offset of a free-running position in the payload area.
-    #[inline]
-    pub fn bulk(&self, position: u32) -> u64 {
-        let area = self.entries.wrapping_add(ENTRY_SIZE << self.log_entries);
-        area.wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
-    }
 }
 
 #[cfg(test)]

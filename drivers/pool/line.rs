@@ -11,7 +11,8 @@ use nupa_proto::{
             ResponseLine, LINE_BODY, MAX_LINES,
         },
         message::{
-            FrameBody, Kind, NotifyBody, RequestBody, ResponseBody, OPERAND_SIZE, REQUEST_DATAGRAM,
+            has_operand, has_payload, FrameBody, Kind, NotifyBody, RequestBody, ResponseBody,
+            OPERAND_SIZE, REQUEST_DATAGRAM,
         },
         Class, LinkWord, LINE,
     },
@@ -68,34 +69,14 @@ const fn head(kind: Kind, has_second: bool) -> LineHead {
 
 /// Whether a request has a second line.
 #[inline]
-fn has_operand(opcode: Opcode, flags: u8) -> bool {
-    let needs = matches!(
-        opcode,
-        Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush
-    );
-    needs || flags & REQUEST_DATAGRAM != 0
+fn has_second(opcode: Opcode, flags: u8) -> bool {
+    has_operand(opcode) || flags & REQUEST_DATAGRAM != 0
 }
 
 /// Whether a request that is taken out is done if nothing is said against it. Others are answered, and a datagram is done when it is put in.
 #[inline]
-fn is_acknowledged(opcode: Opcode, flags: u8) -> bool {
-    let writes = matches!(
-        opcode,
-        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::Write | Opcode::WriteImm
-    );
-    writes && flags & REQUEST_DATAGRAM == 0
-}
-
-/// Whether taking out an entry that was checked tells its source that a request is done.
-#[inline]
-pub(crate) fn acknowledges(body: &Body, part: Part) -> bool {
-    match body {
-        Body::Request(opcode, body) => {
-            let last = part.offset.saturating_add(part.payload_len) >= body.len.get();
-            last && is_acknowledged(*opcode, body.flags)
-        }
-        _ => false,
-    }
+pub(crate) fn is_acknowledged(opcode: Opcode, flags: u8) -> bool {
+    has_payload(opcode) && flags & REQUEST_DATAGRAM == 0
 }
 
 /// What the first line of an entry in a ring of requests says that this end has written: the request that is done when that is taken out, if
@@ -153,7 +134,7 @@ impl Lines {
     #[inline]
     fn request(class: Class, body: &RequestBody, part: Part) -> Self {
         let opcode = Opcode::try_from(body.opcode).unwrap_or(Opcode::Nop);
-        let second = has_operand(opcode, body.flags).then(|| {
+        let second = has_second(opcode, body.flags).then(|| {
             transmute!(OperandLine {
                 operand: body.operand,
                 vlan_id: body.vlan_id,
@@ -311,7 +292,7 @@ impl Lines {
         let Body::Request(opcode, request) = &body else {
             return Err(Violation::Kind(line.head.kind));
         };
-        if has_operand(*opcode, line.flags) != self.second.is_some() {
+        if has_second(*opcode, line.flags) != self.second.is_some() {
             return Err(Violation::Value(line.head.lines));
         }
         let part = match class {

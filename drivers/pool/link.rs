@@ -2,9 +2,10 @@
 //! The rings between this node and another.
 
 use crate::{
-    geometry::{Geometry, Place},
+    geometry::Geometry,
     grants::Grants,
     message::{Body, Message, Outgoing, Violation},
+    place::Place,
     receiver::Receiver,
     sender::{Reservation, Sender, Stale},
     window::zero,

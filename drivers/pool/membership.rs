@@ -7,7 +7,7 @@ use crate::{
     heartbeat::Heartbeat,
     join::{next_epoch, JoinOptions, TakenSlot},
     link::{self, Ends, Link},
-    peer::{Change, Peer, Standing},
+    peer::{knows_lines, Change, Peer, Standing},
     window::zero,
     Poisoned, Window,
 };
@@ -304,8 +304,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             return None;
         }
         let epoch = peer.epoch;
-        // What cannot be read is in the line that says that the peer is up: the next tick finds it.
-        let in_lines = self.in_lines && self.knows_lines(window, node).ok()?;
+        // It is in the line that says that the peer is up, and was written before that. If it cannot be read, the next tick finds that.
+        let slot = self.pool.geometry().slot(node);
+        let in_lines = self.in_lines && knows_lines(window, slot).ok()?;
         self.known_mut(node)?.opened = true;
         let geometry = self.pool.geometry();
         // Before the peer can find this node's side of the link.
@@ -316,13 +317,6 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         };
         let grants = Grants::new(window, geometry, self.node, node);
         Some(ends.open(window, self.claim.epoch, epoch, grants))
-    }
-
-    /// Whether a node that is up knows entries of lines. It was seen to be up by a word of the same line, which it wrote later.
-    fn knows_lines(&self, window: &impl Window, node: u16) -> Result<bool, Poisoned> {
-        let slot = self.pool.geometry().slot(node);
-        let at = slot.wrapping_add(core::mem::offset_of!(Slot, capabilities) as u64);
-        Ok(window.load(at)? & CAP_POOL_LINES != 0)
     }
 
     /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not

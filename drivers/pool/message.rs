@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Messages: what a sender says, and what a receiver believes.
 
-use crate::Poisoned;
+use crate::{line::is_acknowledged, Poisoned};
 use core::ops::Range;
 use nupa_proto::{
     admin::{MAX_RNR_TIMER, MAX_VLAN_ID},
@@ -119,6 +119,15 @@ impl Message {
     pub fn payload_len(&self) -> u32 {
         // No entry has more than fits.
         self.payload.end.wrapping_sub(self.payload.start) as u32
+    }
+
+    /// Whether its being taken out of a ring with lines tells its source that a request is done.
+    #[inline]
+    pub(crate) fn acknowledges(&self) -> bool {
+        match &self.body {
+            Body::Request(opcode, body) => is_acknowledged(*opcode, body.flags) && self.is_last(),
+            _ => false,
+        }
     }
 
     /// Whether no more of the request follows. Of a response only who asked knows.

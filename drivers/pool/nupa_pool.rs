@@ -39,6 +39,7 @@ mod link;
 mod membership;
 mod message;
 mod peer;
+mod place;
 mod receiver;
 mod refusal;
 mod sender;
@@ -48,7 +49,7 @@ mod window;
 pub use self::{
     area::Area,
     attach::{Pool, Survey},
-    geometry::{Geometry, Place},
+    geometry::Geometry,
     grants::{Grant, Grants},
     heartbeat::Heartbeat,
     identity::identity,
@@ -57,6 +58,7 @@ pub use self::{
     membership::{Events, Membership, NodeSet, PeerInfo},
     message::{Acknowledged, Body, Message, Outgoing, Violation},
     peer::Peer,
+    place::Place,
     receiver::Receiver,
     refusal::Refusal,
     sender::{Blocked, Reservation, Sender, Stale},
@@ -67,7 +69,7 @@ pub use self::{
 pub use self::{
     assign::{AssignOptions, NotAssigned},
     check::{check, Fault, Must, Problem},
-    forge::{behind_lines, in_lines, line_stamp, of_line},
+    forge::{behind_lines, in_lines, of_line},
     format::FormatOptions,
 };
 

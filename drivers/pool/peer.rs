@@ -2,7 +2,7 @@
 //! What a node knows of another.
 
 use crate::{Poisoned, Window};
-use nupa_proto::pool::{Claim, ClaimState, Presence, Slot, LINE, PRESENCE_UP};
+use nupa_proto::pool::{Claim, ClaimState, Presence, Slot, CAP_POOL_LINES, LINE, PRESENCE_UP};
 
 /// Where another node stands, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,12 @@ impl Shown {
             heartbeat: field(core::mem::offset_of!(Slot, heartbeat))?,
         })
     }
+}
+
+/// Whether the slot at `slot`, which was refreshed, says that its node knows entries of lines.
+pub(crate) fn knows_lines(window: &impl Window, slot: u64) -> Result<bool, Poisoned> {
+    let at = slot.wrapping_add(core::mem::offset_of!(Slot, capabilities) as u64);
+    Ok(window.load(at)? & CAP_POOL_LINES != 0)
 }
 
 impl Peer {

@@ -2,18 +2,29 @@
 //! The consumer's end of a ring.
 
 use crate::{
-    geometry::Place,
-    line::{acknowledges, stamp, LineBody, Lines, Part},
+    line::{stamp, LineBody, Lines, Part},
     message::{check, Body, Message, Violation},
+    place::Place,
     sender::CONSUMER_LINES,
     Window,
 };
 use nupa_proto::pool::{
-    line::LINE_BODY,
+    line::{LINE_BODY, LINE_STAMP},
     message::{Entry, Header, ENTRY_SIZE},
     LinkWord, LINE,
 };
 use zerocopy::{FromZeros, IntoBytes};
+
+/// What comes of taking the current entry out.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    /// Index behind it.
+    index: u32,
+    /// Position behind its payload.
+    bulk: u32,
+    /// The peer learns by it that a request is done.
+    acknowledges: bool,
+}
 
 /// The consumer's end of a ring.
 #[derive(Debug)]
@@ -33,10 +44,10 @@ pub struct Receiver {
     bulk: u32,
     /// Position in the payload area as the peer sees it.
     bulk_published: u32,
-    /// Index behind the current entry, and position behind its payload, once it was looked at.
-    next: Option<(u32, u32)>,
-    /// The peer learns by the current entry's being taken that a request is done, and by that of one that was released and not told.
-    acknowledges: (bool, bool),
+    /// The current entry, once it was looked at.
+    current: Option<Current>,
+    /// By what was released and not told, the peer learns that a request is done.
+    acknowledges: bool,
     /// The peer waits for what was freed.
     wanted: bool,
 }
@@ -52,8 +63,8 @@ impl Receiver {
             ready: false,
             bulk: 0,
             bulk_published: 0,
-            next: None,
-            acknowledges: (false, false),
+            current: None,
+            acknowledges: false,
             wanted: false,
         }
     }
@@ -105,18 +116,22 @@ impl Receiver {
         };
         let len = part.payload_len;
         let (payload, bulk_end) = self.place.payload(self.index, self.bulk, len);
-        self.next = Some((self.index.wrapping_add(taken), bulk_end));
-        self.acknowledges.0 = self.place.is_in_lines() && acknowledges(&body, part);
         let payload = payload..payload.wrapping_add(u64::from(len));
         if bulk_end != self.bulk {
             window.refresh(payload.start, u64::from(len));
         }
-        Ok(Some(Message {
+        let message = Message {
             body,
             payload,
             offset: part.offset,
             behind: part.behind,
-        }))
+        };
+        self.current = Some(Current {
+            index: self.index.wrapping_add(taken),
+            bulk: bulk_end,
+            acknowledges: self.place.is_in_lines() && message.acknowledges(),
+        });
+        Ok(Some(message))
     }
 
     /// The entry of 256 bytes at the index, and by how much the index goes on behind it.
@@ -176,10 +191,7 @@ impl Receiver {
     #[inline]
     fn read_line(&self, window: &impl Window, index: u32) -> Result<LineBody, Violation> {
         let mut body = [0; LINE_BODY];
-        let at = self
-            .place
-            .entry(index)
-            .wrapping_add(size_of::<u64>() as u64);
+        let at = self.place.entry(index).wrapping_add(LINE_STAMP);
         window.read(at, &mut body)?;
         Ok(body)
     }
@@ -222,12 +234,11 @@ impl Receiver {
     /// Goes on behind the entry that [`Receiver::next`] gave last, and tells nobody. False if it gave none.
     #[inline]
     pub(crate) fn skip(&mut self) -> bool {
-        let Some(next) = self.next.take() else {
+        let Some(current) = self.current.take() else {
             return false;
         };
-        (self.index, self.bulk) = next;
-        let (this, before) = self.acknowledges;
-        self.acknowledges = (false, before || this);
+        (self.index, self.bulk) = (current.index, current.bulk);
+        self.acknowledges |= current.acknowledges;
         true
     }
 
@@ -258,7 +269,7 @@ impl Receiver {
         let want = window.load(at).map(LinkWord::from_wire);
         self.wanted |= want.is_err() || want == Ok(before);
         // Who waits for a response, waits for this.
-        self.wanted |= core::mem::take(&mut self.acknowledges.1);
+        self.wanted |= core::mem::take(&mut self.acknowledges);
         true
     }
 

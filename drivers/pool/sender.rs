@@ -2,15 +2,15 @@
 //! The producer's end of a ring.
 
 use crate::{
-    geometry::Place,
     line::{acknowledged, inline_len, stamp, Lines, Part},
     message::{Acknowledged, Outgoing, Violation},
+    place::Place,
     window::zero,
     Window,
 };
 use core::ops::Range;
 use nupa_proto::pool::{
-    line::{LINE_BODY, MAX_LINES},
+    line::{LINE_BODY, LINE_STAMP, MAX_LINES},
     message::{Header, ENTRY_PAYLOAD},
     Class, LinkWord, LINE, LINK_BULK, LINK_CONSUMER,
 };
@@ -18,9 +18,6 @@ use zerocopy::{
     little_endian::{U16, U32},
     IntoBytes,
 };
-
-/// Bytes of a stamp.
-const STAMP: u64 = size_of::<u64>() as u64;
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +217,7 @@ impl Sender {
     #[inline]
     fn write_line(&self, window: &impl Window, index: u32, body: &[u8]) {
         let line = self.place.entry(index);
-        window.write(line.wrapping_add(STAMP), body);
+        window.write(line.wrapping_add(LINE_STAMP), body);
         window.store(line, stamp(self.published, index));
         window.publish(line, LINE);
     }
@@ -439,7 +436,10 @@ impl Sender {
 
     /// The entry that is looked at next: how many lines it has, and what is done when it is taken out.
     fn read_own(&self, window: &impl Window) -> Result<(u32, Option<Acknowledged>), Violation> {
-        let at = self.place.entry(self.acks.looked_at).wrapping_add(STAMP);
+        let at = self
+            .place
+            .entry(self.acks.looked_at)
+            .wrapping_add(LINE_STAMP);
         let mut line = [0; LINE_BODY];
         window.read(at, &mut line)?;
         let lines = Lines::count(&line)?;

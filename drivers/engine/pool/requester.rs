@@ -16,7 +16,9 @@ use crate::{
 use nupa_pool::Outgoing;
 use nupa_proto::{
     pool::{
-        message::{is_short, RequestBody, READ_PIECE, REQUEST_SOLICITED, REQUEST_START},
+        message::{
+            has_operand, is_short, RequestBody, READ_PIECE, REQUEST_SOLICITED, REQUEST_START,
+        },
         Class,
     },
     wqe::Opcode,
@@ -193,10 +195,7 @@ impl Engine {
         body.remote_addr.set(request.remote_addr);
         body.remote_key.set(request.remote_key);
         body.imm_or_key.set(request.imm);
-        if matches!(
-            request.opcode,
-            Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush
-        ) {
+        if has_operand(request.opcode) {
             let operand = self.wqe.operand(request.opcode).iter();
             body.operand
                 .iter_mut()

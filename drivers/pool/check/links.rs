@@ -2,10 +2,9 @@
 //! The words of rings, and what waits in the rings.
 
 use super::{Checker, Fault, Must, Problem, WORD};
-use crate::{geometry::Place, receiver::Receiver, Window};
-use core::mem::offset_of;
+use crate::{peer::knows_lines, place::Place, receiver::Receiver, Window};
 use nupa_proto::pool::{
-    message::BULK_ALIGN, Class, LinkWord, Slot, CAP_POOL_LINES, CLASSES, LINE, LINK_WORDS, TAG_NONE,
+    message::BULK_ALIGN, Class, LinkWord, CLASSES, LINE, LINK_WORDS, SLOT_SIZE, TAG_NONE,
 };
 
 /// How often words are read anew because the ring is in motion. One that is in motion for longer works.
@@ -38,10 +37,8 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
     /// Whether the node that has a slot, or had it last, knows entries of lines.
     fn knows_lines(&self, node: u16) -> bool {
         let slot = self.geometry.slot(node);
-        let at = slot.wrapping_add(offset_of!(Slot, capabilities) as u64);
-        self.window.refresh(at, WORD);
-        let capabilities = self.window.load(at);
-        capabilities.is_ok_and(|capabilities| capabilities & CAP_POOL_LINES != 0)
+        self.window.refresh(slot, SLOT_SIZE as u64);
+        knows_lines(self.window, slot).unwrap_or(false)
     }
 
     /// Checks a line of link words; the first of them. `own` gives the tag of who writes it.

@@ -17,8 +17,11 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const LINES_PER_ENTRY: u32 = 4;
 /// Most lines of an entry.
 pub const MAX_LINES: u32 = 2;
+/// Bytes of a line's stamp.
+pub const LINE_STAMP: u64 = size_of::<u64>() as u64;
 /// Bytes of a line behind its stamp.
 pub const LINE_BODY: usize = 56;
+const _: () = assert!(LINE_STAMP + LINE_BODY as u64 == super::LINE);
 /// Longest payload at the end of an entry's first line, in rings of short messages.
 pub const LINE_INLINE: u32 = 16;
 

@@ -41,6 +41,24 @@ pub const fn is_short(opcode: Opcode, len: u32) -> bool {
     len <= MAX_SHORT && !matches!(opcode, Opcode::Flush)
 }
 
+/// Whether a request of that operation brings payload.
+#[inline]
+pub const fn has_payload(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::Write | Opcode::WriteImm
+    )
+}
+
+/// Whether a request of that operation, if it is no datagram, has something in [`RequestBody::operand`].
+#[inline]
+pub const fn has_operand(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush
+    )
+}
+
 /// Longest frame in a payload area of that size: it is in one piece, which fits wherever the one before ends.
 #[inline]
 pub const fn max_frame(log_bulk: u8) -> u32 {
@@ -219,9 +237,7 @@ impl RequestBody {
     #[inline]
     pub fn payload_len(&self) -> u32 {
         match Opcode::try_from(self.opcode) {
-            Ok(
-                Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::Write | Opcode::WriteImm,
-            ) => self.len.get(),
+            Ok(opcode) if has_payload(opcode) => self.len.get(),
             _ => 0,
         }
     }

@@ -4,24 +4,32 @@
 use crate::{Good, Rig, Step, LONGEST};
 use nupa_proto::{pool::message::*, wqe::Opcode};
 
+/// A step that writes an entry, with these bytes of it overwritten.
+fn entry(
+    class: u8,
+    kind: u8,
+    [payload, offset, len]: [u32; 3],
+    opcode: u8,
+    edits: &[(usize, u8)],
+) -> Step {
+    let good = Good {
+        kind,
+        payload,
+        offset,
+        len,
+        opcode,
+    };
+    Step::Entry {
+        class,
+        ahead: 0,
+        good,
+        edits: edits.to_vec(),
+    }
+}
+
 /// Each rule by itself: an entry that is right but for one thing.
 #[test]
 fn each_rule_is_kept() {
-    let entry = |class, kind, [payload, offset, len]: [u32; 3], opcode, edits: &[(usize, u8)]| {
-        let good = Good {
-            kind,
-            payload,
-            offset,
-            len,
-            opcode,
-        };
-        Step::Entry {
-            class,
-            ahead: 0,
-            good,
-            edits: edits.to_vec(),
-        }
-    };
     let good =
         |class, kind, payload, len, opcode| entry(class, kind, [payload, 0, len], opcode, &[]);
     let part = |payload, offset, len, opcode| entry(0, 1, [payload, offset, len], opcode, &[]);
@@ -119,21 +127,6 @@ fn each_rule_of_lines_is_kept() {
     const FLAGS: usize = 11;
     const TIMER: usize = 8 + 28;
     const VLAN: usize = 64 + 8 + 48;
-    let entry = |class, kind, [payload, offset, len]: [u32; 3], opcode, edits: &[(usize, u8)]| {
-        let good = Good {
-            kind,
-            payload,
-            offset,
-            len,
-            opcode,
-        };
-        Step::Entry {
-            class,
-            ahead: 0,
-            good,
-            edits: edits.to_vec(),
-        }
-    };
     let part = |payload, offset, len, opcode| entry(0, 1, [payload, offset, len], opcode, &[]);
     let edit = |edits: &[_]| entry(0, 1, [8, 0, 8], 3, edits);
     let short = |len, opcode, edits: &[_]| entry(3, 1, [0, 0, len], opcode, edits);

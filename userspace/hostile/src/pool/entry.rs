@@ -2,11 +2,11 @@
 
 //! Entries of rings: of the right form, with what was seen in others' entries, and not true.
 
-use nupa_pool::{in_lines, line_stamp, of_line, Place};
+use nupa_pool::{in_lines, of_line, Place};
 use nupa_proto::admin::{MAX_RNR_TIMER, MAX_VLAN_ID};
 use nupa_proto::frame::{FrameMeta, FRAME_L4_HASH, MIN_FRAME};
 use nupa_proto::ident::{node_mac, GSI_QKEY, GSI_QPN, MULTICAST_QPN};
-use nupa_proto::pool::line::{line_inline, LINE_BODY};
+use nupa_proto::pool::line::{line_inline, LINE_BODY, LINE_STAMP};
 use nupa_proto::pool::message::{
     bulk_size, bulk_start, max_payload, Entry, FrameBody, Header, Kind, NotifyBody, Reply,
     RequestBody, ResponseBody, BODY_SIZE, ENTRY_PAYLOAD, MAX_INLINE, MAX_SHORT, NOTIFY_ALL,
@@ -21,8 +21,6 @@ use zerocopy::{transmute, FromZeros, IntoBytes};
 use super::link::Link;
 use super::HostileMember;
 
-/// Bytes of a stamp.
-const STAMP: u64 = size_of::<u64>() as u64;
 /// Bytes of a payload that are written; the rest is what was there.
 const WRITTEN: usize = 256;
 /// Ethernet types that a stack looks into: IPv4, ARP, VLAN, IPv6, and one that nobody knows.
@@ -95,10 +93,7 @@ impl HostileMember<'_> {
             to = place.bulk(start);
         }
         self.write("entries", at, entry.as_bytes());
-        let inside = payload
-            .get(..payload.len().min(index(len)))
-            .unwrap_or(&payload);
-        self.write("payload", to, inside);
+        self.payload_at(to, len, &payload);
         *next = next.wrapping_add(1);
         self.seen.shown = self.seen.shown.saturating_add(1);
         let word = LinkWord {
@@ -125,8 +120,7 @@ impl HostileMember<'_> {
         if size != 0 {
             let start = bulk_start(*bulk, size, place.log_bulk());
             *bulk = start.wrapping_add(size);
-            let inside = payload.get(..payload.len().min(index(len)));
-            self.write("payload", place.bulk(start), inside.unwrap_or(&payload));
+            self.payload_at(place.bulk(start), len, &payload);
         }
         let taken = self.lines(class, &place, link.tags, *next, &entry);
         *next = next.wrapping_add(taken);
@@ -146,11 +140,6 @@ impl HostileMember<'_> {
         if self.draw.once_in(60) {
             self.draw.spoil(&mut first);
         }
-        let word = LinkWord {
-            source,
-            target,
-            index,
-        };
         let behind = index.wrapping_add(1);
         for (body, index) in second
             .iter()
@@ -158,14 +147,25 @@ impl HostileMember<'_> {
             .chain([(&first, index)])
         {
             let line = place.entry(index);
-            self.write("lines", line.saturating_add(STAMP), body);
-            self.store("stamps", line, line_stamp(word, index));
+            self.write("lines", line.saturating_add(LINE_STAMP), body);
+            let stamp = LinkWord {
+                source,
+                target,
+                index,
+            };
+            self.store("stamps", line, stamp.to_wire());
         }
         if second.is_some() {
             2
         } else {
             1
         }
+    }
+
+    /// Writes the start of a payload of `len` bytes.
+    fn payload_at(&mut self, at: u64, len: u32, payload: &[u8]) {
+        let inside = payload.get(..payload.len().min(index(len)));
+        self.write("payload", at, inside.unwrap_or(payload));
     }
 
     /// What keeps the rules, mostly, but is not true, and the start of its payload. `ends`: who sends it, and to whom.
@@ -268,7 +268,7 @@ impl HostileMember<'_> {
         let place = place.in_lines();
         let mut line = [0; LINE_BODY];
         let at = place.entry(self.draw.small(place.entries()));
-        self.copy_out(at.saturating_add(STAMP), &mut line);
+        self.copy_out(at.saturating_add(LINE_STAMP), &mut line);
         of_line(class, &line)
     }
 

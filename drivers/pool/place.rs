@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Where a ring lies, and what lies where in it.
+
+use nupa_proto::pool::{
+    line::{line_inline, LINES_PER_ENTRY},
+    message::{bulk_size, bulk_start, max_payload, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
+    Class, LINE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_WANT,
+};
+
+/// Where a ring lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Offset of the words of all rings between the two nodes.
+    link: u64,
+    /// Offset of this one's in each of their lines.
+    word: u64,
+    entries: u64,
+    log_entries: u8,
+    log_bulk: u8,
+    class: Class,
+    /// Its entries are of [lines](nupa_proto::pool::line).
+    in_lines: bool,
+}
+
+impl Place {
+    /// A ring of a class: its words lie at `link` with those of the others, its entries at `entries`. `logs`: log2 of its entries of 256 bytes, and of the
+    /// bytes of its payload area.
+    pub(crate) fn new(class: Class, link: u64, entries: u64, logs: (u8, u8)) -> Self {
+        let (log_entries, log_bulk) = logs;
+        Self {
+            link,
+            word: u64::from(class.to_wire()).wrapping_mul(size_of::<u64>() as u64),
+            entries,
+            log_entries,
+            log_bulk,
+            class,
+            in_lines: false,
+        }
+    }
+
+    /// The same ring with entries of lines, in place of those of 256 bytes.
+    #[must_use]
+    pub fn in_lines(self) -> Self {
+        Self {
+            in_lines: true,
+            ..self
+        }
+    }
+
+    /// Whether its entries are of lines.
+    #[inline]
+    pub fn is_in_lines(&self) -> bool {
+        self.in_lines
+    }
+
+    /// The kind of messages in it.
+    #[inline]
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// How much the ring holds of what its indices count: entries of 256 bytes, or lines.
+    #[inline]
+    pub fn entries(&self) -> u32 {
+        match self.in_lines {
+            true => LINES_PER_ENTRY << self.log_entries,
+            false => 1 << self.log_entries,
+        }
+    }
+
+    /// Bytes of each of those.
+    #[inline]
+    fn entry_size(&self) -> u64 {
+        match self.in_lines {
+            true => LINE,
+            false => ENTRY_SIZE,
+        }
+    }
+
+    /// Longest payload that lies in its entry.
+    #[inline]
+    fn most_inline(&self) -> u32 {
+        match self.in_lines {
+            true => line_inline(self.class),
+            false => MAX_INLINE,
+        }
+    }
+
+    /// Where the payload of the entry at `index` begins, and position behind it, if those before it end at `position`.
+    #[inline]
+    pub(crate) fn payload(&self, index: u32, position: u32, len: u32) -> (u64, u32) {
+        let size = bulk_size(len, self.most_inline());
+        let start = bulk_start(position, size, self.log_bulk);
+        let at = match (len <= self.most_inline(), self.in_lines) {
+            (false, _) => self.bulk(start),
+            (true, false) => self.entry(index).wrapping_add(ENTRY_PAYLOAD),
+            // It ends with its line.
+            (true, true) => {
+                let end = self.entry(index).wrapping_add(LINE);
+                end.wrapping_sub(u64::from(len))
+            }
+        };
+        (at, start.wrapping_add(size))
+    }
+
+    /// log2 of the bytes of its payload area.
+    #[inline]
+    pub fn log_bulk(&self) -> u8 {
+        self.log_bulk
+    }
+
+    /// Bytes of its payload area.
+    #[inline]
+    pub fn bulk_len(&self) -> u32 {
+        1 << self.log_bulk
+    }
+
+    /// Longest payload of an entry.
+    #[inline]
+    pub fn max_payload(&self) -> u32 {
+        max_payload(self.class, self.log_bulk)
+    }
+
+    /// Offset of the producer's link word.
+    #[inline]
+    pub fn producer(&self) -> u64 {
+        self.word(LINK_PRODUCER)
+    }
+
+    /// Offset of the producer's want word.
+    #[inline]
+    pub fn producer_want(&self) -> u64 {
+        self.word(LINK_WANT)
+    }
+
+    /// Offset of the consumer's link word.
+    #[inline]
+    pub fn consumer(&self) -> u64 {
+        self.word(LINK_CONSUMER)
+    }
+
+    /// Offset of the consumer's bulk word.
+    #[inline]
+    pub fn consumer_bulk(&self) -> u64 {
+        self.word(LINK_BULK)
+    }
+
+    #[inline]
+    fn word(&self, line: u64) -> u64 {
+        self.link.wrapping_add(line).wrapping_add(self.word)
+    }
+
+    /// Offset of the entry, or line, of a free-running index.
+    #[inline]
+    pub fn entry(&self, index: u32) -> u64 {
+        let number = u64::from(index & self.entries().wrapping_sub(1));
+        self.entries
+            .wrapping_add(number.wrapping_mul(self.entry_size()))
+    }
+
+    /// Offset of a free-running position in the payload area.
+    #[inline]
+    pub fn bulk(&self, position: u32) -> u64 {
+        let area = self.entries.wrapping_add(ENTRY_SIZE << self.log_entries);
+        area.wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
+    }
+}
