@@ -166,7 +166,7 @@ class ConnectionManager(Load):
     def begin(self):
         # A server takes one client, and ends with it; also one that it could not serve.
         self.target.run(f"rm -f {self.END}")
-        self.server = self.target.spawn(f"until [ -e {self.END} ]; do timeout {60 * PATIENCE} rping -s -V -C {self.PINGS} -a {self.target.ip}; done")
+        self.server = self.target.spawn(f"until [ -e {self.END} ]; do timeout {60 * PATIENCE} rping -s -V -C {self.PINGS} -a {self.target.ip} || sleep 0.1; done")
         self.load = self.source.spawn(
             f"for i in $(seq {self.TIMES}); do for try in 1 2 3 4 5 6 7 8 9 10; do timeout {60 * PATIENCE} rping -c -V -C {self.PINGS} -a {self.target.ip} "
             "&& continue 2; sleep 0.5; done; exit 1; done")
