@@ -158,6 +158,29 @@ class Node:
         subprocess.run([str(VMS / "stop"), str(self.number)], env=self.environment(), timeout=60, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    def stand_still(self):
+        """Stops its processors and its clock, until `go_on`."""
+        self.monitor("stop")
+
+    def go_on(self):
+        """Has it go on as if no time had passed."""
+        self.monitor("cont")
+
+    def monitor(self, command):
+        """Has its QEMU carry out a command of the monitor protocol (QMP), and returns what that gives."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(30 * PATIENCE)
+            connection.connect(str(self.run_dir / f"{self.name}.qmp"))
+            answers = connection.makefile()
+            answers.readline()  # its greeting
+            for each in ("qmp_capabilities", command):
+                connection.sendall(json.dumps({"execute": each}).encode())
+                # Events may come before the answer.
+                answer = next((found for found in map(json.loads, answers) if "event" not in found), None)
+                if answer is None or "return" not in answer:
+                    raise CommandFailed(f"{self.name}: QEMU's answer to {each}: {answer}")
+            return answer["return"]
+
     def environment(self):
         """Variables that tell the scripts in vms/ which node is meant."""
         return dict(os.environ, NUPA_RUN=str(self.run_dir), CPUS=str(self.cpus), PEERNET=self.peernet)

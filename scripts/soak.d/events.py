@@ -151,8 +151,9 @@ class MadHost(Event):
         try:
             mad.report()
         finally:
-            mad.end()
+            # It does not go on first: it has no place there any more.
             fabric.nodes[3].stop()
+            mad.end()
 
 
 EVENTS = (Nothing, MemoryPressure, ThirdNode, LinkFlaps, FunctionReset, Sleep, Reload, Rebind, Killed, ControllerFails, MadHost)
