@@ -8,7 +8,11 @@
 machine=q35,memory-backend=ram,vmport=off,hpet=off,i8042=off,smbus=off,usb=off,sata=off,smm=off
 
 # The check whether the timer ticks gives up, and panics, when the host has no time for the guest meanwhile.
-kernel_line="console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check"
+# A node has one processor until its first program runs, which takes the others into use (vms/guest/init). The kernel changes its own code as it
+# starts, and QEMU's TCG drops what it has translated of the old code before the change is there: another processor that
+# comes by in between translates the breakpoint that the kernel puts there meanwhile, and meets it when it is gone ("Oops: int3").
+# Without noreplace-smp it would also take the locks out of its code, and put them back for the second processor.
+kernel_line="console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check maxcpus=1 noreplace-smp"
 
 # Interrupt vectors of an ivshmem device, which the server has to know, too.
 vectors=4
