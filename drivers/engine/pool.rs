@@ -19,6 +19,7 @@ use crate::{
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
+        slice::Slice,
     },
 };
 use nupa_proto::{
@@ -239,11 +240,9 @@ impl Engine {
             let Some(qpn) = line.and_then(|(node, _)| node.pop_ring_waiter(id, class)) else {
                 break;
             };
-            self.admitted = Some((id, class));
             let before = self.budget.left();
-            self.serve(nodes, home, qpn, None);
+            self.serve_admitted(nodes, home, qpn, (id, class));
             let (requests, bytes) = self.budget.spent_since(before);
-            self.admitted = None;
             // One that had nothing to do after all counts as well: there may be many.
             let spent = (requests.max(1), bytes);
             turn.left.spend_all(spent);
@@ -251,6 +250,29 @@ impl Engine {
             found = true;
         }
         found
+    }
+
+    /// Serves a queue pair that was first of those that wait for a ring. How much room it finds is a matter of luck, so it has more the next
+    /// time if that was not enough for its share, and less if the share was not enough for what it had begun.
+    fn serve_admitted<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        home: u16,
+        qpn: u32,
+        ring: (u16, Class),
+    ) {
+        let there = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
+        self.slice = Slice::after(there.map_or(Slice::NONE, |qp| qp.send.rest));
+        self.admitted = Some(ring);
+        self.serve(nodes, home, qpn, None);
+        self.admitted = None;
+        let there = nodes.node_mut(home);
+        if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(qpn)) {
+            qp.send.rest = match qp.links.is_listed() {
+                true => self.slice.rest(),
+                false => Slice::NONE,
+            };
+        }
     }
 
     /// How much room the queue pair that is first in a line needs.

@@ -15,6 +15,7 @@ use crate::{
         list::Links,
         qp::{CreditsTold, QueuePair, RecvSide, SendSide, Wait},
         rq::RecvQueue,
+        slice::Slice,
         slots::Owner,
         stall::Stall,
         timer::Timer,
@@ -132,6 +133,7 @@ impl<S: Storage> Node<S> {
             rnr_deadline: None,
             peer_deadline: None,
             ring_need: 0,
+            rest: Slice::NONE,
             // Frames are not measured.
             sampler: if body.qp_type == QpType::Raw.to_wire() {
                 Sampler::OFF

@@ -7,7 +7,7 @@ use crate::{
     hal::{Atomic, Memory, Platform, Storage},
     node::Node,
     nodes::NodeTable,
-    path::{budget::SLICE, engine::Engine},
+    path::engine::Engine,
     state::{
         access::{remote_mr, remote_span},
         check::{Check, WcError},
@@ -15,6 +15,7 @@ use crate::{
         mr::{Backing, Mr},
         nak::Nak,
         request::{Outcome, Request, ATOMIC_SIZE},
+        slice::SLICE,
         wqe::{check_flush, malformed},
     },
 };

@@ -6,13 +6,7 @@
 //! the next) does no more than a [`Budget`] allows, but for one request or slice that had begun, and the one of each kind that is served in
 //! any case ([`Budget::allow_one`]). What is left is scheduled.
 
-use crate::hal::Clock;
-
-/// Bytes that are copied or written back for a queue before others have their turn: long enough that what a slice costs besides the copy
-/// is a few percent of it, short enough for a lock that others wait for (6 us at 10 GB/s).
-pub(crate) const SLICE: u32 = 64 << 10;
-/// Requests that are taken from a queue before others have their turn.
-pub(crate) const REQUESTS: u32 = 64;
+use crate::{hal::Clock, state::slice::SLICE};
 
 /// Bytes of a turn.
 const TURN_BYTES: u32 = 4 * SLICE;

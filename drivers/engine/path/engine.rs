@@ -6,7 +6,7 @@ use crate::{
     node::Node,
     nodes::NodeTable,
     path::{
-        budget::{Budget, Share, REQUESTS, SLICE},
+        budget::{Budget, Share},
         requester::Fetched,
     },
     state::{
@@ -14,6 +14,7 @@ use crate::{
         copy::{copy, scatter, CopyError, Side, Spans},
         qp::Wait,
         request::{Accepted, Outcome, Part, Request},
+        slice::{Slice, SLICE},
         slots::Owner,
         wqe::Wqe,
     },
@@ -38,6 +39,9 @@ pub struct Engine {
     pub(crate) long_share: Share,
     /// The queue pair being served was first of those that wait for this ring (node, class), and has been let in.
     pub(crate) admitted: Option<(u16, Class)>,
+    /// What is left of the share that the queue pair being served has before others have theirs. Of one that was let in it is what it still
+    /// had, and more.
+    pub(crate) slice: Slice,
     /// Something was left for the next turn.
     pub(crate) more: bool,
     /// Nodes of this host, and of others, that come first in the next turn: those behind the ones that used up the last one.
@@ -64,6 +68,7 @@ impl Engine {
             short_share: Share::SHORT,
             long_share: Share::LONG,
             admitted: None,
+            slice: Slice::WHOLE,
             more: false,
             first_node: 0,
             first_peer: 0,
@@ -148,8 +153,10 @@ impl Engine {
         qpn: u32,
         pushed: Option<u32>,
     ) {
-        let (mut requests, mut bytes) = (REQUESTS, SLICE);
-        while requests != 0 && bytes != 0 && !self.budget.is_spent() {
+        if self.admitted.is_none() {
+            self.slice = Slice::WHOLE;
+        }
+        while !self.slice.is_spent() && !self.budget.is_spent() {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 return;
             };
@@ -162,7 +169,7 @@ impl Engine {
                 Fetched::Nothing => {
                     // An owner that keeps moving the index may cause this without any work, so it is charged.
                     self.budget.spend(platform, 0);
-                    requests = requests.saturating_sub(1);
+                    self.slice.spend(1, 0);
                     continue;
                 }
                 Fetched::Idle => return,
@@ -171,13 +178,12 @@ impl Engine {
             };
             let goes_on = self.settle(nodes, outcome);
             let moved = self.charge(nodes, id);
+            self.slice.spend(u32::from(goes_on), moved);
             if !goes_on {
                 return;
             }
-            requests = requests.saturating_sub(1);
-            bytes = bytes.saturating_sub(moved);
-            if (requests == 0 || bytes == 0) && self.is_alone(nodes, id) {
-                (requests, bytes) = (REQUESTS, SLICE);
+            if self.slice.is_spent() && self.is_alone(nodes, id) {
+                self.slice = Slice::WHOLE;
             }
         }
         // What used its share up is often the only thing in the queue.

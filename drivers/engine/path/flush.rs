@@ -5,8 +5,8 @@ use crate::{
     hal::{Platform, Storage},
     node::Node,
     nodes::NodeTable,
-    path::{budget::REQUESTS, engine::Engine},
-    state::{check::Check, qp::QueuePair, rq::RecvQueue, wqe::Wqe},
+    path::engine::Engine,
+    state::{check::Check, qp::QueuePair, rq::RecvQueue, slice::REQUESTS, wqe::Wqe},
 };
 use nupa_proto::{
     admin::QpStateCode,

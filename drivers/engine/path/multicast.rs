@@ -5,11 +5,13 @@ use crate::{
     hal::Storage,
     node::Node,
     nodes::NodeTable,
-    path::{
-        budget::{REQUESTS, SLICE},
-        engine::Engine,
+    path::engine::Engine,
+    state::{
+        grh::Grh,
+        nak::RnrPolicy,
+        request::Outcome,
+        slice::{REQUESTS, SLICE},
     },
-    state::{grh::Grh, nak::RnrPolicy, request::Outcome},
 };
 use nupa_proto::ident::NODE_FLOOD;
 

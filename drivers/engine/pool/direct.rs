@@ -4,8 +4,8 @@
 use crate::{
     link::Link,
     nodes::NodeTable,
-    path::{budget::SLICE, engine::Engine},
-    state::{grant::GrantHeld, peer::Peer, request::Outcome},
+    path::engine::Engine,
+    state::{grant::GrantHeld, peer::Peer, request::Outcome, slice::SLICE},
 };
 use nupa_pool::Grant;
 use nupa_proto::{

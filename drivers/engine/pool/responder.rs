@@ -10,7 +10,6 @@ use crate::{
     nodes::NodeTable,
     path::{
         atomic::{Operand, Served},
-        budget::SLICE,
         engine::Engine,
     },
     state::{
@@ -20,6 +19,7 @@ use crate::{
         nak::Nak,
         qp::{CreditsTold, Remote},
         request::{Part, Request},
+        slice::SLICE,
     },
 };
 use nupa_pool::{Body, Outgoing};

@@ -10,6 +10,7 @@ use crate::state::{
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
+    slice::Slice,
     stall::Stall,
     timer::{HasTimer, Timed, Timer},
     traffic::Traffic,
@@ -87,6 +88,8 @@ pub(crate) struct SendSide<P> {
     pub(crate) peer_deadline: Option<u64>,
     /// Bytes of payload that it needs room for in a ring.
     pub(crate) ring_need: u32,
+    /// What is left of its last share of that room, since there was none, or how much more it had.
+    pub(crate) rest: Slice,
     pub(crate) sampler: Sampler,
 }
 

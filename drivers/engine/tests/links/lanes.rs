@@ -335,33 +335,40 @@ fn all_rings_of_all_peers_have_their_turn() {
     );
 }
 
-/// Room in a full ring goes around queue pairs.
+/// Room in a full ring goes around queue pairs, however much of it each of them finds when its turn comes.
 #[test]
 fn waiters_for_room_are_served_in_order() {
+    (0..50).for_each(room_goes_around);
+}
+
+fn room_goes_around(seed: u32) {
     let (mut world, mut a, mut b) = pair();
-    let mut others: Vec<_> = (0..6)
+    world.shuffle(seed);
+    // The first one has the ring for itself until it is full.
+    let mut all: Vec<_> = (0..7)
         .map(|_| another(&mut world, &mut a, &mut b))
         .collect();
-    for (id, qp) in (0..).zip(&mut others) {
+    for (id, qp) in (0..).zip(&mut all) {
         for _ in 0..20 {
             let sge = [a.mr.sge(0, 60_000)];
             post(qp, id, write(&b.mr, 0), Data::Sges(&sge));
         }
     }
-    let mut done = [0u32; 6];
+    let mut done = [0u32; 7];
     for _ in 0..100_000 {
         world.turns(1);
         for cqe in a.cq.drain() {
             done[cqe.wr_id.get() as usize] += 1;
         }
-        let (least, most) = (done.iter().min(), done.iter().max());
+        let (least, most) = (done[1..].iter().min(), done[1..].iter().max());
         let apart = most.unwrap_or(&0) - least.unwrap_or(&0);
-        assert!(apart <= 5, "{done:?}");
-        if done == [20; 6] {
+        // One may be ahead by what it had begun and was no more of its share, and another behind by what it found no room for.
+        assert!(apart <= 4, "seed {seed}: {done:?}");
+        if done == [20; 7] {
             return;
         }
     }
-    panic!("{done:?}");
+    panic!("seed {seed}: {done:?}");
 }
 
 /// Room in a full ring goes around processes: many queue pairs of one get no more of it than the one of another.
