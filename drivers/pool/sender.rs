@@ -72,6 +72,8 @@ pub struct Sender {
     ready: bool,
     /// Index of the peer's that it was told to leave too little room.
     wanted: Option<u32>,
+    /// Lines from the first one on that nothing of an earlier link is in; once that is all of them, it stays so.
+    cleared: u32,
     /// Requests in lines that the peer has taken out.
     acks: Acks,
 }
@@ -99,6 +101,7 @@ impl Sender {
             bulk_consumed: 0,
             ready: false,
             wanted: None,
+            cleared: 0,
             acks: Acks::default(),
         }
     }
@@ -189,7 +192,7 @@ impl Sender {
     /// Writes an entry of lines, the first one's stamp last. Returns by how much the index goes on.
     #[inline]
     fn write_lines(
-        &self,
+        &mut self,
         window: &impl Window,
         entry: u64,
         payload: &Range<u64>,
@@ -201,11 +204,13 @@ impl Sender {
         if part.payload_len != 0 && inline == 0 {
             window.publish(payload.start, u64::from(part.payload_len));
         }
-        let mut taken = 1;
+        let taken = match &lines.second {
+            Some(_) => MAX_LINES,
+            None => 1,
+        };
+        self.clear_up_to(window, self.written.wrapping_add(taken));
         if let Some(second) = &lines.second {
-            let index = self.written.wrapping_add(1);
-            self.write_line(window, index, second);
-            taken = MAX_LINES;
+            self.write_line(window, self.written.wrapping_add(1), second);
         }
         let said = lines.first.len().saturating_sub(inline);
         let said = lines.first.get(..said).unwrap_or_default();
@@ -251,15 +256,29 @@ impl Sender {
         true
     }
 
-    /// Has no line of the ring be taken for one that this end has written.
-    pub(crate) fn clear(&self, window: &impl Window) {
-        if !self.place.is_in_lines() {
-            return;
+    /// Has the first line not be taken for one that this end has written. Of the others each is seen to before the one ahead of it is written.
+    pub(crate) fn clear(&mut self, window: &impl Window) {
+        if self.place.is_in_lines() {
+            self.clear_up_to(window, 0);
         }
-        // Whole lines, which can be read again then if they could not.
-        let start = self.place.entry(0);
-        let len = u64::from(self.place.entries()).wrapping_mul(LINE);
-        zero(window, start..start.wrapping_add(len));
+    }
+
+    /// The same of a line that the peer looks at next, unless one of this link has been there.
+    #[inline]
+    fn clear_up_to(&mut self, window: &impl Window, index: u32) {
+        if self.cleared < self.place.entries() {
+            self.clear_on_first_lap(window, index);
+        }
+    }
+
+    #[cold]
+    fn clear_on_first_lap(&mut self, window: &impl Window, index: u32) {
+        self.cleared = index.wrapping_add(1);
+        if index < self.place.entries() {
+            // A whole line, which can be read again then if it could not.
+            let line = self.place.entry(index);
+            zero(window, line..line.wrapping_add(LINE));
+        }
     }
 
     /// Index behind everything that the peer may have taken.

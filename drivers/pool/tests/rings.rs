@@ -13,13 +13,14 @@ mod rig;
 use nupa_pool::{Blocked, Body, Outgoing, Stale};
 use nupa_proto::{
     pool::{
+        epoch_tag,
         line::RequestLine,
         message::{max_frame, RequestBody, MAX_FRAGMENT, MAX_INLINE},
-        Class, MIN_LOG_BULK,
+        Class, LinkWord, MIN_LOG_BULK,
     },
     wqe::Opcode,
 };
-use rig::{frame, notify, pair_in, response, sequence, write_request, Node, Random};
+use rig::{frame, notify, pair_in, response, sequence, settle, write_request, Node, Random};
 
 both_formats!(
     payloads_of_all_sizes_arrive_through_many_laps,
@@ -405,4 +406,44 @@ fn nothing_is_done_that_was_not_taken_out_whatever_others_write() {
     b.link(0).release(&there, class);
     b.link(0).receive.short_request.publish(&there);
     assert_eq!(next(&mut a, Class::ShortResponse), Some(("done", 3)));
+}
+
+/// After very many epochs, tags come around again: lines of long ago then have the stamps that come next.
+#[test]
+fn lines_of_long_ago_are_not_there() {
+    let (world, mut a, mut b) = pair_in(true);
+    let (here, there) = (a.host.clone(), b.host.clone());
+    let class = Class::ShortRequest;
+    let place = a.member.pool().geometry().ring(0, 1, class).in_lines();
+    pass(&mut a, &mut b, class, &write_request(8, 0));
+    let line = world.peek::<64>(place.entry(0));
+    assert!(a.member.renew(&here));
+    a.member.enable(&here);
+    let word = LinkWord {
+        source: epoch_tag(a.member.epoch()),
+        target: epoch_tag(b.member.epoch()),
+        index: 0,
+    };
+    for index in 0..place.entries() {
+        let stamp = LinkWord { index, ..word }.to_wire();
+        world.poke(place.entry(index), &stamp.to_le_bytes());
+        world.poke(place.entry(index) + 8, &line[8..]);
+    }
+    a.links.clear();
+    settle(&mut [&mut a, &mut b]);
+    assert!(b.link(0).next(&there, class).unwrap().is_none());
+    let mut fetch_add = write_request(8, 0);
+    fetch_add.opcode = Opcode::FetchAdd.to_wire();
+    let mut random = Random(1);
+    for _ in 0..2 * place.entries() {
+        let body = if random.draw() % 2 == 0 {
+            write_request(8, 0)
+        } else {
+            fetch_add
+        };
+        pass(&mut a, &mut b, class, &body);
+        assert!(b.link(0).next(&there, class).unwrap().is_none());
+        b.link(0).receive.of(class).publish(&there);
+        a.done(1, Class::ShortResponse);
+    }
 }
