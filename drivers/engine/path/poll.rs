@@ -77,12 +77,16 @@ impl<S: Storage> Node<S> {
     }
 
     fn add_polled(&mut self, qpn: u32) -> bool {
-        let listed = self
-            .qps
-            .get(qpn)
-            .is_some_and(|qp| qp.poll_links.is_listed());
-        if !listed && self.polled_qps.len() >= MAX_POLLED {
+        let full = self.polled_qps.len() >= MAX_POLLED;
+        let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
+        };
+        if !qp.poll_links.is_listed() {
+            if full {
+                return false;
+            }
+            // It has work now: that it once was idle for long does not count any more.
+            qp.idle_polls = 0;
         }
         self.polled_qps.push(&mut self.qps, qpn);
         true

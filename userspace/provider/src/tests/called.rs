@@ -103,6 +103,25 @@ fn no_call_is_made_while_the_controller_polls() {
 }
 
 #[test]
+fn a_queue_that_was_idle_for_long_is_polled_again_once_it_has_kicked() {
+    let (a, b) = pair(shape(Kicks::Called));
+    let fabric = &a.node.guest.world.fabric;
+    fabric.borrow_mut().set_polling(true);
+    let look = |times| {
+        for _ in 0..times {
+            fabric.borrow_mut().poll_doorbells();
+        }
+    };
+    for (wr_id, idle, kicks) in [(0, 10, 1), (1, 10_000, 0), (2, 10, 1), (3, 10, 0)] {
+        write(&a, &b, wr_id);
+        assert_eq!(a.node.run(), kicks, "request {wr_id}");
+        look(1);
+        assert_eq!(a.completion().wr_id, wr_id);
+        look(idle);
+    }
+}
+
+#[test]
 fn work_is_flushed_when_the_device_goes() {
     let (a, b) = pair(shape(Kicks::Called));
     write(&a, &b, 0);
