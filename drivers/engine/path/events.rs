@@ -164,6 +164,9 @@ impl<S: Storage> Node<S> {
 
     /// Raises deferred events again if it is time. Those that still find no room stay deferred.
     pub(crate) fn raise_deferred_events(&mut self, platform: &impl Platform) {
+        if self.retry_at.is_none() {
+            return;
+        }
         let now = platform.now_us();
         if self.retry_at.take_if(|at| *at <= now).is_none() {
             return;

@@ -9,7 +9,7 @@ use crate::{
         budget::{Budget, Share},
         engine::Engine,
     },
-    state::{grant::Writers, qp::Wait},
+    state::{grant::Writers, peer::InTransit, qp::Wait},
 };
 use nupa_proto::{admin::QpType, pool::Class, regs::FAULT_NONE};
 
@@ -65,19 +65,28 @@ impl Engine {
         next
     }
 
-    /// If the host has no peers, and its nodes have no work now: when they will have some. Most turns end with the call that began them.
+    /// If nodes and peers have no work now: when they will have some. Most turns end with the call that began them.
     #[inline(always)]
     fn quiet_until<N: NodeTable>(&self, nodes: &mut N) -> Option<Option<u64>> {
-        let mut until = None;
+        let (mut until, mut home) = (None, None);
         for id in 0..nodes.max_nodes() {
-            if let Some((node, platform)) = nodes.node_mut(id) {
-                let next = node.quiet_until(platform)?;
-                until = earlier(until, next);
-            } else if nodes.peer_mut(id).is_some() {
-                return None;
-            }
+            let next = if let Some((node, _)) = nodes.node(id) {
+                home = Some(id);
+                node.quiet_until()?
+            } else if let Some(peer) = nodes.peer_mut(id) {
+                peer.transit.quiet_until()?
+            } else {
+                continue;
+            };
+            until = earlier(until, next);
         }
-        Some(until)
+        let Some(due) = until else {
+            return Some(None);
+        };
+        // Looking costs more than all else here, and one look does for all.
+        let clock = home.and_then(|id| nodes.node(id));
+        let now = clock.map(|(_, platform)| platform.now_us());
+        now.is_none_or(|now| due > now).then_some(until)
     }
 
     /// Refills the budget for the next turn. Returns `Some(0)` if this one left work behind.
@@ -260,18 +269,11 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// If the node has no work now: when it will have some.
+    /// If the node has no work but what a time is set for: when that is.
     #[inline]
-    fn quiet_until(&self, clock: &impl Clock) -> Option<Option<u64>> {
-        if self.is_idle() {
-            return (!self.grants_stale && self.fault == FAULT_NONE).then_some(None);
-        }
-        if self.grants_stale || self.fault != FAULT_NONE {
-            return None;
-        }
-        let next = self.deadline();
-        next.is_none_or(|next| next > clock.now_us())
-            .then_some(next)
+    fn quiet_until(&self) -> Option<Option<u64>> {
+        let works = self.grants_stale || self.fault != FAULT_NONE;
+        (!works && self.ready.is_empty() && self.sweep_left == 0).then(|| self.deadline())
     }
 
     #[inline]
@@ -307,6 +309,15 @@ impl<S: Storage> Node<S> {
         }
         let moderated = earlier(self.moderated.next_us(), self.srq_timers.next_us());
         earlier(self.timers.next_us(), earlier(self.retry_at, moderated))
+    }
+}
+
+impl InTransit {
+    /// If nothing is to be done about the peer but what a time is set for: when that is.
+    #[inline]
+    fn quiet_until(&self) -> Option<Option<u64>> {
+        let next = earlier(self.frame_deadline, self.times_out_at);
+        self.checked.is_none().then_some(next)
     }
 }
 

@@ -43,19 +43,18 @@ impl Engine {
     /// Has the queue pairs looked at when the time that a peer has is over. Returns when to call this again.
     pub(crate) fn check_timeout<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> Option<u64> {
         let home = nodes.peer_mut(id)?.home();
-        let (node, platform) = nodes.node_mut(home)?;
-        let (looked_at, now) = (node.sweep_left == 0, platform.now_us());
-        let peer = nodes.peer_mut(id)?;
-        let due = peer.transit.times_out_at.is_some_and(|due| now >= due);
-        let taken = if due { peer.taken() } else { 0 };
-        let transit = &mut peer.transit;
+        let looked_at = nodes.node(home)?.0.sweep_left == 0;
+        let transit = &mut nodes.peer_mut(id)?.transit;
         if looked_at {
             transit.checked = None;
         }
         let times_out_at = transit.times_out_at?;
-        if now < times_out_at {
+        if nodes.node(home)?.1.now_us() < times_out_at {
             return Some(times_out_at);
         }
+        let peer = nodes.peer_mut(id)?;
+        let taken = peer.taken();
+        let transit = &mut peer.transit;
         let progressed = transit.progressed || taken != transit.taken;
         (transit.times_out_at, transit.checked) = (None, Some(progressed));
         nodes.node_mut(home)?.0.start_sweep();

@@ -147,14 +147,13 @@ impl<H: PoolHal> PoolNode<H> {
         let next = self.model.run();
         self.isolate_refused();
         self.publish();
-        let now = self.hal.now_us();
         Turn {
             busy,
             polled_pool: false,
             arrived: false,
             raised: self.model.functions.own.host.raised(),
             moved: self.model.functions.own.node.moved(),
-            due_us: next.map(|next| next.saturating_sub(now)),
+            due_us: next.map(|next| next.saturating_sub(self.hal.now_us())),
             awake: self.state.awake,
         }
     }
