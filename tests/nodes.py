@@ -39,10 +39,11 @@ class NodeGone(Exception):
         super().__init__(f"{node.name} ended by itself, at the latest during: {during}\n{node.last_words(20)}")
 
 
-def fatal_here(count=5):
-    """What this machine's kernel said last of processes that a fault or a lack of memory ended."""
+def fatal_here(count=5, since=time.monotonic()):
+    """What this machine's kernel said last of processes that a fault or a lack of memory ended; in this run, if it is not said since when."""
     said = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=False).stdout
-    return [line for line in said.splitlines() if re.search(r"segfault|general protection|trap |Killed process", line)][-count:]
+    fatal = re.findall(r"^\[ *([0-9.]+)\] (?=.*(?:segfault|general protection|trap |Killed process))(.*)$", said, re.MULTILINE)
+    return [line for time_said, line in fatal if float(time_said) >= since][-count:]
 
 
 class Result:
