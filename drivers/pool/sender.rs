@@ -72,7 +72,7 @@ pub struct Sender {
     ready: bool,
     /// Index of the peer's that it was told to leave too little room.
     wanted: Option<u32>,
-    /// Lines from the first one on that nothing of an earlier link is in; once that is all of them, it stays so.
+    /// Lines from the first one on that nothing of an earlier link is in, and that can be read; once that is all of them, it stays so.
     cleared: u32,
     /// Requests in lines that the peer has taken out.
     acks: Acks,
@@ -263,7 +263,7 @@ impl Sender {
         }
     }
 
-    /// The same of a line that the peer looks at next, unless one of this link has been there.
+    /// The same of all lines up to the one that the peer looks at next, but those that something of this link was written to.
     #[inline]
     fn clear_up_to(&mut self, window: &impl Window, index: u32) {
         if self.cleared < self.place.entries() {
@@ -271,14 +271,15 @@ impl Sender {
         }
     }
 
+    /// Whole lines, which can be read again then if they could not: also the second one of an entry, which is written in parts.
     #[cold]
     fn clear_on_first_lap(&mut self, window: &impl Window, index: u32) {
-        self.cleared = index.wrapping_add(1);
-        if index < self.place.entries() {
-            // A whole line, which can be read again then if it could not.
+        let end = index.wrapping_add(1);
+        for index in self.cleared..end.min(self.place.entries()) {
             let line = self.place.entry(index);
             zero(window, line..line.wrapping_add(LINE));
         }
+        self.cleared = end;
     }
 
     /// Index behind everything that the peer may have taken.

@@ -20,7 +20,7 @@ use nupa_proto::{
     },
     wqe::Opcode,
 };
-use rig::{frame, notify, pair_in, response, sequence, settle, write_request, Node, Random};
+use rig::{frame, notify, pair_in, response, sequence, settle, write_request, Node, Random, World};
 
 both_formats!(
     payloads_of_all_sizes_arrive_through_many_laps,
@@ -411,6 +411,20 @@ fn nothing_is_done_that_was_not_taken_out_whatever_others_write() {
 /// After very many epochs, tags come around again: lines of long ago then have the stamps that come next.
 #[test]
 fn lines_of_long_ago_are_not_there() {
+    renewed_over(|world, line, stamp, body| {
+        world.poke(line, &stamp.to_wire().to_le_bytes());
+        world.poke(line + 8, body);
+    });
+}
+
+#[test]
+fn lines_that_could_not_be_read_are_written_anew() {
+    renewed_over(|world, line, _, _| world.poison(line));
+}
+
+/// The source of a link takes a new epoch, after `spoil` did something to each line of a ring: it gets the stamp that comes next there, and what else there
+/// could be in the line. What was there is not found, and all that is sent is.
+fn renewed_over(spoil: impl Fn(&World, u64, LinkWord, &[u8])) {
     let (world, mut a, mut b) = pair_in(true);
     let (here, there) = (a.host.clone(), b.host.clone());
     let class = Class::ShortRequest;
@@ -425,9 +439,12 @@ fn lines_of_long_ago_are_not_there() {
         index: 0,
     };
     for index in 0..place.entries() {
-        let stamp = LinkWord { index, ..word }.to_wire();
-        world.poke(place.entry(index), &stamp.to_le_bytes());
-        world.poke(place.entry(index) + 8, &line[8..]);
+        spoil(
+            &world,
+            place.entry(index),
+            LinkWord { index, ..word },
+            &line[8..],
+        );
     }
     a.links.clear();
     settle(&mut [&mut a, &mut b]);
