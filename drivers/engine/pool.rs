@@ -19,6 +19,7 @@ use crate::{
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
+        qp::Wait,
         slice::Slice,
     },
 };
@@ -268,8 +269,11 @@ impl Engine {
         self.admitted = None;
         let there = nodes.node_mut(home);
         if let Some(qp) = there.and_then(|(node, _)| node.qps.get_mut(qpn)) {
+            let (node, class) = ring;
             qp.send.rest = match qp.links.is_listed() {
-                true => self.slice.rest(),
+                true => self
+                    .slice
+                    .rest(qp.send.wait == Wait::RingSpace { node, class }),
                 false => Slice::NONE,
             };
         }

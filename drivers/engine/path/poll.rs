@@ -100,13 +100,14 @@ impl<S: Storage> Node<S> {
             qp.state,
             QpStateCode::Rts | QpStateCode::Err | QpStateCode::Sqe
         );
-        let rung = active && qp.send.wait == Wait::No && qp.has_work(platform) != Some(false);
-        qp.idle_polls = match rung {
+        // One that waits is not idle: its doorbell is looked at when its wait ends.
+        let waits = qp.send.wait != Wait::No;
+        let rung = active && !waits && qp.has_work(platform) != Some(false);
+        qp.idle_polls = match rung || waits {
             true => 0,
             false => qp.idle_polls.saturating_add(1),
         };
-        // One that waits is not idle: its doorbell is looked at when its wait ends.
-        let leaves = qp.idle_polls >= MAX_IDLE_POLLS && qp.send.wait == Wait::No;
+        let leaves = qp.idle_polls >= MAX_IDLE_POLLS;
         if !leaves || qp.publish(platform, false) {
             self.polled_qps.push(&mut self.qps, qpn);
         }

@@ -10,7 +10,8 @@
 
 use nupa_proto::{pool::message::READ_PIECE, wqe::Opcode};
 
-/// Requests of one send queue that may be in flight: as many as it may start in one turn ([`REQUESTS`](crate::state::slice)).
+/// Requests of one send queue that may be in flight: as many as it may start before others have their turn
+/// ([`REQUESTS`](crate::state::slice)).
 pub(crate) const WINDOW: u16 = 64;
 
 /// Bytes of a READ that may be asked for and not handed back: enough to keep the link busy in both directions, and no more, because

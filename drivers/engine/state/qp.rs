@@ -339,6 +339,7 @@ impl<P> QueuePair<P> {
         (self.send.index, self.send.posted) = (0, 0);
         (self.send.rnr_deadline, self.send.peer_deadline) = (None, None);
         self.send.sampler.clear();
+        self.send.rest = Slice::NONE;
         if let Some(queue) = &mut self.recv.queue {
             queue.clear();
         }

@@ -37,18 +37,19 @@ impl Slice {
         self.bytes = self.bytes.saturating_sub_unsigned(bytes);
     }
 
-    /// What the next one is to be longer by, or shorter: this one ended here. If it is not spent, others were in the way.
-    pub(crate) fn rest(self) -> Self {
-        match self.is_spent() {
-            true => Self {
+    /// What the next one is to be longer by, or shorter, since this one ended here: for want of room, or not.
+    pub(crate) fn rest(self, for_room: bool) -> Self {
+        match for_room {
+            true => self,
+            false => Self {
                 requests: 0,
                 bytes: self.bytes.min(0),
             },
-            false => self,
         }
     }
 
-    /// A whole one with what is left of the one before. It is never empty, nor longer than two.
+    /// A whole one with what is left of the one before. It is never empty, so of one request that was longer than two slices, what is beyond those is not
+    /// taken off; nor is it longer than two.
     pub(crate) fn after(rest: Self) -> Self {
         let Self { requests, bytes } = Self::WHOLE;
         Self {

@@ -122,6 +122,30 @@ fn a_queue_that_was_idle_for_long_is_polled_again_once_it_has_kicked() {
 }
 
 #[test]
+fn a_queue_that_has_waited_for_long_is_polled_as_before() {
+    let (a, b) = pair(shape(Kicks::Called));
+    let fabric = &a.node.guest.world.fabric;
+    fabric.borrow_mut().set_polling(true);
+    write(&a, &b, 0);
+    assert_eq!((a.node.run(), a.completion().wr_id), (1, 0));
+    // There is no buffer for it yet.
+    let message = send(1, sys::IBV_WR_SEND, sys::IBV_SEND_SIGNALED);
+    a.qp.qp.post_send(&mut [message]).unwrap();
+    assert_eq!(a.node.run(), 0);
+    for _ in 0..10_000 {
+        fabric.borrow_mut().poll_doorbells();
+    }
+    b.qp.qp.post_recv(&mut [recv(2, &mut [])]).unwrap();
+    assert_eq!(b.node.run(), 1);
+    assert_eq!((a.completion().wr_id, b.completion().wr_id), (1, 2));
+    fabric.borrow_mut().poll_doorbells();
+    write(&a, &b, 3);
+    assert_eq!(a.node.run(), 0);
+    fabric.borrow_mut().poll_doorbells();
+    assert_eq!(a.completion().wr_id, 3);
+}
+
+#[test]
 fn work_is_flushed_when_the_device_goes() {
     let (a, b) = pair(shape(Kicks::Called));
     write(&a, &b, 0);
