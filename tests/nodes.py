@@ -39,7 +39,11 @@ class NodeGone(Exception):
         super().__init__(f"{node.name} ended by itself, at the latest during: {during}\n{node.last_words(20)}")
 
 
-def fatal_here(count=5, since=time.monotonic()):
+# Before this, nothing is of this run. Clocks of the kernel's log and of programs part by seconds in a long time.
+BEFORE = time.monotonic() - 120
+
+
+def fatal_here(count=5, since=BEFORE):
     """What this machine's kernel said last of processes that a fault or a lack of memory ended; in this run, if it is not said since when."""
     said = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=False).stdout
     fatal = re.findall(r"^\[ *([0-9.]+)\] (?=.*(?:segfault|general protection|trap |Killed process))(.*)$", said, re.MULTILINE)
@@ -164,7 +168,7 @@ class Node:
         self.monitor("stop")
 
     def go_on(self):
-        """Has it go on as if no time had passed."""
+        """Has it go on, under TCG as if no time had passed."""
         self.monitor("cont")
 
     def monitor(self, command):

@@ -6,7 +6,7 @@ import subprocess
 
 import traffic
 from modes import EVERYTHING, POOLS, long, only
-from nodes import TOP
+from nodes import TOP, CommandFailed
 from test_hostile import SECONDS, SEED, Victims
 from test_nupactl import NUPACTL, told
 from test_pool_nodes import works
@@ -27,10 +27,16 @@ class Mad:
 
     def __init__(self, what, *options, seed=SEED, seconds=SECONDS, still=None):
         self.seed, self.seconds, self.still = seed, seconds, still
-        if still:
-            still.stand_still()
         command = [PROGRAM, what, "--seed", seed, "--seconds", seconds, *options]
-        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+        try:
+            if still:
+                still.stand_still()
+            self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+        except BaseException:
+            # Else it might stand still for good.
+            if still:
+                still.stop()
+            raise
 
     def report(self, reached=()):
         """What it says that it did; fails if that is too little."""
@@ -45,7 +51,11 @@ class Mad:
         self.process.kill()
         self.process.wait()
         if self.still and self.still.alive():
-            self.still.go_on()
+            try:
+                self.still.go_on()
+            except (OSError, CommandFailed):
+                self.still.stop()
+                raise
 
 
 def mad_member(fabric, mad, victims, *options, beside_driver=False, **known):
@@ -121,11 +131,13 @@ def test_others_go_on(trio, fabric, rdma, saw):
     try:
         found, report = others.result(), mad.report(WRITTEN)
     finally:
-        mad.end()
-        if mad.process.returncode:
-            # It has left nothing, and what it holds would be kept from the next test.
-            rdma.kill_all()
-            new_pool(fabric)
+        try:
+            mad.end()
+        finally:
+            if mad.process.returncode:
+                # It has left nothing, and what it holds would be kept from the next test.
+                rdma.kill_all()
+                new_pool(fabric)
     for side, region in private:
         side.check(region)
     links, entries = report["links"], report["entries"]

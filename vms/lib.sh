@@ -71,7 +71,7 @@ ssh_command() {
 	local node=$1
 	ssh_command=(ssh -p "$(<"$run_dir/node$node.port")" -i "$run_dir/node$node.guest/id_ed25519" \
 		-o IdentitiesOnly=yes -o UserKnownHostsFile="$run_dir/node$node.guest/known_hosts" -o LogLevel=ERROR \
-		-o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -F none \
+		-o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=20 -F none \
 		-o ControlPath="$run_dir/node$node.mux" -o ControlMaster=auto -o ControlPersist=yes \
 		root@127.0.0.1)
 }
