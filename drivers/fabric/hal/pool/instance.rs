@@ -40,7 +40,10 @@ use nupa_function::{
     Function, FunctionConfig, Model, CAPS,
 };
 use nupa_pool::{JoinOptions, Pool, Refusal, Sharing, Survey};
-use nupa_proto::regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE};
+use nupa_proto::{
+    pool::CAP_POOL_LINES,
+    regs::{CAP_HOST_DOORBELLS, CAP_PUSH, DEVICE_MEMORY_BASE},
+};
 
 /// What a driver that has found a pool makes of it.
 pub(crate) struct PoolInstance<'bound> {
@@ -181,7 +184,7 @@ fn join(
     let options = JoinOptions {
         identity: nupa_pool::identity(nk::host::Name::own().as_bytes()),
         bell,
-        capabilities: CAPS & !CAP_PUSH,
+        capabilities: (CAPS & !CAP_PUSH) | CAP_POOL_LINES,
         ..JoinOptions::new(nk::random::u64())
     };
     let pool = Pool::attach(window, &clock).map_err(|why| refuse(device, why))?;
