@@ -82,6 +82,18 @@ pub struct Link {
 }
 
 impl Link {
+    /// Has all rings be as if so much had gone through them that their indices and positions are at `index`, for tests of what happens behind the largest
+    /// one. Both nodes do so before anything is sent.
+    #[cfg(not(MODULE))]
+    pub fn begin_at(&mut self, window: &impl Window, index: u32) {
+        for sender in self.send.iter_mut() {
+            sender.begin_at(window, index);
+        }
+        for receiver in self.receive.iter_mut() {
+            receiver.begin_at(window, index);
+        }
+    }
+
     /// As [`Sender::commit`], behind what is in the ring of short messages.
     #[inline]
     pub fn commit(

@@ -83,6 +83,17 @@ impl Receiver {
         }
     }
 
+    /// As `Sender::begin_at`.
+    #[cfg(not(MODULE))]
+    pub(crate) fn begin_at(&mut self, window: &impl Window, index: u32) {
+        self.published.index = index;
+        (self.index, self.end) = (index, index);
+        (self.bulk, self.bulk_published) = (index, index);
+        for at in [self.place.consumer(), self.place.consumer_bulk()] {
+            window.store(at, self.published.to_wire());
+        }
+    }
+
     /// Index of the current entry.
     #[inline]
     pub(crate) fn index(&self) -> u32 {

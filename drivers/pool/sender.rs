@@ -106,6 +106,19 @@ impl Sender {
         }
     }
 
+    /// Has the ring be as if so much had gone through it that its indices and positions are at `index`.
+    #[cfg(not(MODULE))]
+    pub(crate) fn begin_at(&mut self, window: &impl Window, index: u32) {
+        self.published.index = index;
+        (self.written, self.consumed) = (index, index);
+        (self.bulk_written, self.bulk_consumed) = (index, index);
+        (self.acks.looked_at, self.acks.done) = (index, index);
+        self.cleared = self.place.entries();
+        if !self.place.is_in_lines() {
+            window.store(self.place.producer(), self.published.to_wire());
+        }
+    }
+
     /// Finds a place for an entry with `len` bytes of payload. Until it is committed it is nobody's: the next call gives
     /// the same place.
     #[inline]

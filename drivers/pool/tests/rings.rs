@@ -30,6 +30,7 @@ both_formats!(
     who_waits_for_room_is_woken_and_nobody_else,
     a_reservation_counts_once,
     nothing_is_sent_before_the_peer_has_made_its_side,
+    indices_go_on_behind_the_largest_one,
 );
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
@@ -284,6 +285,91 @@ fn nothing_is_sent_before_the_peer_has_made_its_side(in_lines: bool) {
     assert!(sender.reserve(&here, 60).is_ok());
 }
 
+/// A request that is on its way, and what it carries.
+type Sent = (Class, RequestBody, Vec<u8>);
+
+/// Sends a few requests, as many as there is room for, from the first node to the second.
+fn send_some(
+    a: &mut Node,
+    random: &mut Random,
+    numbers: &mut std::ops::RangeFrom<u32>,
+) -> Vec<Sent> {
+    let here = a.host.clone();
+    let mut sent = Vec::new();
+    for _ in 0..1 + random.below(8) {
+        let (class, len) = match random.below(2) {
+            0 => (Class::ShortRequest, random.below(257) as u32),
+            _ => (Class::Request, 257 + random.below(4000) as u32),
+        };
+        let link = a.link(1);
+        let mut body = write_request(len, numbers.next().unwrap());
+        if random.below(3) == 0 {
+            body.opcode = Opcode::Read.to_wire();
+        }
+        let data = bytes(random, body.payload_len() as usize);
+        match link.send.of(class).reserve(&here, data.len() as u32) {
+            Ok(place) => {
+                here.fill(&place, &data);
+                let message = Outgoing::Request(&body);
+                link.commit(&here, class, place, &message, 0).unwrap();
+                sent.push((class, body, data));
+            }
+            Err(blocked) => assert_eq!(blocked, Blocked::Full),
+        }
+    }
+    for class in [Class::ShortRequest, Class::Request] {
+        a.link(1).send.of(class).publish(&here);
+    }
+    sent
+}
+
+fn indices_go_on_behind_the_largest_one(in_lines: bool) {
+    const BEFORE: u32 = 1024;
+    let (_, mut a, mut b) = pair_in(in_lines);
+    let (here, there) = (a.host.clone(), b.host.clone());
+    a.link(1).begin_at(&here, BEFORE.wrapping_neg());
+    b.link(0).begin_at(&there, BEFORE.wrapping_neg());
+    let (mut random, mut numbers) = (Random(7), 0..);
+    for _ in 0..1500 {
+        let sent = send_some(&mut a, &mut random, &mut numbers);
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        for (class, body, data) in sent {
+            let message = b.link(0).next(&there, class).unwrap().unwrap();
+            assert_eq!(sequence(&message), body.sequence.get());
+            assert!(b.host.payload(&message) == data);
+            b.link(0).release(&there, class);
+            if body.opcode == Opcode::Read.to_wire() {
+                let responses = match class {
+                    Class::Request => Class::Response,
+                    _ => Class::ShortResponse,
+                };
+                answer(&mut b, responses, body.sequence.get());
+                expected.push(("answered", body.sequence.get()));
+            } else if in_lines {
+                expected.push(("done", body.sequence.get()));
+            }
+        }
+        for class in [Class::ShortResponse, Class::Response] {
+            b.link(0).send.of(class).publish(&there);
+        }
+        for class in [Class::ShortRequest, Class::Request] {
+            assert_eq!(b.link(0).next(&there, class), Ok(None));
+            b.link(0).receive.of(class).publish(&there);
+        }
+        for class in [Class::ShortResponse, Class::Response] {
+            found.extend(std::iter::from_fn(|| next(&mut a, class)));
+            a.link(1).receive.of(class).publish(&here);
+        }
+        found.sort_by_key(|(_, number)| *number);
+        assert_eq!(found, expected);
+    }
+    for class in [Class::ShortRequest, Class::Request] {
+        let sent = a.link(1).send.of(class).written().wrapping_add(BEFORE);
+        // Several times through the ring since.
+        assert!(sent > 2 * BEFORE, "{class:?}: {sent}");
+    }
+}
+
 /// A request of an operation that is answered.
 fn read_request(sequence: u32) -> RequestBody {
     let mut body = write_request(8, sequence);
@@ -306,9 +392,10 @@ fn pass(a: &mut Node, b: &mut Node, class: Class, body: &RequestBody) {
 fn answer(b: &mut Node, class: Class, number: u32) {
     let host = b.host.clone();
     let message = response(number);
-    let sender = b.link(0).send.of(class);
-    host.send(sender, &Outgoing::Response(&message), &[], 0)
-        .unwrap();
+    let link = b.link(0);
+    let place = link.send.of(class).reserve(&host, 0).unwrap();
+    let message = Outgoing::Response(&message);
+    link.commit(&host, class, place, &message, 0).unwrap();
 }
 
 /// Number of the answer that comes next, or of the request that is done.
