@@ -14,19 +14,34 @@ use nupa_pool::{
     Area, Blocked, Grant, JoinOptions, Outgoing, Poisoned, Refusal, Sharing, Unshared, Violation,
     Window,
 };
-use nupa_proto::pool::{
-    sharing::EXPORT_TABLE, Class, Superblock, GRANT_BUSY, GRANT_TABLE, LINE, LINK_CONSUMER,
-    LINK_WANT, PAGE, SLOT_SIZE, STATE_OFFSET,
+use nupa_proto::{
+    pool::{
+        sharing::EXPORT_TABLE, Class, Superblock, GRANT_BUSY, GRANT_TABLE, LINE, LINK_CONSUMER,
+        LINK_WANT, PAGE, SLOT_SIZE, STATE_OFFSET,
+    },
+    wqe::Opcode,
 };
-use rig::{frame, options, ring, settle, Node, Ring, World, MEDIUM};
+use rig::{frame, options, ring, settle, write_request, Node, Ring, World, MEDIUM};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
 const VICTIM: u16 = 1;
 
+both_formats!(
+    a_ring_that_cannot_be_read_isolates_its_source,
+    a_ring_whose_credits_cannot_be_read_isolates_its_target,
+    who_cannot_say_that_he_waits_for_room_is_woken_for_any,
+);
+
 /// Three linked nodes.
 fn trio() -> (Arc<World>, [Node; 3]) {
+    trio_in(false)
+}
+
+/// The same, whose rings have entries of lines or not.
+fn trio_in(in_lines: bool) -> (Arc<World>, [Node; 3]) {
     let world = World::new(MEDIUM, 3, true, 5);
+    world.know_lines(in_lines);
     let mut nodes = [0, 1, 2].map(|n| Node::new(&world.host(n), 3, n as u64 + 1));
     let [a, b, c] = &mut nodes;
     settle(&mut [a, b, c]);
@@ -112,10 +127,9 @@ fn a_slot_that_cannot_be_read_is_a_node_that_is_gone() {
     }
 }
 
-#[test]
-fn a_ring_that_cannot_be_read_isolates_its_source() {
+fn a_ring_that_cannot_be_read_isolates_its_source(in_lines: bool) {
     for class in [None, Some(Class::Frame)] {
-        let (world, mut nodes) = trio();
+        let (world, mut nodes) = trio_in(in_lines);
         let ring = frames(&world, VICTIM, 0);
         let offset = match class {
             None => ring.word / LINE * LINE,
@@ -152,9 +166,8 @@ fn a_ring_that_cannot_be_read_isolates_its_source() {
     }
 }
 
-#[test]
-fn a_ring_whose_credits_cannot_be_read_isolates_its_target() {
-    let (world, mut nodes) = trio();
+fn a_ring_whose_credits_cannot_be_read_isolates_its_target(in_lines: bool) {
+    let (world, mut nodes) = trio_in(in_lines);
     let offset = frames(&world, 0, VICTIM).word / LINE * LINE + LINK_CONSUMER;
     world.poison(offset);
     let host = nodes[0].host.clone();
@@ -173,9 +186,8 @@ fn a_ring_whose_credits_cannot_be_read_isolates_its_target() {
     works(&mut nodes, 0, 2);
 }
 
-#[test]
-fn who_cannot_say_that_he_waits_for_room_is_woken_for_any() {
-    let (world, mut nodes) = trio();
+fn who_cannot_say_that_he_waits_for_room_is_woken_for_any(in_lines: bool) {
+    let (world, mut nodes) = trio_in(in_lines);
     let host = nodes[usize::from(VICTIM)].host.clone();
     let sender = &mut nodes[usize::from(VICTIM)].link(0).send.frame;
     let body = frame(9);
@@ -189,6 +201,74 @@ fn who_cannot_say_that_he_waits_for_room_is_woken_for_any() {
     receiver.release(&host);
     receiver.publish(&host);
     assert!(receiver.take_wanted());
+}
+
+/// The second line of an entry, where its source has written to it already.
+#[test]
+fn an_entry_whose_second_line_cannot_be_read_isolates_its_source() {
+    let (world, mut nodes) = trio_in(true);
+    let geometry = *nodes[0].member.pool().geometry();
+    let ring = geometry.ring(VICTIM, 0, Class::ShortRequest).in_lines();
+    let mut body = write_request(8, 0);
+    body.opcode = Opcode::FetchAdd.to_wire();
+    let victim = &mut nodes[usize::from(VICTIM)];
+    let host = victim.host.clone();
+    let sender = &mut victim.link(0).send.short_request;
+    host.send(sender, &Outgoing::Request(&body), &[], 0)
+        .unwrap();
+    let offset = ring.entry(1);
+    world.poison(offset);
+    let host = nodes[0].host.clone();
+    let receiver = &mut nodes[0].link(VICTIM).receive.short_request;
+    assert_eq!(
+        receiver.next(&host).unwrap_err(),
+        Violation::Poisoned { offset }
+    );
+    assert!(nodes[0].member.isolate(&host, VICTIM));
+    nodes[0].links.remove(&VICTIM);
+    works(&mut nodes, 0, 2);
+    comes_back(&mut nodes);
+    // What is written anew can be read again.
+    let victim = &mut nodes[usize::from(VICTIM)];
+    let host = victim.host.clone();
+    let sender = &mut victim.link(0).send.short_request;
+    host.send(sender, &Outgoing::Request(&body), &[], 0)
+        .unwrap();
+    let host = nodes[0].host.clone();
+    let receiver = &mut nodes[0].link(VICTIM).receive.short_request;
+    assert!(receiver.next(&host).unwrap().is_some());
+}
+
+/// A host reads its own requests again to learn which are done.
+#[test]
+fn a_request_that_its_source_cannot_read_again_costs_its_target() {
+    let (world, mut nodes) = trio_in(true);
+    let geometry = *nodes[0].member.pool().geometry();
+    let offset = geometry
+        .ring(0, VICTIM, Class::ShortRequest)
+        .in_lines()
+        .entry(0);
+    let host = nodes[0].host.clone();
+    let sender = &mut nodes[0].link(VICTIM).send.short_request;
+    let body = write_request(8, 0);
+    host.send(sender, &Outgoing::Request(&body), &[7; 8], 0)
+        .unwrap();
+    let there = nodes[usize::from(VICTIM)].host.clone();
+    let receiver = &mut nodes[usize::from(VICTIM)].link(0).receive.short_request;
+    assert!(receiver.next(&there).unwrap().is_some());
+    receiver.release(&there);
+    receiver.publish(&there);
+    world.poison(offset);
+    let link = nodes[0].link(VICTIM);
+    assert!(link.has_next(&host, Class::ShortResponse));
+    assert_eq!(
+        link.next(&host, Class::ShortResponse).unwrap_err(),
+        Violation::Poisoned { offset }
+    );
+    assert!(nodes[0].member.isolate(&host, VICTIM));
+    nodes[0].links.remove(&VICTIM);
+    works(&mut nodes, 0, 2);
+    comes_back(&mut nodes);
 }
 
 #[test]
