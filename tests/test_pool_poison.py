@@ -18,7 +18,7 @@ from waiting import wait_until
 NODES, SLOTS, SLOT, RINGS = 8, 0x1000, 0x100, 0x2000
 ENTRIES = 256 * 256
 FRAME_RING, LONG_RING, SHORT_RING = (ENTRIES + (1 << log_bulk) for log_bulk in (20, 19, 17))
-WORDS = 0x1000
+WORDS, CONSUMER = 0x1000, 0x80
 STRIDE = WORDS + 2 * LONG_RING + FRAME_RING + 2 * SHORT_RING
 FRAMES = 2
 LINE = 64
@@ -40,17 +40,23 @@ def slot(one, two):
     return SLOTS + theirs * SLOT + 0x40, f"slot of node {theirs}"
 
 
-def ring(one, two):
-    """The line that says how much node two has sent to node one."""
+def rings(source, target):
+    """Where the rings from one node of the pool to another begin."""
+    pair = source * (NODES - 1) + target - (target > source)
+    return RINGS + pair * STRIDE
+
+
+def indices(one, two):
+    """The line that says how much node two has taken of what node one sends."""
     ours, theirs = number(one), number(two)
-    pair = theirs * (NODES - 1) + ours - (ours > theirs)
-    return RINGS + pair * STRIDE, f"indices of the rings from node {theirs} to node {ours}"
+    return rings(ours, theirs) + CONSUMER, f"indices of the rings from node {ours} to node {theirs}"
 
 
 def entries(one, two):
-    """All entries of a ring are as good, here that of frames: the next one is in the first few lines after a while."""
-    line, name = ring(one, two)
-    return line + WORDS + FRAMES * LONG_RING, name.replace("indices of the rings", "ring of frames")
+    """All lines of a ring are as good, here that of frames."""
+    ours, theirs = number(one), number(two)
+    line = rings(theirs, ours) + WORDS + FRAMES * LONG_RING
+    return line, f"ring of frames from node {theirs} to node {ours}"
 
 
 def poison(node, what):
@@ -58,7 +64,7 @@ def poison(node, what):
 
 
 @only("cxl", "ivshmem", why="about the memory of pools")
-@pytest.mark.parametrize("place", [slot, pytest.param(ring, marks=long), entries])
+@pytest.mark.parametrize("place", [slot, pytest.param(indices, marks=long), entries])
 def test_poison_costs_the_node_whose_line_it_is(trio, saw, place):
     """Node 1 cannot read a line of node 2's: it has no more to do with node 2, goes on with node 3, and says so."""
     one, two, three = trio
@@ -77,9 +83,9 @@ def test_poison_costs_the_node_whose_line_it_is(trio, saw, place):
 
     poison(one, line)
     try:
-        # More frames than the ring has entries.
-        sending = two.spawn(f"ping -n -q -c 300 -i 0.002 -W 1 {one.ip}")
-        complaint = wait_until("node 1 to say what it lost", said, 20)
+        # More frames than the ring has lines, of which there are four in 256 bytes.
+        sending = two.spawn(f"ping -n -q -c 1100 -i 0.002 -W 1 {one.ip}")
+        complaint = wait_until("node 1 to say what it lost", said, 60)
         found = re.search(r"node (\d+) is lost to a memory error in the pool: (.*) \(offset (0x[0-9a-f]+)\)", complaint)
         assert found and (int(found[1]), found[2]) == (theirs, name), complaint
         assert int(found[3], 16) // LINE * LINE == line, complaint
