@@ -242,7 +242,7 @@ def test_mtu_sweep(pair, saw):
         assert one.pings(two.ip, 3, options=f"-M do -s {mtu - 28}") == 3, f"a packet of the MTU {mtu} does not arrive"
         if mtu < 65535:
             assert one.pings(two.ip, 1, options=f"-M do -s {mtu - 27}", deadline=1) == 0, f"MTU {mtu} is exceeded"
-        traffic.tcp(one, two.ip, size=256 << 10 if mtu < 1000 else 2 << 20, seed=mtu)
+        traffic.tcp(one, two.ip, size=min(mtu << 10, 2 << 20), seed=mtu)
         traffic.udp(two, one.ip, count=30, seed=mtu, largest=largest)
         if mtu >= 1280:
             traffic.tcp(two, one.ip6, size=1 << 20, seed=mtu + 1)
