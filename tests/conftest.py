@@ -111,10 +111,7 @@ def quiet_kernels(request):
 
 @pytest.fixture(autouse=True)
 def no_leaks(request):
-    """On the debug kernel: fails a file's last test in a mode where a node's kernel has lost memory since it started.
-
-    A file says what of it is not ours by `LOST_BY_OTHERS`, a pattern.
-    """
+    """On the debug kernel: fails a file's last test in a mode where a node's kernel has lost memory since it started."""
     yield
     if not DEBUG_KERNEL or "fabric" not in request.fixturenames or not request.node.stash.get(lanes.LAST, False):
         return
@@ -122,9 +119,8 @@ def no_leaks(request):
     found = {node.name: leaks.scan(node) for node in fabric.running()}
     if any(found.values()):
         fabric.trouble()  # The kernel's own line about it is not the next test's.
-    others = getattr(request.module, "LOST_BY_OTHERS", None)
     for name, blocks in found.items():
-        ours = [block for block in blocks if not (others and others.search(block))]
+        ours = [block for block in blocks if not leaks.NOT_OURS.search(block)]
         if ours:
             pytest.fail(f"{name}'s kernel lost memory:\n{''.join(ours)}", pytrace=False)
 

@@ -20,8 +20,6 @@ from waiting import DEBUG_KERNEL, wait_until
 WALK = "python3 -B /nupa/tests/guest/walk.py"
 # What the kernel says where it does not get pages that were to be mapped one by one, and kmemleak for itself. Other allocations fail in silence.
 NO_PAGES = re.compile(r"vmalloc error|page allocation failure|kmemleak: Cannot allocate")
-# Of a process whose context could not be made: Linux 7.2's UVERBS_METHOD_GET_CONTEXT frees the context, but not its reference to the process.
-LOST_BY_OTHERS = re.compile(r"\b(copy_process|prepare_creds|__x64_sys_setgroups)\+")
 # What allocates nothing and copies nothing, though others like it do.
 NEVER = ("close",)
 KINDS = ("pd", "region", "window", "device-memory", "cq", "extended-cq", "srq", "qp", "ud-qp", "address")
