@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kernel_log import complaint
 from modes import emulator_only
 from waiting import DEBUG_KERNEL, wait_until
 
@@ -36,9 +37,33 @@ WRITE = "dd if=/dev/urandom of=/run/written bs=1M count=8 status=none && " \
 COMPARE = "dd if=/dev/nvme0n1 of=/run/read bs=64k count=128 iflag=direct status=none && cmp /run/written /run/read"
 
 
+LOCKDEP = re.compile(r"^[^\n]*WARNING: possible circular locking dependency.*?</TASK>", re.MULTILINE | re.DOTALL)
+
+
+@contextlib.contextmanager
+def locks_of_others(node):
+    """Linux 7.2 takes two locks in both orders: nvmet_config_sem before a connection's where a port is taken away, and after it where
+    the connection manager's handler executes a command that came early. Lockdep says so once, and is off until the node starts again."""
+    mark = node.log.position()
+    yield
+    said = node.log.since(mark)
+    report = LOCKDEP.search(said)
+    if DEBUG_KERNEL and report and "(nvmet_config_sem)" in report[0] and "nupa" not in report[0]:
+        besides = complaint((said[:report.start()] + said[report.end():]).splitlines())
+        assert not besides, "\n".join(besides)
+        node.log.checked = node.log.position()
+        node.stop()
+
+
 @contextlib.contextmanager
 def disk_of_another(one, two, options=""):
     """Node `one` has node `two`'s disk as nvme0n1; `options` are more options of the connection."""
+    with locks_of_others(two):
+        yield from served(one, two, options)
+
+
+def served(one, two, options):
+    """The one thing that it yields is node `one`, with the disk."""
     two.run(SERVE.replace("ADDRESS", two.ip))
     try:
         one.run(CONNECT.replace("ADDRESS", two.ip).replace("OPTIONS", options))
