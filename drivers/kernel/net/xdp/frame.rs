@@ -12,7 +12,7 @@ use kernel::dma::DmaAddress;
 ///
 /// # Invariants
 ///
-/// The pointer is to a frame that this owns.
+/// The pointer is to a frame that this owns. It lies before the data, so it is not aligned where a device begins its data anywhere, as veth does.
 pub struct XdpFrame(NonNull<bindings::xdp_frame>);
 
 // SAFETY: A frame has no ties to a thread.
@@ -44,8 +44,14 @@ impl XdpFrame {
     /// The first bytes, if the linear part has so many.
     #[inline]
     pub fn head<const N: usize>(&self) -> Option<[u8; N]> {
-        // SAFETY: By the type invariants.
-        let (data, len) = unsafe { ((*self.as_raw()).data, (*self.as_raw()).len) };
+        let frame = self.as_raw();
+        // SAFETY: By the type invariants. It may be unaligned.
+        let (data, len) = unsafe {
+            (
+                (&raw const (*frame).data).read_unaligned(),
+                (&raw const (*frame).len).read_unaligned(),
+            )
+        };
         // SAFETY: They are there, and a copy is made of what may be changed by a device.
         (N <= len as usize).then(|| unsafe { data.cast::<[u8; N]>().read_volatile() })
     }
