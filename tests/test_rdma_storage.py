@@ -37,6 +37,7 @@ WRITE = "dd if=/dev/urandom of=/run/written bs=1M count=8 status=none && " \
 COMPARE = "dd if=/dev/nvme0n1 of=/run/read bs=64k count=128 iflag=direct status=none && cmp /run/written /run/read"
 
 
+# A report of lockdep's, from its first line to the end of its trace.
 LOCKDEP = re.compile(r"^[^\n]*WARNING: possible circular locking dependency.*?</TASK>", re.MULTILINE | re.DOTALL)
 
 
@@ -59,20 +60,15 @@ def locks_of_others(node):
 def disk_of_another(one, two, options=""):
     """Node `one` has node `two`'s disk as nvme0n1; `options` are more options of the connection."""
     with locks_of_others(two):
-        yield from served(one, two, options)
-
-
-def served(one, two, options):
-    """The one thing that it yields is node `one`, with the disk."""
-    two.run(SERVE.replace("ADDRESS", two.ip))
-    try:
-        one.run(CONNECT.replace("ADDRESS", two.ip).replace("OPTIONS", options))
-        wait_until("the disk", lambda: one.run("test -b /dev/nvme0n1", check=False).code == 0)
-        yield one
-        one.run("for each in /sys/class/nvme/nvme*/delete_controller; do [ ! -e $each ] || echo 1 >$each; done; "
-                "modprobe -r nvme-rdma && rm -f /run/written /run/read", timeout=60)
-    finally:
-        two.run(STOP_SERVING, timeout=60)
+        two.run(SERVE.replace("ADDRESS", two.ip))
+        try:
+            one.run(CONNECT.replace("ADDRESS", two.ip).replace("OPTIONS", options))
+            wait_until("the disk", lambda: one.run("test -b /dev/nvme0n1", check=False).code == 0)
+            yield one
+            one.run("for each in /sys/class/nvme/nvme*/delete_controller; do [ ! -e $each ] || echo 1 >$each; done; "
+                    "modprobe -r nvme-rdma && rm -f /run/written /run/read", timeout=60)
+        finally:
+            two.run(STOP_SERVING, timeout=60)
 
 
 @pytest.fixture
