@@ -82,7 +82,10 @@ soak: modules userspace ## loads and faults at random, compared (MINUTES=10 MODE
 fuzz: setup ## fuzz led by coverage (HOURS=1 in equal parts; TARGET=wqe for one)
 	@scripts/fuzz "$${TARGET:-all}" "$${HOURS:-1}h"
 
-bench: modules userspace ## measure; results in build/bench
+setup-ucx: setup # UCX's measurements, for the one of pools
+	@scripts/setup --ucx
+
+bench: modules userspace $(if $(filter pool-host,$(BENCH)),setup-ucx) ## measure; results in build/bench
 	@scripts/in-root scripts/bench
 
 bundle: modules userspace ## pack two nodes with all that they need, for any x86-64 Linux
@@ -112,5 +115,5 @@ prune: ## remove from the cache what the pins of this checkout do not use; other
 clean: vm-down ## remove build/ (not the cache)
 	rm -rf build
 
-.PHONY: help setup setup-packages setup-debian setup-clients selftests modules providers userspace deb rpm demo test-host test-nodes test test-long test-selftests \
+.PHONY: help setup setup-packages setup-debian setup-clients setup-ucx selftests modules providers userspace deb rpm demo test-host test-nodes test test-long test-selftests \
 	test-clients fuzz soak bench bundle lint fmt vm-up vm-down vm-status prune clean .room-for-demo .room-for-nodes

@@ -59,6 +59,8 @@ debian_dir=$cache/debian-$(key_of "$kernel_key" "$top"/scripts/setup.d/{guest,de
 selftests_dir=$cache/selftests-$(key_of "$kernel_key" "$root_key" "$top/scripts/setup.d/selftests.sh")
 # Programs that people run, for a second disk of nodes.
 clients_dir=$cache/clients-$(key_of "$SUITE" "$BACKPORTS" "$top/scripts/setup.d/clients.sh" "$top"/vms/clients/*)
+# UCX's measurements.
+ucx_dir=$cache/ucx-$(key_of "$root_key" "$top/scripts/setup.d/ucx.sh")
 
 rdma_core_dir=$cache/rdma-core-$(key_of "$RDMA_CORE_SHA256" "$top/scripts/setup.d/rdma-core.sh")
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Two hosts of a pool that both poll, as two processes on two cores: provider, engine and pool without a kernel or a guest.
 
-What there can be at most is measured by the same two processes: a line that goes there and back between the cores, and memcpy.
+What there can be at most is measured by the same two processes: a line that goes there and back between the cores, and memcpy. UCX is measured
+after each run of them: it passes messages between processes of one host without protecting them from each other.
 """
 
 import json
@@ -11,6 +12,7 @@ import sys
 
 import cargo
 import results
+import ucx
 
 TEST = "tests::pool_host::two_processes_are_two_hosts"
 # Round trips of each measurement of times.
@@ -24,11 +26,13 @@ TIMES = {
     "write_8": "pool host WRITE 8 B to its completion",
     "write_8_pool": "pool host WRITE 8 B to pool memory",
 }
-# Of each of bytes in a nanosecond.
+SMALL_RATE = "pool host SEND 64 B, messages a second"
+# Of each of bytes in a nanosecond, and the copy of as many bytes.
 RATES = {
-    "send_1m": "pool host SEND 1 MiB",
-    "write_1m": "pool host WRITE 1 MiB",
-    "write_1m_pool": "pool host WRITE 1 MiB to pool memory",
+    "send_64k": ("pool host SEND 64 KiB", "memcpy_64k"),
+    "send_1m": ("pool host SEND 1 MiB", "memcpy_1m"),
+    "write_1m": ("pool host WRITE 1 MiB", "memcpy_1m"),
+    "write_1m_pool": ("pool host WRITE 1 MiB to pool memory", "memcpy_1m"),
 }
 
 
@@ -42,24 +46,39 @@ def once():
     return json.loads(found.group())
 
 
+def beside(work):
+    """What a work that UCX does as well is called beside it, its unit, and whether more is better."""
+    if work in TIMES:
+        return TIMES[work], "ns", False
+    return (SMALL_RATE, "/s", True) if work == "sends_64" else (RATES[work][0], "GB/s", True)
+
+
+def figures(run, name):
+    """A figure of a run: of times the median."""
+    return run[name]["median"] if isinstance(run[name], dict) else run[name]
+
+
 def measure(mode, options):
     """Runs it so many times; returns an entry for each figure, the median of the runs. `mode` is what tables have it under: no guest has a part in it."""
     print("building and running two hosts of a pool", flush=True)
-    runs = [once() for _ in range(options.runs)]
+    runs, peers = [], []
+    for _ in range(options.runs):
+        runs.append(once())
+        peers.append(ucx.measure())
     for name in ("line", *TIMES):
         low = min(run[name]["min"] for run in runs)
         print(f"{TIMES.get(name, LINE)}: {low} ns at best, {statistics.median(run[name]['median'] for run in runs)} ns in the median")
 
     def all_of(name):
-        return [run[name] for run in runs]
-
-    def medians(name):
-        return [figures["median"] for figures in all_of(name)]
+        return [figures(run, name) for run in runs]
 
     # What completes takes a line there and one back.
     floors = {name: (LINE, 1) if name == "send_8" else (f"{LINE}, there and back", 2) for name in TIMES}
-    found = [results.entry(text, mode, "ns", medians(name), [ways * time for time in medians("line")], peer, options.runs, higher_is_better=False)
+    found = [results.entry(text, mode, "ns", all_of(name), [ways * time for time in all_of("line")], peer, options.runs, higher_is_better=False)
              for (name, text), (peer, ways) in zip(TIMES.items(), floors.values())]
-    found.append(results.entry("pool host SEND 64 B, messages a second", mode, "/s", all_of("sends_64"), RATE_BUDGET, "budget", options.runs))
-    found += [results.entry(text, mode, "GB/s", all_of(name), all_of("memcpy_1m"), "memcpy", options.runs) for name, text in RATES.items()]
+    found.append(results.entry(SMALL_RATE, mode, "/s", all_of("sends_64"), RATE_BUDGET, "budget", options.runs))
+    found += [results.entry(text, mode, "GB/s", all_of(name), all_of(copy), "memcpy", options.runs) for name, (text, copy) in RATES.items()]
+    for work in ucx.MEASUREMENTS:
+        text, unit, more = beside(work)
+        found.append(results.entry(text, mode, unit, all_of(work), [peer[work] for peer in peers], ucx.NAME, options.runs, higher_is_better=more))
     return found

@@ -12,8 +12,9 @@ use super::{
 };
 use crate::ffi::testing::sys;
 
-/// Bytes of a message whose rate is measured.
+/// Bytes of messages whose rates are measured.
 const SMALL: u32 = 64;
+const MEDIUM: u32 = 64 << 10;
 
 /// Minimum and median of all but the first tenth.
 fn of(mut times: Vec<u64>) -> Value {
@@ -133,8 +134,8 @@ fn write_rate(side: &mut Side, len: u32, count: u64, remote: (u64, u32)) -> f64 
 }
 
 /// Bytes in a nanosecond that a copy from one piece of memory to another moves, again and again: from caches to caches.
-fn copy_rate() -> f64 {
-    let bytes = BULK as usize;
+fn copy_rate(len: u32) -> f64 {
+    let bytes = len as usize;
     let from = vec![1_u8; bytes];
     let mut to = vec![0_u8; bytes];
     let rates = (0..200).map(|_| {
@@ -162,7 +163,9 @@ pub(super) fn run(side: &mut Side, rounds: u64) -> Value {
     result["write_8_pool"] = write_latency(side, rounds, granted);
     result["sends_64"] = send_rate(side, SMALL, rounds * 10).round().into();
     side.prepare(2);
-    result["send_1m"] = (send_rate(side, BULK, count) * f64::from(BULK) / 1e9).into();
+    for (name, len, count) in [("send_64k", MEDIUM, count * 10), ("send_1m", BULK, count)] {
+        result[name] = (send_rate(side, len, count) * f64::from(len) / 1e9).into();
+    }
     side.check(2);
     side.prepare(3);
     result["write_1m"] = write_rate(side, BULK, count, private).into();
@@ -171,7 +174,8 @@ pub(super) fn run(side: &mut Side, rounds: u64) -> Value {
     result["write_1m_pool"] = write_rate(side, BULK, count, granted).into();
     side.read_back(granted);
     side.check(4);
-    result["memcpy_1m"] = copy_rate().into();
+    result["memcpy_64k"] = copy_rate(MEDIUM).into();
+    result["memcpy_1m"] = copy_rate(BULK).into();
     side.meet();
     result
 }
