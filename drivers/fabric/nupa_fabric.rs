@@ -91,5 +91,9 @@ module! {
             default: 1,
             description: "0: the caches of hosts that share a pool are not kept coherent, so write back and invalidate",
         },
+        poll_cpu: i32 {
+            default: -1,
+            description: "The processor of a thread that does nothing but poll the pool; -1: there is none",
+        },
     },
 }

@@ -2,7 +2,7 @@
 //! Sleep, hibernation and shutdown of the host.
 
 use crate::controller::{attention, Controller, State};
-use kernel::sync::Arc;
+use kernel::{error::code::ENODEV, sync::Arc};
 use nk::power::Transition;
 
 impl Controller {
@@ -30,10 +30,18 @@ impl Controller {
         if self.state() != State::Paused {
             return;
         }
-        if resumed.is_err() {
+        match resumed {
+            Ok(()) => {}
             // At once: what programs have mapped of the pool may be somebody else's now.
-            return self
-                .lose("its place in the pool was taken while the host slept: rebind the driver");
+            Err(why) if why == ENODEV => {
+                return self.lose(
+                    "its place in the pool was taken while the host slept: rebind the driver",
+                );
+            }
+            Err(_) => {
+                return self
+                    .lose("no thread polls the pool after the host slept: rebind the driver");
+            }
         }
         if self.restart() {
             // Users of the old device may wait for programs or threads that still sleep, so that is for later.

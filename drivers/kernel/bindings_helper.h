@@ -9,6 +9,7 @@
 #include <linux/if_vlan.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
+#include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
 #include <linux/random.h>

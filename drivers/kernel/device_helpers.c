@@ -13,9 +13,14 @@
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/iommu-dma.h>
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
+#include <linux/processor.h>
 #include <linux/range.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/uidgid.h>
@@ -171,6 +176,48 @@ int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len)
 void nk_cond_resched(void)
 {
 	cond_resched();
+}
+
+struct task_struct *nk_kthread_run_on(int (*run)(void *data), void *data, unsigned int cpu, const char *name)
+{
+	struct task_struct *task;
+
+	if (cpu >= nr_cpu_ids || !cpu_possible(cpu))
+		return ERR_PTR(-EINVAL);
+	task = kthread_create_on_node(run, data, cpu_to_node(cpu), "%s/%u", name, cpu);
+	if (!IS_ERR(task)) {
+		kthread_bind(task, cpu);
+		wake_up_process(task);
+	}
+	return task;
+}
+
+bool nk_cpu_is_online(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids && cpu_online(cpu);
+}
+
+/*
+ * Between two rounds of a thread that never sleeps. Ticks mostly find it with bottom halves off, which to RCU is a reader, and on
+ * a processor without ticks there are none; so it says by itself that it is none, once a jiffy.
+ */
+void nk_kthread_pause(unsigned long *told)
+{
+	unsigned long now = jiffies;
+
+	if (now != *told) {
+		*told = now;
+		local_irq_disable();
+		rcu_momentary_eqs();
+		local_irq_enable();
+	}
+	cond_resched_tasks_rcu_qs();
+	cpu_relax();
+}
+
+void nk_yield(void)
+{
+	yield();
 }
 
 bool nk_capable_of_resources(void)

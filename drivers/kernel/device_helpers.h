@@ -12,6 +12,7 @@ struct devlink;
 struct devlink_ops;
 struct device;
 struct pci_dev;
+struct task_struct;
 
 void nk_spin_lock_irq(spinlock_t *lock);
 void nk_spin_unlock_irq(spinlock_t *lock);
@@ -26,6 +27,10 @@ struct devlink *nk_devlink_alloc(const struct devlink_ops *ops, size_t priv_size
 int nk_dax_range(struct dev_dax *dax, phys_addr_t *start, u64 *len);
 bool nk_bh_is_disabled(void);
 void nk_cond_resched(void);
+struct task_struct *nk_kthread_run_on(int (*run)(void *data), void *data, unsigned int cpu, const char *name);
+bool nk_cpu_is_online(unsigned int cpu);
+void nk_kthread_pause(unsigned long *told);
+void nk_yield(void);
 bool nk_capable_of_resources(void);
 void nk_bh_disable(void);
 void nk_bh_enable(void);

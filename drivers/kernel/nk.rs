@@ -17,6 +17,7 @@ pub mod host;
 pub mod hostmem;
 pub mod irq_work;
 pub mod irqlock;
+pub mod kthread;
 pub mod mmap;
 pub mod net;
 pub mod pci;

@@ -60,6 +60,7 @@ def figures(run, name):
 
 def measure(mode, options):
     """Runs it so many times; returns an entry for each figure, the median of the runs. `mode` is what tables have it under: no guest has a part in it."""
+    ucx.installed()
     print("building and running two hosts of a pool", flush=True)
     runs, peers = [], []
     for _ in range(options.runs):

@@ -63,15 +63,18 @@ def once(directory, work):
     # It takes itself for a part of an MPI job unless a terminal is its input.
     terminal, side = os.openpty()
     common = {"env": environment(directory), "stdin": side, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen([program, "-c", str(first), "-p", str(port)], stdout=subprocess.DEVNULL, **common) as server:
+    with subprocess.Popen([program, "-c", str(first), "-p", str(port)], stdout=subprocess.PIPE, **common) as server:
         try:
             deadline = time.monotonic() + TIMEOUT
             while not listens(port):
                 if server.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"bench: the server of {program} did not listen")
+                    server.kill()
+                    sys.exit(f"bench: the server of {program} did not listen: {server.stdout.read()[-2000:]}")
                 time.sleep(0.05)
             done = subprocess.run([program, "-c", str(second), "-p", str(port), "127.0.0.1", "-t", kind, "-s", str(size), "-n", str(count), "-f", "-v"],
                                   stdout=subprocess.PIPE, timeout=TIMEOUT, check=False, **common)
+        except subprocess.TimeoutExpired as late:
+            sys.exit(f"bench: {' '.join(late.cmd)} was not done after {TIMEOUT} s")
         finally:
             server.kill()
             os.close(terminal)

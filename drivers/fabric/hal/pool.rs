@@ -2,7 +2,7 @@
 //! The function as software, for hosts that share a pool of memory instead of having a controller.
 //!
 //! It is the same function as the controller's: registers, admin commands, engine. It runs in softirq context, and in the
-//! time of programs that post or wait; the engines of hosts that share a pool work together through rings in it
+//! time of programs that post or wait, or else in a thread of its own; the engines of hosts that share a pool work together through rings in it
 //! (`Documentation/pool.md`).
 
 mod dax;

@@ -24,6 +24,7 @@ use kernel::{
 use nk::{
     bh,
     hostmem::HostMemory,
+    kthread::PollThread,
     mmap::MmapRange,
     net::{DetachedNapi, Repeat},
     sched::cond_resched,
@@ -34,6 +35,9 @@ use nupa_proto::doorbell::device_memory_offset;
 
 /// Polls for the function in softirq context.
 pub(super) type PollerNapi = DetachedNapi<Poller>;
+
+/// Polls for the function in a thread.
+pub(super) type PollerThread = PollThread<Poller>;
 
 /// Doorbell page pairs.
 pub(super) const DOORBELL_PAGES: u32 = 512;
@@ -47,7 +51,12 @@ const WRITERS_PAUSE: Delta = Delta::from_micros(WRITERS_PAUSE_US as i64);
 /// A function of this host.
 #[pin_data]
 pub(super) struct PoolFunction {
+    /// Disabled where a thread polls: then it does no harm to schedule it.
     pub(super) poller: Arc<PollerNapi>,
+    /// The processor of the thread that polls instead, if one is to.
+    pub(super) poll_cpu: Option<u32>,
+    #[pin]
+    pub(super) thread: Mutex<Option<PollerThread>>,
     pub(super) clock: HostClock,
     pub(super) poll_state: PollState,
     pub(super) kicks: Kicks,
@@ -80,6 +89,30 @@ pub(super) struct Asleep {
 }
 
 impl PoolFunction {
+    /// Has the function look for work from now on. `EINVAL` if a thread is to do that and there can be no such processor. Sleeps.
+    pub(super) fn enable(&self, poller: Poller) -> Result {
+        match self.poll_cpu {
+            None => {
+                self.poller.enable(poller)?;
+                self.poller.schedule();
+            }
+            Some(cpu) => {
+                let thread = PollThread::new(c"nupa-poll", cpu, poller)?;
+                *self.thread.lock() = Some(thread);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has it look for none any more, and returns what did. Sleeps.
+    pub(super) fn disable(&self) -> Option<Poller> {
+        let thread = self.thread.lock().take();
+        match thread {
+            Some(thread) => Some(KBox::into_inner(thread.stop())),
+            None => self.poller.disable(),
+        }
+    }
+
     /// Runs `f` on the node without sleeping. `None` if somebody else holds it, who then schedules another poll, or once the driver is
     /// unbound. Softirqs are off.
     pub(super) fn serve(&self, f: impl FnOnce(&mut PoolNode) -> Turn) -> Option<Turn> {
@@ -107,6 +140,9 @@ impl PoolFunction {
 
     /// Schedules the next poll after a turn. Any context.
     pub(super) fn schedule_next(&self, turn: &Turn) {
+        if self.poll_cpu.is_some() {
+            return;
+        }
         let planned_ns = u64::try_from(self.poller.until_due().as_nanos()).unwrap_or(0);
         let planned_us = (planned_ns > 0).then_some(planned_ns / 1000);
         let repeat = match self.poll_state.next(self.clock.now_us(), planned_us, turn) {
@@ -256,7 +292,7 @@ impl Function for PoolFunction {
     fn suspend(&self) {
         self.set_beating(false);
         // Its timer ends with that.
-        let poller = self.poller.disable();
+        let poller = self.disable();
         let node = self.owner.close();
         if let (Some(poller), Some(node)) = (poller, node) {
             *self.asleep.lock() = Some(Asleep { poller, node });
@@ -272,16 +308,15 @@ impl Function for PoolFunction {
         }
         self.owner.open(node);
         self.set_beating(true);
-        self.poller.enable(poller)?;
-        self.poller.schedule();
-        Ok(())
+        // Only a thread can fail to start.
+        self.enable(poller).inspect_err(|_| self.close())
     }
 
     fn shutdown(&self) {
         self.set_beating(false);
         // Programs may run on until the processors stop, with device memory mapped. So the node keeps its slot, and what
         // it holds, as one that crashes does.
-        drop(self.poller.disable());
+        drop(self.disable());
         if let Some(own) = &self.own {
             self.forget_lines(own);
         }
@@ -303,6 +338,10 @@ impl Function for PoolFunction {
 
     fn kick(&self, page: u32, slot: u16, _index: u32, _push: bool) {
         self.kicks.add(page, slot);
+        if self.poll_cpu.is_some() {
+            // The thread takes it. It has the node all the time, and to wait for that takes longer.
+            return;
+        }
         if bh::are_disabled() {
             // Mostly a frame: it is sent when this returns, without a poll.
             if self.poll_state.wakeable {
@@ -321,6 +360,9 @@ impl Function for PoolFunction {
     }
 
     fn service(&self) {
+        if self.poll_cpu.is_some() {
+            return;
+        }
         let lingers = self.poll_state.programs_poll();
         bh::disabled(|| {
             self.service_inline(|node| {

@@ -32,6 +32,7 @@ use kernel::{
 };
 use nk::{
     hostmem::HostMemory,
+    kthread::is_online,
     window::{Coherence, Extent, Window},
 };
 use nupa_engine::{node::NodeConfig, Limits, Peer};
@@ -53,7 +54,7 @@ pub(crate) struct PoolInstance<'bound> {
 }
 
 /// Keeps the function looking for work.
-struct Running(Arc<PollerNapi>);
+struct Running(Arc<PoolFunction>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -137,6 +138,8 @@ impl<'bound> PoolInstance<'bound> {
         let function = Arc::pin_init(
             pin_init!(PoolFunction {
                 poller: place.poller,
+                poll_cpu: poll_cpu(),
+                thread <- new_mutex!(None),
                 clock,
                 poll_state: PollState::new(wakeable),
                 kicks,
@@ -156,7 +159,7 @@ impl<'bound> PoolInstance<'bound> {
         let device: &'bound Device<Bound> = device;
         let found = Found::new(device, function.clone())?;
         let instance = Instance::new(device, found, vectors, |controller| {
-            start(function, controller)
+            start(device, function, controller)
         })?;
         Ok(Self {
             _faults: faults,
@@ -299,8 +302,17 @@ fn rate_limits(nodes: u16, burst: u8) -> Result<KVVec<RateLimit>> {
     Ok(limits)
 }
 
+/// The processor of the thread that polls, if the module's parameters want one.
+fn poll_cpu() -> Option<u32> {
+    u32::try_from(*module_parameters::poll_cpu.value()).ok()
+}
+
 /// Has the function look for work from now on, and its vectors run.
-fn start(function: Arc<PoolFunction>, controller: &Arc<Controller>) -> Result<Running> {
+fn start(
+    device: &Device<Bound>,
+    function: Arc<PoolFunction>,
+    controller: &Arc<Controller>,
+) -> Result<Running> {
     let mut vectors = KVec::with_capacity(controller.vectors().len(), GFP_KERNEL)?;
     for vector in controller.vectors() {
         let interrupt = VectorInterrupt {
@@ -309,8 +321,20 @@ fn start(function: Arc<PoolFunction>, controller: &Arc<Controller>) -> Result<Ru
         };
         vectors.push(interrupt, GFP_KERNEL)?;
     }
-    let poller = function.poller.clone();
-    poller.enable(Poller { function, vectors })?;
-    poller.schedule();
-    Ok(Running(poller))
+    let poller = Poller {
+        function: function.clone(),
+        vectors,
+    };
+    let enabled = match function.poll_cpu {
+        Some(cpu) if !is_online(cpu) => Err(EINVAL),
+        _ => function.enable(poller),
+    };
+    if let (Err(why), Some(cpu)) = (&enabled, function.poll_cpu) {
+        dev_err!(
+            device,
+            "no thread polls on processor {cpu} ({why:?}); nupa_fabric's parameter poll_cpu names one that is online, or none with -1\n"
+        );
+    }
+    enabled?;
+    Ok(Running(function))
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Polls of the function in softirq context: after kicks and doorbells, without a pause as long as there is work and no other task
-//! wants the processor, and on a timer.
+//! wants the processor, and on a timer. Or always, in a thread that has a processor for it.
 
 use super::function::PoolFunction;
 use crate::vector::VectorInterrupt;
 use kernel::{prelude::*, sync::Arc};
-use nk::net::{is_alone, NapiContext, Poll};
+use nk::{
+    kthread::BusyPoll,
+    net::{is_alone, NapiContext, Poll},
+};
 use nupa_function::pool::Turn;
 
 /// What the function's NAPI instance polls.
@@ -30,6 +33,17 @@ impl Poll for Poller {
         poller.end_poll();
         self.function.schedule_next(&turn);
         0
+    }
+}
+
+impl BusyPoll for Poller {
+    fn busy_poll(&mut self) -> bool {
+        let function = &self.function;
+        let turn = function.serve(|node| node.turn(&function.kicks, true, true));
+        if let Some(turn) = turn {
+            self.interrupt(turn.raised);
+        }
+        turn.is_some()
     }
 }
 
