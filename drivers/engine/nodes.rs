@@ -7,6 +7,7 @@ use crate::{
     node::Node,
     state::peer::Peer,
 };
+use core::ops::Range;
 
 /// All controllers of one fabric, as their host keeps them; or those of one host, and links to those of others.
 ///
@@ -22,6 +23,12 @@ pub trait NodeTable {
 
     /// Node ids are below this, those of other hosts' nodes as well.
     fn max_nodes(&self) -> u16;
+
+    /// Ids that nodes of this host may have: none of theirs is outside. Most turns find nothing to do, so what is none of them costs no look.
+    #[inline]
+    fn homes(&self) -> Range<u16> {
+        0..self.max_nodes()
+    }
 
     /// A node of this host that is there, whether or not it is up.
     fn node(&self, id: u16) -> Option<(&Node<Self::Storage>, &Self::Platform)>;

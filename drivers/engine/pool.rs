@@ -15,7 +15,7 @@ mod ud;
 use crate::{
     link::{Arrival, Link},
     nodes::NodeTable,
-    path::{budget::Share, engine::Engine, schedule::around},
+    path::{budget::Share, engine::Engine},
     state::{
         check::{Check, WcError},
         copy::{CopyError, Span},
@@ -90,6 +90,7 @@ impl Engine {
         self.peer_down(nodes, id);
         if let Some(peer) = nodes.peer_mut(id) {
             peer.set_up(epoch);
+            self.peers.insert(id);
             self.tell_joined(nodes, id, epoch);
         }
     }
@@ -99,6 +100,7 @@ impl Engine {
         let Some(peer) = nodes.peer_mut(id) else {
             return;
         };
+        self.peers.remove(id);
         if let Some(epoch) = peer.set_down() {
             self.left(nodes, id, epoch);
         }
@@ -112,11 +114,8 @@ impl Engine {
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
         for lane in [Lane::Short, Lane::Long] {
-            let (start, mut begun) = (self.first_peer_of(lane), false);
-            for id in around(*start, nodes.max_nodes()) {
-                if !is_up(nodes, id) {
-                    continue;
-                }
+            let (start, mut begun) = (*self.first_peer_of(lane), false);
+            for id in self.peers.iter_from(start) {
                 let over = self.is_over(lane);
                 found |= match lane {
                     Lane::Short => self.serve_short_rings(nodes, id, over),
@@ -393,10 +392,4 @@ impl Turn {
 /// Whether a bit is set.
 fn is_set(bits: u32, bit: u32) -> bool {
     bits.wrapping_shr(bit) & 1 != 0
-}
-
-fn is_up<N: NodeTable>(nodes: &mut N, id: u16) -> bool {
-    nodes
-        .peer_mut(id)
-        .is_some_and(|peer| peer.epoch().is_some())
 }

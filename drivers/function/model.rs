@@ -138,7 +138,7 @@ impl<F: Functions> Model<F> {
     pub fn set_polling(&mut self, on: bool) -> bool {
         self.polling = on;
         let mut rung = false;
-        for id in 0..self.functions.max_nodes() {
+        for id in self.functions.homes() {
             rung |= self.engine.set_polled(&mut self.functions, id, on);
         }
         rung
@@ -147,7 +147,7 @@ impl<F: Functions> Model<F> {
     /// Looks at the doorbells of all nodes once and does the work found; `true` if there was any.
     pub fn poll_doorbells(&mut self) -> bool {
         let mut found = false;
-        for id in 0..self.functions.max_nodes() {
+        for id in self.functions.homes() {
             found |= self.engine.poll(&mut self.functions, id);
         }
         found
@@ -155,7 +155,7 @@ impl<F: Functions> Model<F> {
 
     /// Stops functions in which the engine found a fault.
     fn stop_faulty(&mut self) {
-        for id in 0..self.functions.max_nodes() {
+        for id in self.functions.homes() {
             let Some(function) = self.function(id) else {
                 continue;
             };

@@ -22,7 +22,8 @@ use nupa_proto::pool::{
 pub struct NodeSet(u64);
 
 impl NodeSet {
-    pub(crate) const EMPTY: Self = Self(0);
+    /// No node.
+    pub const EMPTY: Self = Self(0);
 
     /// Adds a node; ids that no node can have are none.
     pub fn insert(&mut self, node: u16) {
@@ -52,12 +53,20 @@ impl NodeSet {
     }
 
     /// Its nodes, in order.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = u16> {
-        let mut left = self.0;
+        self.iter_from(0)
+    }
+
+    /// Its nodes from `first` on in order, then those before.
+    #[inline]
+    pub fn iter_from(self, first: u16) -> impl Iterator<Item = u16> {
+        let first = first % MAX_NODES;
+        let mut left = self.0.rotate_right(first.into());
         core::iter::from_fn(move || {
-            let node = u16::try_from(left.trailing_zeros()).ok()?;
+            let behind = u16::try_from(left.trailing_zeros()).ok()?;
             left &= left.wrapping_sub(1);
-            (node < MAX_NODES).then_some(node)
+            (behind < MAX_NODES).then_some(first.wrapping_add(behind) % MAX_NODES)
         })
     }
 }

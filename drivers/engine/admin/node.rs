@@ -100,7 +100,7 @@ impl Engine {
     }
 
     pub(crate) fn left<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
-        for other in (0..nodes.max_nodes()).filter(|other| *other != id) {
+        for other in nodes.homes().filter(|other| *other != id) {
             if let Some((node, _)) = nodes.node_mut(other).filter(|(node, _)| node.enabled) {
                 node.start_sweep();
                 self.sweep(nodes, other);
@@ -119,7 +119,7 @@ fn for_others<N: NodeTable>(
     id: u16,
     tell: impl Fn(&mut Node<N::Storage>, &N::Platform),
 ) {
-    for other in (0..nodes.max_nodes()).filter(|other| *other != id) {
+    for other in nodes.homes().filter(|other| *other != id) {
         if let Some((node, platform)) = nodes.node_mut(other) {
             if node.enabled {
                 tell(node, platform);

@@ -19,6 +19,7 @@ use crate::{
         wqe::Wqe,
     },
 };
+use nupa_pool::NodeSet;
 use nupa_proto::{admin::QpStateCode, pool::Class, status::WcStatus, wqe::Opcode};
 
 /// Scratch space of the data path; one per thread that runs it.
@@ -44,6 +45,8 @@ pub struct Engine {
     pub(crate) slice: Slice,
     /// Something was left for the next turn.
     pub(crate) more: bool,
+    /// Nodes of other hosts that are up.
+    pub(crate) peers: NodeSet,
     /// Nodes of this host, and of others, that come first in the next turn: those behind the ones that used up the last one.
     pub(crate) first_node: u16,
     pub(crate) first_peer: u16,
@@ -70,6 +73,7 @@ impl Engine {
             admitted: None,
             slice: Slice::WHOLE,
             more: false,
+            peers: NodeSet::EMPTY,
             first_node: 0,
             first_peer: 0,
             first_short_peer: 0,

@@ -11,6 +11,7 @@ use crate::{
     },
     state::{grant::Writers, peer::InTransit, qp::Wait},
 };
+use core::ops::Range;
 use nupa_proto::{admin::QpType, pool::Class, regs::FAULT_NONE};
 
 /// Timers of a kind that expire in one turn; others do in the next one.
@@ -25,7 +26,7 @@ impl Engine {
         if let Some(until) = self.quiet_until(nodes) {
             return self.end_turn().or(until);
         }
-        for id in 0..nodes.max_nodes() {
+        for id in nodes.homes() {
             let there = nodes.node(id);
             if there.is_some_and(|(node, _)| node.sweep_left != 0) {
                 self.sweep(nodes, id);
@@ -41,26 +42,30 @@ impl Engine {
         }
         self.take_turns(nodes);
         let mut next = self.end_turn();
-        for id in 0..nodes.max_nodes() {
-            if let Some((node, platform)) = nodes.node_mut(id) {
-                if node.fault != FAULT_NONE && node.enabled {
-                    let fault = node.fault;
-                    self.fail(nodes, id, fault);
-                    // Queue pairs of others are to be flushed.
-                    next = Some(0);
-                    continue;
-                }
-                if node.is_idle() {
-                    continue;
-                }
-                node.raise_due_events(platform);
-                node.raise_deferred_events(platform);
-                next = earlier(next, node.deadline());
-            } else if let Some(peer) = nodes.peer_mut(id) {
-                let frame = peer.transit.frame_deadline;
-                let silent = self.check_timeout(nodes, id);
-                next = earlier(next, earlier(frame, silent));
+        for id in nodes.homes() {
+            let Some((node, platform)) = nodes.node_mut(id) else {
+                continue;
+            };
+            if node.fault != FAULT_NONE && node.enabled {
+                let fault = node.fault;
+                self.fail(nodes, id, fault);
+                // Queue pairs of others are to be flushed.
+                next = Some(0);
+                continue;
             }
+            if node.is_idle() {
+                continue;
+            }
+            node.raise_due_events(platform);
+            node.raise_deferred_events(platform);
+            next = earlier(next, node.deadline());
+        }
+        for id in self.peers.iter() {
+            let frame = nodes
+                .peer_mut(id)
+                .and_then(|peer| peer.transit.frame_deadline);
+            let silent = self.check_timeout(nodes, id);
+            next = earlier(next, earlier(frame, silent));
         }
         next
     }
@@ -69,16 +74,16 @@ impl Engine {
     #[inline(always)]
     fn quiet_until<N: NodeTable>(&self, nodes: &mut N) -> Option<Option<u64>> {
         let (mut until, mut home) = (None, None);
-        for id in 0..nodes.max_nodes() {
-            let next = if let Some((node, _)) = nodes.node(id) {
+        for id in nodes.homes() {
+            if let Some((node, _)) = nodes.node(id) {
                 home = Some(id);
-                node.quiet_until()?
-            } else if let Some(peer) = nodes.peer_mut(id) {
-                peer.transit.quiet_until()?
-            } else {
-                continue;
-            };
-            until = earlier(until, next);
+                until = earlier(until, node.quiet_until()?);
+            }
+        }
+        for id in self.peers.iter() {
+            if let Some(peer) = nodes.peer_mut(id) {
+                until = earlier(until, peer.transit.quiet_until()?);
+            }
         }
         let Some(due) = until else {
             return Some(None);
@@ -107,7 +112,7 @@ impl Engine {
     /// One slice for each. Returns whether any was ready.
     fn take_round<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
         let mut found = false;
-        for id in around(self.first_node, nodes.max_nodes()) {
+        for id in around(self.first_node, nodes.homes()) {
             let Some((node, platform)) = nodes.node_mut(id) else {
                 continue;
             };
@@ -143,7 +148,7 @@ impl Engine {
         };
         if qp.kind == QpType::Raw {
             // One that waits in a peer's ring goes on when the host takes what peers sent.
-            self.more |= holds_frames(nodes);
+            self.more |= self.holds_frames(nodes);
             return self.wake_frames(nodes, id, Some(qpn));
         }
         let waiter = qp.recv.waiter;
@@ -168,9 +173,17 @@ impl Engine {
         }
     }
 
+    /// Whether a frame waits for receive buffers at the head of a peer's ring.
+    fn holds_frames<N: NodeTable>(&self, nodes: &mut N) -> bool {
+        self.peers.iter().any(|id| {
+            let peer = nodes.peer_mut(id);
+            peer.is_some_and(|peer| peer.transit.frame_deadline.is_some())
+        })
+    }
+
     /// Gives a turn to raw queue pairs that wait for one of this node's, or for any.
     pub(crate) fn wake_frames<N: NodeTable>(&self, nodes: &mut N, id: u16, qpn: Option<u32>) {
-        for other in 0..nodes.max_nodes() {
+        for other in nodes.homes() {
             let Some((node, _)) = nodes.node_mut(other) else {
                 continue;
             };
@@ -194,7 +207,7 @@ impl Engine {
     /// Gives a turn to everyone who waits for something at this node of another host.
     pub(crate) fn wake_node<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         self.wake_refused(nodes, id);
-        for home in 0..nodes.max_nodes() {
+        for home in nodes.homes() {
             let Some((node, _)) = nodes.node_mut(home) else {
                 continue;
             };
@@ -209,7 +222,7 @@ impl Engine {
 
     /// Gives a turn to everyone who was refused by this node of another host for want of receive buffers or of a connection.
     fn wake_refused<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
-        for home in 0..nodes.max_nodes() {
+        for home in nodes.homes() {
             if let Some((node, _)) = nodes.node_mut(home) {
                 while let Some(qpn) = node.first_refused(id) {
                     node.schedule(qpn);
@@ -331,16 +344,12 @@ fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The numbers below `count`, from `first` on if that is one.
-pub(crate) fn around(first: u16, count: u16) -> impl Iterator<Item = u16> {
-    let first = first.checked_rem(count).unwrap_or(0);
-    (first..count).chain(0..first)
-}
-
-/// Whether a frame waits for receive buffers at the head of a peer's ring.
-fn holds_frames<N: NodeTable>(nodes: &mut N) -> bool {
-    (0..nodes.max_nodes()).any(|id| {
-        let peer = nodes.peer_mut(id);
-        peer.is_some_and(|peer| peer.transit.frame_deadline.is_some())
-    })
+/// The numbers of a range, from `first` on if that is one.
+fn around(first: u16, all: Range<u16>) -> impl Iterator<Item = u16> {
+    let first = if all.contains(&first) {
+        first
+    } else {
+        all.start
+    };
+    (first..all.end).chain(all.start..first)
 }

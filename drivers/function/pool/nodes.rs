@@ -6,6 +6,7 @@ use crate::{
     function::Function,
     host::{Functions, NodeStatus},
 };
+use core::ops::Range;
 use nupa_engine::{Node, NodeTable, Peer, PoolLink};
 
 /// One function, and its peers by node id.
@@ -35,6 +36,12 @@ impl<H: PoolHal> NodeTable for PoolNodes<H> {
     #[inline]
     fn max_nodes(&self) -> u16 {
         u16::try_from(self.peers.len()).unwrap_or(u16::MAX)
+    }
+
+    #[inline]
+    fn homes(&self) -> Range<u16> {
+        let id = self.own.node.id();
+        id..id.saturating_add(1)
     }
 
     #[inline]

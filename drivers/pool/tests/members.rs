@@ -10,7 +10,7 @@
 
 mod rig;
 
-use nupa_pool::{Blocked, Events, JoinOptions, Outgoing, Peer, Pool, Refusal, Time};
+use nupa_pool::{Blocked, Events, JoinOptions, NodeSet, Outgoing, Peer, Pool, Refusal, Time};
 use nupa_proto::pool::{DEAD_AFTER_US, HEARTBEAT_US};
 use rig::{frame, options, pair, settle, Node, Run, World, MEDIUM, SMALL};
 use std::sync::Arc;
@@ -374,4 +374,21 @@ fn who_has_no_place_for_others_sees_nobody() {
         world.pass(HEARTBEAT_US);
         assert!(member.tick(&host, host.now_us()).evicted);
     }
+}
+
+#[test]
+fn a_set_of_nodes_goes_around_from_any_of_them() {
+    let mut set = NodeSet::default();
+    for node in [0, 3, 62, 63, 64, u16::MAX] {
+        set.insert(node);
+    }
+    let from = |first| set.iter_from(first).collect::<Vec<_>>();
+    assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 62, 63]);
+    assert_eq!(from(0), [0, 3, 62, 63]);
+    assert_eq!(from(1), [3, 62, 63, 0]);
+    assert_eq!(from(3), [3, 62, 63, 0]);
+    assert_eq!(from(63), [63, 0, 3, 62]);
+    // Behind the last one.
+    assert_eq!(from(64), [0, 3, 62, 63]);
+    assert_eq!(NodeSet::EMPTY.iter_from(5).count(), 0);
 }
