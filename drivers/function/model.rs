@@ -128,8 +128,13 @@ impl<F: Functions> Model<F> {
     ///
     /// To be called after each batch of accesses, and when the time has come.
     pub fn run(&mut self) -> Option<u64> {
+        self.run_at(None)
+    }
+
+    /// As [`Model::run`], for who has looked at the clock in this turn, `now_us`.
+    pub fn run_at(&mut self, now_us: Option<u64>) -> Option<u64> {
         self.stop_faulty();
-        self.engine.run(&mut self.functions)
+        self.engine.run_at(&mut self.functions, now_us)
     }
 
     /// Says whether the host polls doorbells. While it does, drivers need not kick; when it stops, they are asked to

@@ -23,7 +23,12 @@ impl Engine {
     /// Returns when to call it again at the latest, in the clock's microseconds; a time that is over means at once,
     /// but after other calls that are pending.
     pub fn run<N: NodeTable>(&mut self, nodes: &mut N) -> Option<u64> {
-        if let Some(until) = self.quiet_until(nodes) {
+        self.run_at(nodes, None)
+    }
+
+    /// As [`Engine::run`], for who has looked at the clock in this turn, `now_us`.
+    pub fn run_at<N: NodeTable>(&mut self, nodes: &mut N, now_us: Option<u64>) -> Option<u64> {
+        if let Some(until) = self.quiet_until(nodes, now_us) {
             return self.end_turn().or(until);
         }
         for id in nodes.homes() {
@@ -72,7 +77,7 @@ impl Engine {
 
     /// If nodes and peers have no work now: when they will have some. Most turns end with the call that began them.
     #[inline(always)]
-    fn quiet_until<N: NodeTable>(&self, nodes: &mut N) -> Option<Option<u64>> {
+    fn quiet_until<N: NodeTable>(&self, nodes: &mut N, now_us: Option<u64>) -> Option<Option<u64>> {
         let (mut until, mut home) = (None, None);
         for id in nodes.homes() {
             if let Some((node, _)) = nodes.node(id) {
@@ -90,7 +95,7 @@ impl Engine {
         };
         // Looking costs more than all else here, and one look does for all.
         let clock = home.and_then(|id| nodes.node(id));
-        let now = clock.map(|(_, platform)| platform.now_us());
+        let now = now_us.or_else(|| clock.map(|(_, platform)| platform.now_us()));
         now.is_none_or(|now| due > now).then_some(until)
     }
 

@@ -83,10 +83,17 @@ pub struct Turn {
     pub raised: u64,
     /// Frames, messages and bytes received and sent since the function was reset; the counts wrap around.
     pub moved: [Volume; 2],
-    /// Microseconds after which the next turn is needed.
+    /// When the next turn is needed, in microseconds of the host's clock; a time that is over means at once.
     pub due_us: Option<u64>,
     /// Peers do not interrupt this host.
     pub awake: bool,
+}
+
+impl Turn {
+    /// Microseconds after which the next turn is needed.
+    pub fn due_in_us(&self, now_us: u64) -> Option<u64> {
+        self.due_us.map(|due| due.saturating_sub(now_us))
+    }
 }
 
 impl<H: PoolHal> PoolNode<H> {
@@ -106,10 +113,10 @@ impl<H: PoolHal> PoolNode<H> {
 
     /// As [`PoolNode::turn`], but does not change what it has announced, and leaves interrupts raised.
     pub fn work(&mut self, kicks: &impl Kicks) -> Turn {
-        self.tick(TICK_US);
+        let now_us = self.tick(TICK_US);
         let arrived = self.model.engine.receive(&mut self.model.functions);
         let rung = self.state.polled && self.model.poll_doorbells();
-        let posted = self.post(kicks);
+        let posted = self.post(kicks, now_us);
         Turn {
             busy: arrived || rung || posted.busy,
             polled_pool: true,
@@ -124,27 +131,29 @@ impl<H: PoolHal> PoolNode<H> {
         self.work(kicks)
     }
 
-    /// Runs a membership tick if the last one is at least `interval_us` ago.
-    fn tick(&mut self, interval_us: u64) {
+    /// Runs a membership tick if the last one is at least `interval_us` ago. Returns the time, for the rest of the turn: a look at the clock costs as much
+    /// as one at all rings.
+    fn tick(&mut self, interval_us: u64) -> u64 {
         let now = self.hal.now_us();
         if now.saturating_sub(self.state.ticked_us) >= interval_us {
             self.state.ticked_us = now;
             let events = self.membership.tick(&self.window, now);
             self.apply_events(&events);
         }
+        now
     }
 
     /// Does what this host has kicked, and what is due, without polling the pool.
     pub fn send(&mut self, kicks: &impl Kicks) -> Turn {
         // A machine that was stopped for long may have lost its slot, and with that its rings.
-        self.tick(DEAD_AFTER_US / 2);
-        self.post(kicks)
+        let now_us = self.tick(DEAD_AFTER_US / 2);
+        self.post(kicks, now_us)
     }
 
-    fn post(&mut self, kicks: &impl Kicks) -> Turn {
+    fn post(&mut self, kicks: &impl Kicks, now_us: u64) -> Turn {
         let id = self.id();
         let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));
-        let next = self.model.run();
+        let due_us = self.model.run_at(Some(now_us));
         self.isolate_refused();
         self.publish();
         Turn {
@@ -153,7 +162,7 @@ impl<H: PoolHal> PoolNode<H> {
             arrived: false,
             raised: self.model.functions.own.host.raised(),
             moved: self.model.functions.own.node.moved(),
-            due_us: next.map(|next| next.saturating_sub(self.hal.now_us())),
+            due_us,
             awake: self.state.awake,
         }
     }

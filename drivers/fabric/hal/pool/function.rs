@@ -131,7 +131,7 @@ impl PoolFunction {
         };
         self.poll_state.set_alone(false);
         // Completion handlers do not run in the caller's time.
-        if turn.raised != 0 || turn.due_us == Some(0) {
+        if turn.raised != 0 || turn.due_in_us(self.clock.now_us()) == Some(0) {
             self.poller.schedule();
         } else {
             self.schedule_next(&turn);

@@ -220,7 +220,13 @@ impl PollState {
         // A timer that is set for microseconds does not stand in for ticks.
         let ticks = self.ticks.load(Relaxed);
         let planned_us = planned_us.filter(|_| ticks || wait != Wait::Tick);
-        let next = poll_interval::next(planned_us, wait, tick_us, turn.due_us, turn.polled_pool)?;
+        let next = poll_interval::next(
+            planned_us,
+            wait,
+            tick_us,
+            turn.due_in_us(now_us),
+            turn.polled_pool,
+        )?;
         self.ticks.store(next == Wait::Tick, Relaxed);
         Some(next)
     }

@@ -81,7 +81,7 @@ impl Poller {
                 before = Some(turn);
                 continue;
             }
-            return Some((turn, goes_on || turn.due_us == Some(0)));
+            return Some((turn, goes_on || turn.due_in_us(now_us) == Some(0)));
         }
     }
 
