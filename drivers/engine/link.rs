@@ -40,6 +40,12 @@ pub trait Link {
     /// Whether [`Link::next`] may find something; cheaper than that.
     fn has_next(&mut self, class: Class) -> bool;
 
+    /// Whether [`Link::next`] may find something in any ring; cheaper than to ask for each.
+    #[inline]
+    fn has_any(&mut self) -> bool {
+        Class::ALL.iter().any(|class| self.has_next(*class))
+    }
+
     /// The oldest entry that is not released. One in a ring of long messages is not returned before those in the ring of short ones
     /// that were put in before it were released. An entry that breaks the rings' rules is never returned: the link is refused then.
     fn next(&mut self, class: Class) -> Option<Arrival>;

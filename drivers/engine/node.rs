@@ -75,6 +75,15 @@ impl<S: Storage> RemoteWaiters<S> {
             .try_for_each(|class| self.ring_waiters.of(class).prepare(page))
     }
 
+    /// Whether any waits for room.
+    #[inline]
+    pub(crate) fn await_room(&self) -> bool {
+        let rings = &self.ring_waiters;
+        [&rings.short_request, &rings.request, &rings.frame]
+            .iter()
+            .any(|waiters| !waiters.is_empty())
+    }
+
     /// Those that wait for room in the ring of a class.
     #[inline]
     pub(crate) fn ring_waiters(&mut self, class: Class) -> &mut RoundRobin<S> {

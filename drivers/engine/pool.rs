@@ -112,6 +112,10 @@ impl Engine {
     /// An entry that cannot be dealt with yet stays where it is, so this is to be called also after other calls that may have changed
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
+        // Most polls find nothing, and cost little for that.
+        if !self.peers.iter().any(|id| is_due(nodes, id)) {
+            return false;
+        }
         let mut found = false;
         for lane in [Lane::Short, Lane::Long] {
             let (start, mut begun) = (*self.first_peer_of(lane), false);
@@ -188,7 +192,7 @@ impl Engine {
     }
 
     /// Which rings from a peer have entries, and which rings to it have queue pairs that wait for room: a bit each, the rings from it
-    /// first. Most polls find nothing, and cost little for that.
+    /// first.
     fn due<N: NodeTable>(&self, nodes: &mut N, id: u16, lane: Lane) -> u32 {
         let (rings, awaited): (&[Class], &[Class]) = match lane {
             Lane::Short => (
@@ -332,6 +336,11 @@ impl Engine {
         share.is_spent() || (self.budget.is_spent() && !begins)
     }
 
+    /// Whether [`Engine::next`] may find another entry. Mostly there is none, and this costs less than to look for it.
+    fn has_another<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) -> bool {
+        nodes.peer_mut(id).is_some_and(|peer| peer.has_next(class))
+    }
+
     /// The oldest entry of a ring.
     fn next<N: NodeTable>(&self, nodes: &mut N, id: u16, class: Class) -> Option<Incoming> {
         let peer = nodes.peer_mut(id)?;
@@ -387,6 +396,19 @@ impl Turn {
             left: Share::RING,
         }
     }
+}
+
+/// Whether anything of a peer's, or for it, is to be looked at.
+#[inline]
+fn is_due<N: NodeTable>(nodes: &mut N, id: u16) -> bool {
+    let Some(peer) = nodes.peer_mut(id) else {
+        return false;
+    };
+    let home = peer.home();
+    peer.is_due()
+        || nodes
+            .node(home)
+            .is_some_and(|(node, _)| node.awaits_room(id))
 }
 
 /// Whether a bit is set.

@@ -211,8 +211,16 @@ impl Link {
         let Some(requests) = class.requests() else {
             return false;
         };
-        let sender = self.send.of(requests);
-        sender.is_acknowledged() && (sender.has_acks() || sender.may_have_acks(window))
+        self.send.of(requests).may_acknowledge(window)
+    }
+
+    /// Whether [`Link::next`] may find something in any ring.
+    #[inline]
+    pub fn has_any(&mut self, window: &impl Window) -> bool {
+        let mut receivers = self.receive.iter_mut();
+        let senders = [&self.send.short_request, &self.send.request];
+        receivers.any(|receiver| receiver.has_next(window))
+            || senders.iter().any(|sender| sender.may_acknowledge(window))
     }
 
     /// As [`Receiver::release`], of what [`Link::next`] returned.

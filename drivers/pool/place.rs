@@ -158,6 +158,14 @@ impl Place {
             .wrapping_add(number.wrapping_mul(self.entry_size()))
     }
 
+    /// As [`Place::entry`], of a ring that is known to have lines.
+    #[inline]
+    pub(crate) fn line(&self, index: u32) -> u64 {
+        let lines = LINES_PER_ENTRY << self.log_entries;
+        let number = u64::from(index & lines.wrapping_sub(1));
+        self.entries.wrapping_add(number.wrapping_mul(LINE))
+    }
+
     /// Offset of a free-running position in the payload area.
     #[inline]
     pub fn bulk(&self, position: u32) -> u64 {

@@ -213,7 +213,7 @@ impl Receiver {
         if !self.ready && !self.begins(window)? {
             return Ok(false);
         }
-        let at = self.place.entry(self.index);
+        let at = self.place.line(self.index);
         window.refresh(at, LINE);
         Ok(window.load(at)? == stamp(self.published, self.index))
     }

@@ -352,6 +352,12 @@ impl Sender {
         self.acks.looked_at != self.acks.done
     }
 
+    /// Whether [`Sender::next_ack`] may find something, now or once it is allowed to.
+    #[inline]
+    pub(crate) fn may_acknowledge(&self, window: &impl Window) -> bool {
+        self.is_acknowledged() && (self.has_acks() || self.may_have_acks(window))
+    }
+
     /// Whether the peer has taken requests out that were not looked at. What it has to say against them, it has put into the rings of responses
     /// before, whose indices are `responses` now. What was asked before stands until [`Sender::allow_acks`].
     pub(crate) fn ask_for_acks(
@@ -375,7 +381,7 @@ impl Sender {
 
     /// Whether the peer has taken something out that was not looked at, or breaks the rules.
     #[inline]
-    pub(crate) fn may_have_acks(&self, window: &impl Window) -> bool {
+    fn may_have_acks(&self, window: &impl Window) -> bool {
         let at = self.place.consumer();
         window.refresh(at, size_of::<u64>() as u64);
         let word = window.load(at).map(LinkWord::from_wire);

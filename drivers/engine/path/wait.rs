@@ -80,6 +80,14 @@ impl<S: Storage> Node<S> {
         waiters.is_some_and(|(waiters, _)| !waiters.is_empty())
     }
 
+    /// Whether queue pairs wait for room in any ring to a node of another host.
+    #[inline]
+    pub(crate) fn awaits_room(&self, id: u16) -> bool {
+        let waiters = self.remote_waiters.slots().get(usize::from(id));
+        let waiters = waiters.and_then(Option::as_ref);
+        waiters.is_some_and(|waiters| waiters.await_room())
+    }
+
     /// The first queue pair that waits for room in a ring to a node of another host.
     pub(crate) fn first_ring_waiter(&mut self, id: u16, class: Class) -> Option<u32> {
         self.round_robin_of(Wait::RingSpace { node: id, class })?

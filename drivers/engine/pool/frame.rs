@@ -75,7 +75,7 @@ impl Engine {
     /// Delivers the frames that a peer has sent. Returns whether there was one.
     pub(super) fn take_frames<N: NodeTable>(&mut self, nodes: &mut N, id: u16) -> bool {
         let (mut turn, mut found) = (Turn::of(Class::Frame), false);
-        while self.goes_on(&turn) {
+        while (!found || self.has_another(nodes, id, Class::Frame)) && self.goes_on(&turn) {
             let Some(incoming) = self.next(nodes, id, Class::Frame) else {
                 break;
             };

@@ -142,6 +142,12 @@ impl<W: Window> Link for PoolLink<W> {
     }
 
     #[inline]
+    fn has_any(&mut self) -> bool {
+        let link = self.open.as_mut().filter(|_| !self.refused);
+        link.is_some_and(|link| link.has_any(&self.window))
+    }
+
+    #[inline]
     fn next(&mut self, class: Class) -> Option<Arrival> {
         if self.refused {
             return None;

@@ -58,7 +58,7 @@ impl Engine {
         class: Class,
     ) -> bool {
         let (mut turn, mut found) = (Turn::of(class), false);
-        while self.goes_on(&turn) {
+        while (!found || self.has_another(nodes, id, class)) && self.goes_on(&turn) {
             if !self.send_owed_response(nodes, id) {
                 break;
             }

@@ -41,7 +41,7 @@ impl Engine {
         class: Class,
     ) -> bool {
         let (mut turn, mut found) = (Turn::of(class), false);
-        while self.goes_on(&turn) {
+        while (!found || self.has_another(nodes, id, class)) && self.goes_on(&turn) {
             let Some(incoming) = self.next(nodes, id, class) else {
                 break;
             };

@@ -37,6 +37,14 @@ pub(crate) struct InTransit {
     pub(crate) progressed: bool,
 }
 
+impl InTransit {
+    /// Whether something was left to be told to it, or to those that it refused.
+    #[inline]
+    fn is_owed(&self) -> bool {
+        self.owed_response.is_some() || self.owes_notify || self.refused_left != 0
+    }
+}
+
 /// A node of another host, and the way to it.
 ///
 /// The host makes one for each node id that it may have a link to, and tells the engine when the node comes and goes
@@ -124,6 +132,12 @@ impl<L: Link> Peer<L> {
     /// As [`Link::taken`].
     pub(crate) fn taken(&mut self) -> u32 {
         self.link.taken()
+    }
+
+    /// Whether something was left for it to be told, or it may have sent something.
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.transit.is_owed() || self.link.has_any()
     }
 
     /// As [`Link::has_next`].

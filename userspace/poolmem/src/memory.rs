@@ -28,7 +28,10 @@ impl<R: Deref<Target = MmapRegion>> PoolMemory<R> {
         &self.region
     }
 
-    /// Writes lines back to memory, and drops them from the caches.
+    /// Writes lines back to memory, and drops them from the caches. That takes so long that a call is nothing beside it, and without it whoever looks at
+    /// words of coherent memory is small enough to be inlined.
+    #[cold]
+    #[inline(never)]
     fn flush(&self, offset: u64, len: u64) {
         let _ = self.region().flush(at(offset), at(len));
     }
