@@ -143,8 +143,10 @@ impl<W: Window> Link for PoolLink<W> {
 
     #[inline]
     fn has_any(&mut self) -> bool {
+        // Where caches are not coherent each look goes to memory, and those who then ask for each ring look again.
+        let asks = self.window.is_coherent();
         let link = self.open.as_mut().filter(|_| !self.refused);
-        link.is_some_and(|link| link.has_any(&self.window))
+        link.is_some_and(|link| !asks || link.has_any(&self.window))
     }
 
     #[inline]
