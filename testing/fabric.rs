@@ -8,7 +8,10 @@ use crate::{
     pool::{self, Members},
     shared::Shared,
 };
-use nupa_engine::{hal::VecStorage, Engine, NoLink, Node, NodeTable, Peer};
+use nupa_engine::{
+    hal::{Clock as _, VecStorage},
+    Engine, NoLink, Node, NodeTable, Peer,
+};
 use nupa_proto::{
     admin::{ModifyMr, ModifyQp},
     status::AdminStatus,
@@ -42,6 +45,12 @@ impl NodeTable for HostNodes {
     #[inline]
     fn max_nodes(&self) -> u16 {
         self.all.len() as u16
+    }
+
+    fn homes(&self) -> Range<u16> {
+        let first = self.all.iter().position(Option::is_some).unwrap_or(0);
+        let behind = self.all.iter().rposition(Option::is_some);
+        first as u16..behind.map_or(0, |last| last as u16 + 1)
     }
 
     #[inline]
@@ -110,8 +119,12 @@ impl HostNodes {
 
     /// Does what is due. Returns whether something was taken off links or put there, and when to come again.
     pub fn run(&mut self, engine: &mut Engine) -> (bool, Option<u64>) {
+        // Hosts of a pool look at the clock when a turn begins, and no more.
+        let begun = self.homes().start;
+        let begun = self.node(begun).map(|(_, machine)| machine.now_us());
+        let linked = self.peers.iter().any(Option::is_some);
         let mut found = engine.receive(self);
-        let next = engine.run(self);
+        let next = engine.run_at(self, begun.filter(|_| linked));
         for peer in self.peers.iter_mut().flatten() {
             found |= peer.link_mut().publish().any;
         }

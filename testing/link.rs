@@ -248,6 +248,10 @@ impl Link for RigLink {
         self.get().has_next(class)
     }
 
+    fn has_any(&mut self) -> bool {
+        self.get().has_any()
+    }
+
     fn next(&mut self, class: Class) -> Option<Arrival> {
         self.get().next(class)
     }

@@ -338,11 +338,10 @@ fn a_grant_of_what_is_not_the_peers_isolates_it() {
         let (mut world, mut a, mut b) = pair();
         b.mr = b.host.device_mr(&mut world, LEN);
         world.engine.members().set_hostile(1);
-        a.write(1, &b.mr, 0, 100);
         // It is sent, answered, and the answer is changed before it is looked at.
-        while world.node(1).counters().rx_messages.get() == 0 {
-            world.turns(1);
-        }
+        world.hold(Some(1));
+        a.write(1, &b.mr, 0, 100);
+        world.turns(40);
         world.hold(Some(0));
         world.turns(40);
         let memory = offer(&world);

@@ -283,7 +283,11 @@ fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
     a.send(1, &frame(node_mac(1), 0, 60), WQE_SIGNALED, 0);
     world.pump();
     assert_eq!(a.statuses(), [OK]);
-    let lengths: Vec<u32> = b.cq.drain().iter().map(|cqe| cqe.byte_len.get()).collect();
+    let mut lengths: Vec<u32> = b.cq.drain().iter().map(|cqe| cqe.byte_len.get()).collect();
+    if crate::MODE.is_linked() {
+        // Which of two hosts has the first buffer is a matter of luck.
+        lengths[..2].sort_unstable_by_key(|len| *len == 80);
+    }
     assert_eq!(lengths, [2000, 80, 3000, 60]);
 }
 
