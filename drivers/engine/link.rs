@@ -40,7 +40,8 @@ pub trait Link {
     /// Whether [`Link::next`] may find something; cheaper than that.
     fn has_next(&mut self, class: Class) -> bool;
 
-    /// Whether [`Link::next`] may find something in any ring; cheaper than to ask for each.
+    /// Whether [`Link::next`] may find something in any ring. Polls that find nothing end with this, so a link does it at less cost than to ask for each, or
+    /// says that there may be something where that is none.
     #[inline]
     fn has_any(&mut self) -> bool {
         Class::ALL.iter().any(|class| self.has_next(*class))

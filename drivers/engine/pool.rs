@@ -85,7 +85,8 @@ struct Turn {
 }
 
 impl Engine {
-    /// A node of another host has come, with this epoch; of one that was there before, everything is over.
+    /// A node of another host has come, with this epoch; of one that was there before, everything is over. Ids of pools' nodes are below
+    /// [`MAX_NODES`](nupa_proto::pool::MAX_NODES); one that is not is never polled.
     pub fn peer_up<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
         self.peer_down(nodes, id);
         if let Some(peer) = nodes.peer_mut(id) {

@@ -22,7 +22,7 @@ use crate::{
 use nupa_pool::NodeSet;
 use nupa_proto::{admin::QpStateCode, pool::Class, status::WcStatus, wqe::Opcode};
 
-/// Scratch space of the data path; one per thread that runs it.
+/// Scratch space of the data path, and which nodes of other hosts are up; one for each [`NodeTable`], for as long as that is used.
 ///
 /// Each call works on a [`NodeTable`], runs to its end and never blocks. Calls may leave work behind that others must have
 /// a turn before, or that waits for time to pass: [`Engine::run`] is to be called after each batch of other calls, and
@@ -60,7 +60,7 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// Scratch space without work.
+    /// One without work, for nodes of which no peer is up.
     pub const fn new() -> Self {
         Self {
             request: Request::new(),

@@ -92,7 +92,7 @@ pub trait PoolHal: Sized {
     /// A limit for each node of the pool.
     type Limits: DerefMut<Target = [RateLimit]>;
 
-    /// Microseconds since some start; never goes back.
+    /// Microseconds since some start; never goes back. The same clock as that of [`PoolHal::Host`].
     fn now_us(&self) -> u64;
 
     /// Writes a line to the log.

@@ -215,19 +215,19 @@ impl IntervalInputs {
 /// The new timer setting, or `None` to keep the current one.
 ///
 /// The timer expires in `planned_us`, if it is set. The interval is `interval`, scheduler ticks are `tick_us` apart, the engine has
-/// something due in `due_us`, and `looked` says whether the pool was polled just now.
+/// something due in `due_in_us`, and `polled_pool` says whether the pool was polled just now.
 pub(super) fn next(
     planned_us: Option<u64>,
     interval: Wait,
     tick_us: u64,
-    due_us: Option<u64>,
+    due_in_us: Option<u64>,
     polled_pool: bool,
 ) -> Option<Wait> {
     let pause_us = match interval {
         Wait::Us(us) => us,
         Wait::Tick => tick_us,
     };
-    let late_us = due_us.map_or(pause_us, |due| due.min(pause_us));
+    let late_us = due_in_us.map_or(pause_us, |due| due.min(pause_us));
     // Setting the timer costs as much as a poll, so one that expires somewhat early is kept, unless the interval is long. After a turn
     // that did not poll, any timer in time is kept: only a poll makes up for a poll.
     let early_us = match interval {
