@@ -217,12 +217,15 @@ impl Side {
         self.meet();
     }
 
-    /// Does what is due, and takes a completion if there is one.
+    /// Takes a completion if there is one; if not, does what is due and looks again, as a program does whose polls of an empty queue run the engine.
     #[inline]
     fn poll(&mut self) -> bool {
-        self.node.run_if_asked();
-        self.pool.0.borrow_mut().poll();
-        let found = self.cq.cq.poll_one(&mut self.wc);
+        let mut found = self.cq.cq.poll_one(&mut self.wc);
+        if !found {
+            self.node.run_if_asked();
+            self.pool.0.borrow_mut().poll();
+            found = self.cq.cq.poll_one(&mut self.wc);
+        }
         if found {
             assert_eq!(self.wc.status, sys::IBV_WC_SUCCESS);
             (self.empty, self.since) = (0, None);
