@@ -200,7 +200,7 @@ impl Engine {
 
     /// Takes the current request off the turn. Returns the bytes that were moved for it.
     #[inline(always)]
-    fn charge<N: NodeTable>(&mut self, nodes: &N, id: u16) -> u32 {
+    pub(crate) fn charge<N: NodeTable>(&mut self, nodes: &N, id: u16) -> u32 {
         let moved = core::mem::take(&mut self.moved);
         if let Some((_, platform)) = nodes.node(id) {
             self.budget.spend(platform, moved);
@@ -209,7 +209,7 @@ impl Engine {
     }
 
     /// Whether no other queue pair of the node waits for its turn, or for the room that this one was let in for.
-    fn is_alone<N: NodeTable>(&self, nodes: &N, id: u16) -> bool {
+    pub(crate) fn is_alone<N: NodeTable>(&self, nodes: &N, id: u16) -> bool {
         let alone = |node: &Node<N::Storage>| node.ready.is_empty();
         self.admitted.is_none() && nodes.node(id).is_some_and(|(node, _)| alone(node))
     }

@@ -68,6 +68,29 @@ fn writes_to_device_memory_need_no_target() {
     assert_eq!(served, 5 - so_many(4));
 }
 
+/// A turn that is over by time ends in the middle of a WRITE, as of any other.
+#[test]
+fn a_slow_write_ends_with_its_turn() {
+    const LEN: usize = 400_000;
+    let (mut world, mut a, mut b) = pair();
+    b.mr = b.host.device_mr(&mut world, LEN as u64);
+    a.write(1, &b.mr, 0, 100);
+    world.pump();
+    let bytes = pattern(LEN, 1);
+    a.fill(0, &bytes);
+    world.nodes.hosts[0].take_most_moved();
+    world.now.step.set(100);
+    a.write(2, &b.mr, 0, LEN as u32);
+    world.pump();
+    world.now.step.set(0);
+    assert_eq!(a.done(), [(1, OK), (2, OK)]);
+    assert_eq!(count(&world), so_many(1));
+    assert!(b.bytes(0, LEN) == bytes);
+    // The clock is looked at first when something was written.
+    let most = world.nodes.hosts[0].take_most_moved();
+    assert!(most <= 2 << 16, "{most} bytes in one turn");
+}
+
 /// A grant that ends in the middle of a WRITE because others have so many: the next one writes all of it again.
 #[test]
 fn a_write_whose_grant_goes_to_others_leaves_nothing_out_of_the_next() {
