@@ -68,15 +68,6 @@ impl Place {
         }
     }
 
-    /// Bytes of each of those.
-    #[inline]
-    fn entry_size(&self) -> u64 {
-        match self.in_lines {
-            true => LINE,
-            false => ENTRY_SIZE,
-        }
-    }
-
     /// Longest payload that lies in its entry.
     #[inline]
     fn most_inline(&self) -> u32 {
@@ -153,9 +144,11 @@ impl Place {
     /// Offset of the entry, or line, of a free-running index.
     #[inline]
     pub fn entry(&self, index: u32) -> u64 {
+        if self.in_lines {
+            return self.line(index);
+        }
         let number = u64::from(index & self.entries().wrapping_sub(1));
-        self.entries
-            .wrapping_add(number.wrapping_mul(self.entry_size()))
+        self.entries.wrapping_add(number.wrapping_mul(ENTRY_SIZE))
     }
 
     /// As [`Place::entry`], of a ring that is known to have lines.
