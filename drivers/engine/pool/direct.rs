@@ -13,7 +13,7 @@ use nupa_proto::{
     wqe::Opcode,
 };
 
-// Whoever takes the memory back waits for no more than others wait for their turn.
+// A revocation waits for one step at most, which is no longer than a slice.
 const _: () = assert!(GRANT_STEP <= SLICE);
 
 /// What became of a step of a WRITE.

@@ -28,8 +28,7 @@ impl<R: Deref<Target = MmapRegion>> PoolMemory<R> {
         &self.region
     }
 
-    /// Writes lines back to memory, and drops them from the caches. That takes so long that a call is nothing beside it, and without it whoever looks at
-    /// words of coherent memory is small enough to be inlined.
+    /// Writes lines back and invalidates them (CLFLUSH). Not inlined, so that accesses to coherent memory can be: a call is short beside a flush.
     #[cold]
     #[inline(never)]
     fn flush(&self, offset: u64, len: u64) {
