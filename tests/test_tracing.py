@@ -157,7 +157,7 @@ def test_perf(settled, rdma, saw):
     # perf starts the command when it has enabled the events.
     command = "touch /run/perf.on; until [ -e /run/perf.done ]; do sleep 0.1; done"
     record = node.spawn(f"timeout 120 perf record -q -a -e 'nupa:*' -o /run/perf.data -- sh -c '{command}'")
-    wait_until("perf to enable the events", lambda: node.run("test -e /run/perf.on"), 60)
+    wait_until("perf to enable the events", lambda: node.run("test -e /run/perf.on"))
     program = rdma.program(node)
     qpn = Side(program).qp.qpn
     program.end()
