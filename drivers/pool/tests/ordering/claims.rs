@@ -1,43 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Node slots: of hosts that claim one at the same time, exactly one gets it.
 
-use crate::{
-    memory::{cold, heat, Memory, Sleeps},
-    model, spawn,
-};
+use crate::{check, coherent::Coherent, of_all_hosts, Hosts, Setup};
 use nupa_pool::{JoinOptions, Pool};
 use nupa_proto::pool::{PAGE, SLOT_SIZE};
-use std::{cell::Cell, sync::Arc};
+use std::sync::Arc;
 
-fn sleeps(memory: &Arc<Memory>) -> Sleeps {
-    Sleeps {
-        memory: memory.clone(),
-        now: Cell::new(0),
-    }
-}
-
-/// Hosts join at the same time, each of which would take the first slot.
-fn join(memory: Memory, pool: &Pool) {
-    let claims = [PAGE, PAGE + SLOT_SIZE as u64];
-    let memory = Arc::new(heat(memory, &claims));
-    let enter = |token| {
-        let (memory, pool) = (memory.clone(), *pool);
-        spawn(move || {
-            let options = JoinOptions::new(token);
-            let joined = pool.join(&*memory, &sleeps(&memory), &options);
-            joined.unwrap().node()
-        })
-    };
-    let [first, second] = [1, 2].map(enter).map(|host| host.join().unwrap());
-    assert_ne!(first, second, "both have the same slot");
-}
-
-#[test]
-fn a_slot_is_taken_by_one_host() {
-    model(|bytes, pool| join(cold(bytes.to_vec()), pool));
+of_all_hosts! {
+    #[test]
+    fn a_slot_is_taken_by_one_host() { join }
 }
 
 #[test]
 fn a_slot_is_taken_by_one_host_without_atomic_exchange() {
-    model(|bytes, pool| join(cold(bytes.to_vec()).torn(), pool));
+    check::<Coherent<true>>(join::<Coherent<true>>);
+}
+
+/// Hosts join at the same time, each of which would take the first slot.
+fn join<H: Hosts>(setup: &Setup) {
+    let claims = [PAGE, PAGE + SLOT_SIZE as u64];
+    let hosts = H::map(setup.memory(), &claims);
+    let pool = setup.pool;
+    let [one, other] = hosts.clone();
+    let (first, second) = H::run(
+        &hosts,
+        move |_| enter::<H>(&one, &pool, 1),
+        move |_| enter::<H>(&other, &pool, 2),
+    );
+    assert_ne!(first, second, "both have the same slot");
+}
+
+/// Takes a slot, and says which.
+fn enter<H: Hosts>(host: &Arc<H::Host>, pool: &Pool, token: u64) -> u16 {
+    let options = JoinOptions::new(token);
+    let joined = pool.join(&**host, &H::clock(host), &options);
+    joined.unwrap().node()
 }

@@ -1,30 +1,84 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A coherent pool of which some words are loom's atomics.
+//! Hosts whose caches are kept coherent: some words of the pool are loom's atomics, and are seen in every order that the memory model
+//! allows.
 
+use crate::{
+    cold::{Cold, Steps},
+    Hosts, Setup,
+};
 use loom::{
     sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering},
     thread,
 };
 use nupa_pool::{Poisoned, Time, Window};
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 
-/// Bytes of the smallest pool for two nodes, with some device memory.
-pub const SIZE: usize = (3 << 20) + (1 << 20);
-/// A coherent pool: words that are hot, and the rest.
+/// Words of a thread's stack.
+const STACK: usize = 0x8000;
+
+/// Such hosts. `TORN`: they cannot compare and exchange a word atomically; each loads it and stores it.
+pub struct Coherent<const TORN: bool>;
+
+/// The pool as they see it.
 pub struct Memory {
-    pub cold: Mutex<Vec<u8>>,
+    cold: Cold,
     hot: BTreeMap<u64, AtomicU64>,
-    /// Hosts cannot compare and exchange a hot word atomically: each loads it and stores it.
     torn: Option<Settling>,
+}
+
+impl<const TORN: bool> Hosts for Coherent<TORN> {
+    type Host = Memory;
+    type Clock = Sleeps;
+    const COHERENT: bool = true;
+
+    fn check(setup: Setup, body: fn(&Setup)) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let setup = setup.clone();
+            spawn(move || body(&setup)).join().unwrap();
+        });
+    }
+
+    fn map(cold: Cold, hot: &[u64]) -> [Arc<Memory>; 2] {
+        let word = |at: &u64| (*at, AtomicU64::new(cold.load(*at).unwrap()));
+        let memory = Arc::new(Memory {
+            hot: hot.iter().map(word).collect(),
+            torn: TORN.then(Settling::new),
+            cold,
+        });
+        [memory.clone(), memory]
+    }
+
+    fn clock(host: &Arc<Memory>) -> Sleeps {
+        Sleeps {
+            memory: host.clone(),
+            steps: Steps(Cell::new(0)),
+        }
+    }
+
+    fn run<A: Send + 'static, B: Send>(
+        [first, second]: &[Arc<Memory>; 2],
+        one: impl FnOnce(&Memory) -> A + Send + 'static,
+        other: impl FnOnce(&Memory) -> B + Send,
+    ) -> (A, B) {
+        let first = first.clone();
+        let thread = spawn(move || one(&first));
+        let other = other(second);
+        (thread.join().unwrap(), other)
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let builder = loom::thread::Builder::new().stack_size(STACK);
+    builder.spawn(body).unwrap()
 }
 
 /// What hosts rely on that cannot exchange words atomically: what one has stored is seen by others, and what others had begun before
 /// they saw it is over, within the time that it waits after it has stored a word (`SETTLE_US`).
-pub struct Settling {
+struct Settling {
     /// Hosts that are between their load and their store.
     under_way: AtomicUsize,
     /// Stores that all see who begin now.
@@ -32,6 +86,13 @@ pub struct Settling {
 }
 
 impl Settling {
+    fn new() -> Self {
+        Self {
+            under_way: AtomicUsize::new(0),
+            seen: AtomicUsize::new(0),
+        }
+    }
+
     fn exchange(&self, word: &AtomicU64, current: u64, new: u64) -> bool {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         self.seen.fetch_add(0, Ordering::Acquire);
@@ -53,15 +114,6 @@ impl Settling {
 }
 
 impl Memory {
-    /// The same pool, of hosts that cannot exchange words atomically.
-    pub fn torn(self) -> Self {
-        let torn = Some(Settling {
-            under_way: AtomicUsize::new(0),
-            seen: AtomicUsize::new(0),
-        });
-        Self { torn, ..self }
-    }
-
     /// Calls `hot` with each hot word in a range, and where in the range it begins.
     fn each_hot(&self, offset: u64, len: usize, mut hot: impl FnMut(usize, &AtomicU64)) {
         for (at, word) in self.hot.range(offset..offset + len as u64) {
@@ -73,7 +125,7 @@ impl Memory {
 
 impl Window for Memory {
     fn len(&self) -> u64 {
-        SIZE as u64
+        self.cold.len()
     }
 
     fn is_coherent(&self) -> bool {
@@ -81,32 +133,22 @@ impl Window for Memory {
     }
 
     fn load(&self, offset: u64) -> Result<u64, Poisoned> {
-        Ok(match self.hot.get(&offset) {
-            Some(word) => word.load(Ordering::Acquire),
-            None => {
-                let at = offset as usize;
-                u64::from_le_bytes(self.cold.lock().unwrap()[at..at + 8].try_into().unwrap())
-            }
-        })
+        match self.hot.get(&offset) {
+            Some(word) => Ok(word.load(Ordering::Acquire)),
+            None => self.cold.load(offset),
+        }
     }
 
     fn store(&self, offset: u64, value: u64) {
         match self.hot.get(&offset) {
             Some(word) => word.store(value, Ordering::Release),
-            None => {
-                let at = offset as usize;
-                self.cold.lock().unwrap()[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            }
+            None => self.cold.store(offset, value),
         }
     }
 
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
         let Some(word) = self.hot.get(&offset) else {
-            let same = self.load(offset)? == current;
-            if same {
-                self.store(offset, new);
-            }
-            return Ok(same);
+            return self.cold.compare_exchange(offset, current, new);
         };
         Ok(match &self.torn {
             Some(settling) => settling.exchange(word, current, new),
@@ -117,8 +159,7 @@ impl Window for Memory {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Poisoned> {
-        let at = offset as usize;
-        buf.copy_from_slice(&self.cold.lock().unwrap()[at..at + buf.len()]);
+        self.cold.read(offset, buf)?;
         self.each_hot(offset, buf.len(), |at, word| {
             let value = word.load(Ordering::Relaxed);
             buf[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -127,8 +168,7 @@ impl Window for Memory {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
-        let at = offset as usize;
-        self.cold.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+        self.cold.write(offset, bytes);
         self.each_hot(offset, bytes.len(), |at, word| {
             let value = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
             word.store(value, Ordering::Relaxed);
@@ -144,51 +184,21 @@ impl Window for Memory {
     }
 }
 
-/// Time that passes when somebody sleeps.
-pub struct Steps(pub Cell<u64>);
-
-impl Time for Steps {
-    fn now_us(&self) -> u64 {
-        self.0.get()
-    }
-
-    fn sleep_us(&self, us: u64) {
-        self.0.set(self.0.get() + us);
-    }
-}
-
 /// Time of a host that runs against others. After a sleep, exchanges that others had begun before are complete and visible.
 pub struct Sleeps {
-    pub memory: Arc<Memory>,
-    pub now: Cell<u64>,
+    memory: Arc<Memory>,
+    steps: Steps,
 }
 
 impl Time for Sleeps {
     fn now_us(&self) -> u64 {
-        self.now.get()
+        self.steps.now_us()
     }
 
     fn sleep_us(&self, us: u64) {
-        self.now.set(self.now.get() + us);
+        self.steps.sleep_us(us);
         if let Some(settling) = &self.memory.torn {
             settling.wait();
         }
-    }
-}
-
-pub fn cold(bytes: Vec<u8>) -> Memory {
-    Memory {
-        cold: Mutex::new(bytes),
-        hot: BTreeMap::new(),
-        torn: None,
-    }
-}
-
-/// Makes words hot.
-pub fn heat(memory: Memory, words: &[u64]) -> Memory {
-    let hot = |at: &u64| (*at, AtomicU64::new(memory.load(*at).unwrap()));
-    Memory {
-        hot: words.iter().map(hot).collect(),
-        ..memory
     }
 }
