@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Epochs: what was sent to a host before it began anew is not taken for what is sent afterwards.
+//! Epochs: what was sent to a host before it began anew is not taken for what is sent afterwards, and a host whose epoch is refused learns it.
 
 use crate::{of_all_hosts, Hosts, Setup};
 use nupa_pool::{Body, Link, Membership, Outgoing, Time, Window};
-use nupa_proto::pool::{message::FrameBody, CAP_POOL_LINES, HEARTBEAT_US};
+use nupa_proto::pool::{message::FrameBody, Class, CAP_POOL_LINES, HEARTBEAT_US};
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
@@ -13,6 +13,9 @@ of_all_hosts! {
 
     #[test]
     fn an_entry_of_lines_of_an_epoch_before_is_not_taken() { begin_anew::<true> }
+
+    #[test]
+    fn who_is_refused_learns_it() { refuse }
 }
 
 fn send(memory: &impl Window, link: &mut Link) {
@@ -69,4 +72,26 @@ fn begin_anew<H: Hosts, const LINES: bool>(setup: &Setup) {
     send(&**one, &mut out);
     let found = back.receive.frame.next(&**other).unwrap().unwrap();
     assert!(matches!(found.body, Body::Frame(_)));
+}
+
+/// Node 0 refuses the epoch of node 1, which looks around meanwhile and afterwards.
+fn refuse<H: Hosts>(setup: &Setup) {
+    let memory = setup.memory();
+    let ([mut one, mut other], _) = setup.opened(&memory, 0);
+    let word = setup.pool.geometry().ring(1, 0, Class::Request).consumer();
+    let hosts = H::map(memory, &[word]);
+    let time = H::clock(&hosts[1]);
+    let isolate = move |memory: &H::Host| assert!(one.isolate(memory, 1));
+    let look = move |memory: &H::Host| {
+        time.sleep_us(10 * HEARTBEAT_US);
+        let events = other.tick(memory, time.now_us());
+        (time, other, events.refused_by.contains(0))
+    };
+    let ((), (time, mut other, refused)) = H::run(&hosts, isolate, look);
+    time.sleep_us(HEARTBEAT_US);
+    let events = other.tick(&*hosts[1], time.now_us());
+    assert!(
+        refused || events.refused_by.contains(0),
+        "it does not learn it"
+    );
 }

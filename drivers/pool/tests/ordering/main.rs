@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Handing over an entry, waking who sleeps, taking a slot, and sharing memory, in the orders that two hosts may see, as loom explores
-//! them.
+//! Handing over an entry, waking who sleeps, taking a slot, and sharing memory, in the orders that two hosts may see: of coherent ones as
+//! loom explores them, of ones with caches of their own in all runs that a bound allows (`caches`).
 //!
 //! What is not about the order is set up before the hosts run against each other.
 
@@ -11,10 +11,12 @@
 )]
 #![allow(clippy::arithmetic_side_effects, clippy::panic, reason = "as above")]
 
+mod caches;
 mod claims;
 mod coherent;
 mod cold;
 mod epochs;
+mod explore;
 mod grants;
 mod rings;
 mod sharing;
@@ -132,6 +134,12 @@ macro_rules! of_all_hosts {
         mod coherent_hosts {
             $(#[test] fn $test() {
                 type Kind = $crate::coherent::Coherent<false>;
+                $crate::check::<Kind>(super::$body::<Kind $(, $lines)?>);
+            })+
+        }
+        mod hosts_with_caches_of_their_own {
+            $(#[test] fn $test() {
+                type Kind = $crate::caches::Caches;
                 $crate::check::<Kind>(super::$body::<Kind $(, $lines)?>);
             })+
         }

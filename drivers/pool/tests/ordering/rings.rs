@@ -5,7 +5,7 @@ use crate::{of_all_hosts, Hosts, Setup};
 use nupa_pool::{Body, Outgoing, Window};
 use nupa_proto::{
     pool::{
-        message::{FrameBody, RequestBody, ResponseBody, MAX_INLINE},
+        message::{FrameBody, RequestBody, ResponseBody, MAX_INLINE, OPERAND_SIZE},
         Class, Slot, CAP_POOL_LINES, LINK_BULK, LINK_CONSUMER, LINK_WANT, PAGE, SLOT_SIZE,
     },
     wqe::Opcode,
@@ -21,6 +21,9 @@ of_all_hosts! {
     fn an_entry_of_lines_is_seen_whole_and_nobody_sleeps_through_it() { hand_over::<true> }
 
     #[test]
+    fn the_second_line_of_an_entry_is_seen_with_the_first() { ask }
+
+    #[test]
     fn no_request_is_done_before_what_is_said_against_it() { refuse }
 
     #[test]
@@ -33,7 +36,7 @@ const PAYLOAD: u32 = MAX_INLINE + 8;
 const BYTE: u8 = 0xa5;
 
 /// Node 0 sends a frame, while node 1 looks for one and then sleeps.
-fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
+pub fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
     let memory = setup.memory();
     let capabilities = if LINES { CAP_POOL_LINES } else { 0 };
     let ([sender, mut receiver], [mut out, mut back]) = setup.opened(&memory, capabilities);
@@ -76,6 +79,43 @@ fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
         Some(message) => assert!(matches!(message.body, Body::Frame(_))),
         None => assert!(woken, "it sleeps, and nobody wakes it"),
     }
+}
+
+/// Node 0 asks for an atomic operation, whose operand is in a line of its own, while node 1 looks twice.
+fn ask<H: Hosts>(setup: &Setup) {
+    let memory = setup.memory();
+    let (_, [mut out, mut back]) = setup.opened(&memory, CAP_POOL_LINES);
+    assert!(out.send.short_request.reserve(&memory, 0).is_ok());
+    let ring = setup.pool.geometry().ring(0, 1, Class::ShortRequest);
+    let lines = [0, 1].map(|index| ring.in_lines().entry(index));
+    let hosts = H::map(memory, &lines.map(|line| [line, line + 8]).concat());
+    let ask = move |memory: &H::Host| {
+        let mut request = RequestBody::new_zeroed();
+        request.opcode = Opcode::FetchAdd.to_wire();
+        request.len.set(8);
+        request.operand = [BYTE; OPERAND_SIZE];
+        let ring = &mut out.send.short_request;
+        let place = ring.reserve(memory, 0).unwrap();
+        let message = Outgoing::Request(&request);
+        ring.commit(memory, place, &message, 0, 0).unwrap();
+    };
+    let look = move |memory: &H::Host| {
+        for _ in 0..2 {
+            if let Some(found) = back.next(memory, Class::ShortRequest).unwrap() {
+                let Body::Request(_, request) = found.body else {
+                    panic!("it is none: {found:?}");
+                };
+                assert!(
+                    request.operand == [BYTE; OPERAND_SIZE],
+                    "the operand is missing"
+                );
+            }
+        }
+        back
+    };
+    let ((), mut back) = H::run(&hosts, ask, look);
+    let [_, memory] = &hosts;
+    assert!(back.next(&**memory, Class::ShortRequest).unwrap().is_some());
 }
 
 /// Node 1 frees what node 0 has no room for.
