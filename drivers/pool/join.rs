@@ -297,7 +297,7 @@ impl Pool {
         window.load(slot)
     }
 
-    /// Replaces a claim word; false if another is there.
+    /// Replaces a claim word; false if another is there, also one that this host had not seen.
     pub(crate) fn replace_claim(
         &self,
         window: &impl Window,
@@ -306,6 +306,8 @@ impl Pool {
         new: u64,
     ) -> bool {
         let slot = self.geometry().slot(node);
+        // What is compared may be a copy. It is one from before this host watched the others, if nothing was dropped since.
+        window.refresh(slot, size_of::<u64>() as u64);
         let done = window.compare_exchange(slot, current, new);
         window.publish(slot, size_of::<u64>() as u64);
         done == Ok(true)

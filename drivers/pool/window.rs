@@ -14,8 +14,8 @@ pub struct Poisoned {
 /// A mapped pool. Offsets count from its start; what lies outside reads as zero and is not written.
 ///
 /// Where the hosts' caches are kept coherent, [`Window::publish`] and [`Window::refresh`] are no more than fences. Where they
-/// are not, nothing that is stored is seen by others before it is published, and what is loaded may be older than
-/// the last refresh, but not if the range was refreshed since.
+/// are not, what is stored may be seen by others at any time, and need not be until it is published; and what is loaded may be of any time since
+/// the range was refreshed. Whole lines move: nobody else stores to a line that this host has stored to and not published.
 pub trait Window {
     /// Bytes of the pool.
     fn len(&self) -> u64;
@@ -35,7 +35,7 @@ pub trait Window {
     fn store(&self, offset: u64, value: u64);
 
     /// Stores `new` if `current` is there and returns whether it was. Needs to be atomic only as far as the machine can make
-    /// it so between hosts: claims are looked at again after a while.
+    /// it so between hosts: claims are looked at again after a while. What is compared may be as old as what is loaded.
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned>;
 
     /// Copies out. Bytes that others change meanwhile may be old or new ones.
@@ -47,10 +47,12 @@ pub trait Window {
     /// Lets others see what was stored to a range: before anything that is stored later, but for the same line.
     fn publish(&self, offset: u64, len: u64);
 
-    /// Makes loads from a range, from now on, see what was published.
+    /// Makes loads from a range, from now on, see what was published. Where caches are not coherent, what this host has stored there
+    /// and not published is seen by others then.
     fn refresh(&self, offset: u64, len: u64);
 
-    /// Full fence: orders every earlier access to the pool before every later one.
+    /// Full fence: orders every earlier access to the pool before every later one. So what was published before is seen by others before
+    /// anything is loaded.
     fn fence(&self);
 
     /// Whether the heartbeat of this host's node stands still, for tests.
