@@ -45,10 +45,15 @@ impl Choices {
         way
     }
 
-    /// Goes on to the next run; false if this was the last one.
-    pub fn next_run(&mut self) -> bool {
+    /// Goes back to the begin of this run, to make it once more.
+    pub fn rewind(&mut self) {
         self.path.truncate(self.at);
         (self.at, self.deviations) = (0, 0);
+    }
+
+    /// Goes on to the next run; false if this was the last one.
+    pub fn next_run(&mut self) -> bool {
+        self.rewind();
         while let Some((way, ways)) = self.path.pop() {
             if way + 1 < ways {
                 self.path.push((way + 1, ways));
@@ -56,11 +61,5 @@ impl Choices {
             }
         }
         false
-    }
-
-    /// The ways of this run that were not the plain ones, each with the number of its choice.
-    pub fn deviations(&self) -> Vec<(usize, usize)> {
-        let ways = self.path.iter().map(|(way, _)| *way).enumerate();
-        ways.filter(|(_, way)| *way != 0).collect()
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Handing over an entry, waking who sleeps, taking a slot, and sharing memory, in the orders that two hosts may see: of coherent ones as
-//! loom explores them, of ones with caches of their own in all runs that a bound allows (`caches`).
+//! Handing over an entry, waking who sleeps, taking a slot, and sharing memory, in the orders that two hosts may see. Where caches are
+//! coherent, loom explores them; for hosts with caches of their own, `caches` does, up to a bound.
 //!
 //! What is not about the order is set up before the hosts run against each other.
 

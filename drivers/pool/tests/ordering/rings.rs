@@ -41,11 +41,12 @@ pub fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
     let capabilities = if LINES { CAP_POOL_LINES } else { 0 };
     let ([sender, mut receiver], [mut out, mut back]) = setup.opened(&memory, capabilities);
     let (word, entry) = setup.frames();
+    let payload = out.send.frame.reserve(&memory, PAYLOAD).unwrap().payload;
     let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
     // The first word of an entry, or the stamp of its line and what is behind it.
     let hot = match LINES {
-        false => [word, entry, presence],
-        true => [entry, entry + 8, presence],
+        false => [word, entry, presence, payload.start],
+        true => [entry, entry + 8, presence, payload.start],
     };
     let hosts = H::map(memory, &hot);
     let send = move |memory: &H::Host| {

@@ -5,7 +5,7 @@ use super::{Exploration, Thread};
 use crate::cold::{Cold, Line};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// A line in a cache.
@@ -15,8 +15,8 @@ pub(super) struct Cached {
     pub(super) dirty: Option<u64>,
 }
 
-/// What a cache was told to write back and has not: a line as it was then, and when that was.
-struct Told {
+/// A write-back that a cache was asked for and has not done: a line as it was then, and when that was.
+struct Pending {
     at: u64,
     bytes: Line,
     when: u64,
@@ -25,8 +25,8 @@ struct Told {
 #[derive(Default)]
 pub(super) struct Cache {
     lines: BTreeMap<u64, Cached>,
-    /// In the order in which others are to see it.
-    told: Vec<Told>,
+    /// In the order in which others are to see them.
+    pending: Vec<Pending>,
 }
 
 pub(super) struct State {
@@ -39,15 +39,41 @@ pub(super) struct State {
     pub(super) running: usize,
     /// Lines that each host has used, and whether it has written to them.
     pub(super) used: [BTreeMap<u64, bool>; 2],
+    /// Threads that compare and exchange a word just now: they have dropped its line, and have not shown a new one.
+    pub(super) exchanging: [bool; 2],
     pub(super) exploration: Arc<Mutex<Exploration>>,
 }
 
 impl State {
+    pub(super) fn exploration(&self) -> MutexGuard<'_, Exploration> {
+        self.exploration
+            .lock()
+            .unwrap_or_else(|error| error.into_inner())
+    }
+
+    /// Says what happens to a line that both hosts use, where a run is made again to be read.
+    pub(super) fn trace(&self, host: usize, what: &str, at: u64) {
+        let mut exploration = self.exploration();
+        if exploration.shared.contains(&at) {
+            if let Some(trace) = &mut exploration.trace {
+                trace.push(format!("host {host} {what} line {at:#x}"));
+            }
+        }
+    }
+
     /// Chooses one of so many ways for a line; always the first one where it is not about the order.
     pub(super) fn choose(&self, at: u64, ways: usize) -> usize {
-        let mut exploration = self.exploration.lock().unwrap();
-        let free = self.threads.is_some() && !exploration.learns;
-        match free && ways > 1 && exploration.shared.contains(&at) {
+        let shared = self.exploration().shared.contains(&at);
+        match shared {
+            true => self.choose_anywhere(ways),
+            false => 0,
+        }
+    }
+
+    /// As [`State::choose`], for what is about no line.
+    pub(super) fn choose_anywhere(&self, ways: usize) -> usize {
+        let mut exploration = self.exploration();
+        match self.threads.is_some() && !exploration.learns && ways > 1 {
             true => exploration.choices.choose(ways),
             false => 0,
         }
@@ -55,42 +81,47 @@ impl State {
 
     /// A line gets to the memory. The other cache may have fetched it just before.
     fn set_line(&mut self, host: usize, at: u64, bytes: Line) {
+        self.trace(host, "writes back", at);
         let before = self.cold.line(at);
-        let other = self.caches[1 - host].lines.get(&at);
-        let has = other.is_some_and(|line| line.dirty.is_some() || line.bytes == before);
+        let cache = &self.caches[1 - host];
+        let other = cache.lines.get(&at);
+        let has = other.is_some_and(|line| line.dirty.is_some() || line.bytes == before)
+            || cache.pending.iter().any(|pending| pending.at == at);
         if !has && before != bytes && self.choose(at, 2) == 1 {
             let line = Cached {
                 bytes: before,
                 dirty: None,
             };
             self.caches[1 - host].lines.insert(at, line);
+            self.trace(1 - host, "had just fetched", at);
         }
         self.cold.set_line(at, bytes);
     }
 
-    /// A cache does the first things that it was told to.
+    /// A cache does the first write-backs that it was asked for.
     fn settle(&mut self, host: usize, count: usize) {
-        let told: Vec<_> = self.caches[host].told.drain(..count).collect();
-        for Told { at, bytes, .. } in told {
+        let pending: Vec<_> = self.caches[host].pending.drain(..count).collect();
+        for Pending { at, bytes, .. } in pending {
             self.set_line(host, at, bytes);
         }
     }
 
-    /// A cache does all that it was told to.
+    /// A cache does all write-backs that it was asked for.
     pub(super) fn settle_all(&mut self, host: usize) {
-        self.settle(host, self.caches[host].told.len());
+        self.settle(host, self.caches[host].pending.len());
     }
 
-    /// A cache writes a line back if it has to, after what it was told to write back before the host stored to that.
+    /// A cache writes a line back if it is dirty, after all that it was asked to write back before the host stored to that.
     fn write_back(&mut self, host: usize, at: u64) {
         let cache = &mut self.caches[host];
         let Some(line) = cache.lines.get_mut(&at) else {
             return;
         };
         let (bytes, stored) = (line.bytes, line.dirty.take());
-        let is_before =
-            |told: &Told| stored.is_some_and(|stored| told.when < stored) || told.at == at;
-        let count = cache.told.iter().rposition(is_before);
+        let is_before = |pending: &Pending| {
+            stored.is_some_and(|stored| pending.when < stored) || pending.at == at
+        };
+        let count = cache.pending.iter().rposition(is_before);
         self.settle(host, count.map_or(0, |last| last + 1));
         if stored.is_some() {
             self.set_line(host, at, bytes);
@@ -103,8 +134,8 @@ impl State {
         self.caches[host].lines.remove(&at);
     }
 
-    /// The caches do what they like, before a host accesses a line.
-    pub(super) fn stir(&mut self, host: usize, at: u64, writes: bool) {
+    /// The caches write back and drop what nobody asked them to, before a host accesses a line.
+    pub(super) fn act_unasked(&mut self, host: usize, at: u64, writes: bool) {
         let own = self.caches[host].lines.get(&at);
         if own.is_some_and(|line| line.dirty.is_some()) {
             if writes && self.choose(at, 2) == 1 {
@@ -114,19 +145,16 @@ impl State {
         }
         // Each state in which the other cache may have written the line back by now.
         let other = &self.caches[1 - host];
-        let told = other
-            .told
-            .iter()
-            .enumerate()
-            .filter(|(_, told)| told.at == at);
-        let told: Vec<usize> = told.map(|(number, _)| number + 1).collect();
+        let pending = other.pending.iter().zip(1..);
+        let pending = pending.filter(|(pending, _)| pending.at == at);
+        let pending: Vec<usize> = pending.map(|(_, count)| count).collect();
         let dirty = other
             .lines
             .get(&at)
             .is_some_and(|line| line.dirty.is_some());
-        match self.choose(at, 1 + told.len() + usize::from(dirty)) {
+        match self.choose(at, 1 + pending.len() + usize::from(dirty)) {
             0 => {}
-            way => match told.get(way - 1) {
+            way => match pending.get(way - 1) {
                 Some(count) => self.settle(1 - host, *count),
                 None => self.write_back(1 - host, at),
             },
@@ -134,6 +162,7 @@ impl State {
         let own = self.caches[host].lines.get(&at);
         let stale = own.is_some_and(|line| line.bytes != self.cold.line(at));
         if stale && self.choose(at, 2) == 1 {
+            self.trace(host, "drops", at);
             self.evict(host, at);
         }
     }
@@ -147,15 +176,15 @@ impl State {
         })
     }
 
-    /// A cache is told to write a line back.
-    pub(super) fn tell(&mut self, host: usize, at: u64) {
+    /// A cache is asked to write a line back.
+    pub(super) fn ask(&mut self, host: usize, at: u64) {
         let when = self.now;
         let cache = &mut self.caches[host];
         let line = cache.lines.get_mut(&at).filter(|line| line.dirty.is_some());
         if let Some(line) = line {
             line.dirty = None;
             let bytes = line.bytes;
-            cache.told.push(Told { at, bytes, when });
+            cache.pending.push(Pending { at, bytes, when });
         }
     }
 }
