@@ -122,8 +122,10 @@ fn claim_memory(
 }
 
 fn replace_state(window: &impl Window, current: u64, new: u64) -> bool {
-    // As a claim word is.
-    window.refresh(STATE_OFFSET, size_of::<u64>() as u64);
+    // As for a claim word.
+    if read_state(window) != Ok(current) {
+        return false;
+    }
     let done = window.compare_exchange(STATE_OFFSET, current, new);
     window.publish(STATE_OFFSET, size_of::<u64>() as u64);
     done == Ok(true)

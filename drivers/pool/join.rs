@@ -283,9 +283,6 @@ impl Pool {
             state: ClaimState::Taken,
             ..claim
         };
-        if self.read_claim(window, node) != Ok(mine) {
-            return None;
-        }
         self.replace_claim(window, node, mine, claim.to_wire())
             .then_some(claim)
     }
@@ -297,7 +294,7 @@ impl Pool {
         window.load(slot)
     }
 
-    /// Replaces a claim word; false if another is there, also one that this host had not seen.
+    /// Replaces a claim word; false if another is there.
     pub(crate) fn replace_claim(
         &self,
         window: &impl Window,
@@ -305,9 +302,11 @@ impl Pool {
         current: u64,
         new: u64,
     ) -> bool {
+        // An exchange compares with this host's copy, which may be from before it watched the others; and one that fails may write that back.
+        if self.read_claim(window, node) != Ok(current) {
+            return false;
+        }
         let slot = self.geometry().slot(node);
-        // What is compared may be a copy. It is one from before this host watched the others, if nothing was dropped since.
-        window.refresh(slot, size_of::<u64>() as u64);
         let done = window.compare_exchange(slot, current, new);
         window.publish(slot, size_of::<u64>() as u64);
         done == Ok(true)

@@ -398,8 +398,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     /// Replaces the claim word if it is still this node's.
     fn replace(&mut self, window: &impl Window, claim: Claim) -> bool {
         let (old, new) = (self.claim.to_wire(), claim.to_wire());
-        let current = self.pool.read_claim(window, self.node);
-        let done = current == Ok(old) && self.pool.replace_claim(window, self.node, old, new);
+        let done = self.pool.replace_claim(window, self.node, old, new);
         if done {
             self.claim = claim;
         }

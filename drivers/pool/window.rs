@@ -15,7 +15,8 @@ pub struct Poisoned {
 ///
 /// Where the hosts' caches are kept coherent, [`Window::publish`] and [`Window::refresh`] are no more than fences. Where they
 /// are not, what is stored may be seen by others at any time, and need not be until it is published; and what is loaded may be of any time since
-/// the range was refreshed. Whole lines move: nobody else stores to a line that this host has stored to and not published.
+/// the range was refreshed. Whole lines move: nobody else stores to a line that this host has stored to and not
+/// published, but for words that are claimed, where the settling time makes up for it.
 pub trait Window {
     /// Bytes of the pool.
     fn len(&self) -> u64;

@@ -29,7 +29,7 @@ use std::{
 /// Such hosts.
 pub type Caches = Faulty<NO_FAULT>;
 
-/// Such hosts, whose caches do not all that they are asked for.
+/// Such hosts, whose caches do not do all that they are asked for.
 pub struct Faulty<const FAULT: u8>;
 
 const NO_FAULT: u8 = 0;
@@ -351,8 +351,9 @@ impl<const FAULT: u8> Window for Host<FAULT> {
     }
 
     fn load(&self, offset: u64) -> Result<u64, Poisoned> {
+        let found = self.look(offset);
         self.world.lock().exchanging[THREAD.get()] = false;
-        self.look(offset)
+        found
     }
 
     fn store(&self, offset: u64, value: u64) {
