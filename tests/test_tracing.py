@@ -155,7 +155,7 @@ def test_perf(settled, saw):
     node, _ = settled
     # Creates a queue pair, says its number, and ends, as nobody listens. perf starts it when it has enabled the events.
     program = f"ibv_rc_pingpong -d {DEVICE} -g 0 -p 1 127.0.0.1"
-    said = node.run(f"perf record -q -a -e 'nupa:*' -o /run/perf.data -- {program}", timeout=120, check=False)
+    said = node.run(f"timeout 110 perf record -q -a -e 'nupa:*' -o /run/perf.data -- {program}", timeout=120, check=False)
     qpn = re.search(r"local address:.* QPN 0x([0-9a-f]{6}),", said.out)
     assert qpn, said
     said = node.run("perf script -i /run/perf.data 2>/dev/null").out

@@ -51,8 +51,12 @@ fn begin_anew<H: Hosts, const LINES: bool>(setup: &Setup) {
     let memory = setup.memory();
     let capabilities = if LINES { CAP_POOL_LINES } else { 0 };
     let (mut nodes, [mut out, _]) = setup.opened(&memory, capabilities);
-    let (word, entry) = setup.frames();
-    let hot = if LINES { entry } else { word };
+    let ring = setup.frames(LINES);
+    let hot = if LINES {
+        ring.entry(0)
+    } else {
+        ring.producer()
+    };
     let hosts = H::map(memory, &[hot]);
     let both = hosts.clone();
     let renew = move |memory: &H::Host| {

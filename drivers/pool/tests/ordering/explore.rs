@@ -45,7 +45,7 @@ impl Choices {
         way
     }
 
-    /// Goes back to the begin of this run, to make it once more.
+    /// Goes back to the start of this run, to make it once more.
     pub fn rewind(&mut self) {
         self.path.truncate(self.at);
         (self.at, self.deviations) = (0, 0);

@@ -22,10 +22,9 @@ mod rings;
 mod sharing;
 
 use cold::{Cold, Steps, SIZE};
-use nupa_pool::{FormatOptions, JoinOptions, Link, Membership, Pool, Time, Window};
-use nupa_proto::pool::{message::ENTRY_SIZE, Superblock, HEARTBEAT_US, LINK_RINGS, MIN_LOG_BULK};
+use nupa_pool::{FormatOptions, JoinOptions, Link, Membership, Place, Pool, Time, Window};
+use nupa_proto::pool::{Class, HEARTBEAT_US};
 use std::{cell::Cell, sync::Arc};
-use zerocopy::FromBytes;
 
 /// Two hosts that run against each other in many ways.
 trait Hosts {
@@ -112,14 +111,13 @@ impl Setup {
         (nodes, links)
     }
 
-    /// Where the words of the ring of frames from node 0 to node 1 are, the third one, and where its first entry is.
-    fn frames(&self) -> (u64, u64) {
-        let block = Superblock::read_from_bytes(&self.bytes[..size_of::<Superblock>()]).unwrap();
-        // Of requests, and as long of responses.
-        let log_bulk = (block.log_bulk - 1).max(MIN_LOG_BULK);
-        let ring = (ENTRY_SIZE << block.log_entries) + (1 << log_bulk);
-        let link = block.rings.get();
-        (link + 2 * 8, link + LINK_RINGS + 2 * ring)
+    /// The ring of frames from node 0 to node 1.
+    fn frames(&self, in_lines: bool) -> Place {
+        let ring = self.pool.geometry().ring(0, 1, Class::Frame);
+        if in_lines {
+            return ring.in_lines();
+        }
+        ring
     }
 }
 

@@ -6,7 +6,7 @@ use nupa_pool::{Body, Outgoing, Window};
 use nupa_proto::{
     pool::{
         message::{FrameBody, RequestBody, ResponseBody, MAX_INLINE, OPERAND_SIZE},
-        Class, Slot, CAP_POOL_LINES, LINK_BULK, LINK_CONSUMER, LINK_WANT, PAGE, SLOT_SIZE,
+        Class, Slot, CAP_POOL_LINES, PAGE, SLOT_SIZE,
     },
     wqe::Opcode,
 };
@@ -40,12 +40,13 @@ pub fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
     let memory = setup.memory();
     let capabilities = if LINES { CAP_POOL_LINES } else { 0 };
     let ([sender, mut receiver], [mut out, mut back]) = setup.opened(&memory, capabilities);
-    let (word, entry) = setup.frames();
+    let ring = setup.frames(LINES);
+    let entry = ring.entry(0);
     let payload = out.send.frame.reserve(&memory, PAYLOAD).unwrap().payload;
     let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
     // The first word of an entry, or the stamp of its line and what is behind it.
     let hot = match LINES {
-        false => [word, entry, presence, payload.start],
+        false => [ring.producer(), entry, presence, payload.start],
         true => [entry, entry + 8, presence, payload.start],
     };
     let hosts = H::map(memory, &hot);
@@ -134,9 +135,9 @@ fn make_room<H: Hosts>(setup: &Setup) {
     ring.publish(&memory);
     assert!(back.receive.frame.next(&memory).unwrap().is_some());
     back.receive.frame.release(&memory);
-    let (at, _) = setup.frames();
-    let words = [LINK_WANT, LINK_CONSUMER, LINK_BULK];
-    let hosts = H::map(memory, &words.map(|word| at + word));
+    let ring = setup.frames(false);
+    let words = [ring.producer_want(), ring.consumer(), ring.consumer_bulk()];
+    let hosts = H::map(memory, &words);
     let (waits, woken) = H::run(
         &hosts,
         move |memory| out.send.frame.reserve(memory, LEN).is_err(),
