@@ -56,10 +56,17 @@ everywhere = pytest.mark.only(*MODES)
 emulator_only = only("pcie", why="the emulated switch is told by its control socket what to do, and there is none")
 
 
+def about(item):
+    """The modes that a collected test is about: what it is marked with counts, and if that is nothing, what its file is."""
+    marks = [mark for mark in item.own_markers if mark.name == "only"] or list(item.iter_markers("only"))
+    return [mode for mode in MODES if all(mode in mark.args for mark in marks)]
+
+
 def mode_of(item):
-    """The mode that a collected test is for. One that starts no nodes of the run is nobody's, and goes with the first."""
+    """The mode that a collected test is for. One that starts no nodes of the run is for the first of this run that it is about."""
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("fabric", chosen()[0]) if callspec else chosen()[0]
+    own = [mode for mode in chosen() if mode in about(item)] or chosen()
+    return callspec.params.get("fabric", own[0]) if callspec else own[0]
 
 
 def fits(item):
@@ -72,5 +79,4 @@ def fits(item):
         return False
     if not EVERYTHING and mode in SHORT and len(chosen()) > 1 and module not in SHORT[mode]:
         return False
-    marks = [mark for mark in item.own_markers if mark.name == "only"] or list(item.iter_markers("only"))
-    return all(mode_of(item) in mark.args for mark in marks)
+    return mode in about(item)

@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
+import modes
 import reaper
 from kernel_log import without_traces
-from modes import only
 from nodes import process_alive
 from waiting import wait_until
 
-pytestmark = only("pcie", why="one mode is enough to see how runs end")
+pytestmark = modes.only("pcie", why="one mode is enough to see how runs end")
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -62,3 +62,27 @@ def test_what_is_excused_hides_nothing_else():
     for end in ([" </TASK>"], []):
         assert without_traces([*expected, *trace, *end, *other], re.compile("page allocation failure")) == other
     assert without_traces(other, re.compile("page allocation failure")) == other
+
+
+class WithoutNodes:
+    """A collected test that starts no nodes of the run."""
+
+    module = sys.modules[__name__]
+
+    def __init__(self, *marks):
+        self.own_markers = [decorator.mark for decorator in marks]
+
+    def iter_markers(self, name):
+        return (mark for mark in self.own_markers if mark.name == name)
+
+    def get_closest_marker(self, name):
+        return next(self.iter_markers(name), None)
+
+
+@pytest.mark.parametrize("mode", modes.MODES)
+def test_what_is_about_one_mode_is_in_a_run_of_all(mode, monkeypatch):
+    """Also if it starts its own nodes, so that there is nothing to make one test for each mode of; and in a run of that mode, and of no other."""
+    test = WithoutNodes(modes.only(mode, why="whatever"), modes.long)
+    monkeypatch.setattr(modes, "EVERYTHING", True)
+    runs = {run: monkeypatch.setenv("MODE", run) or modes.fits(test) for run in ("", *modes.MODES)}
+    assert runs == {"": True, **{other: other == mode for other in modes.MODES}}
