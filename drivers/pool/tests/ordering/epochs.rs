@@ -15,12 +15,19 @@ of_all_hosts! {
     fn an_entry_of_lines_of_an_epoch_before_is_not_taken() { begin_anew::<true> }
 
     #[test]
+    fn what_an_earlier_link_left_is_not_taken() { make_link }
+
+    #[test]
     fn who_is_refused_learns_it() { refuse }
 }
 
-fn send(memory: &impl Window, link: &mut Link) {
+/// Bytes of a frame. It has no room in a line.
+const LEN: u32 = 60;
+
+/// Sends a frame with a payload of so many bytes.
+fn send(memory: &impl Window, link: &mut Link, len: u32) {
     let ring = &mut link.send.frame;
-    let place = ring.reserve(memory, 60).unwrap();
+    let place = ring.reserve(memory, len).unwrap();
     let frame = FrameBody::new_zeroed();
     let message = Outgoing::Frame(&frame);
     ring.commit(memory, place, &message, 0, 0).unwrap();
@@ -67,15 +74,58 @@ fn begin_anew<H: Hosts, const LINES: bool>(setup: &Setup) {
         assert!(back.receive.frame.next(memory).unwrap().is_none());
         (time, nodes, back)
     };
-    let begin = move |memory: &H::Host| send(memory, &mut out);
+    let begin = move |memory: &H::Host| send(memory, &mut out, LEN);
     let ((), (time, mut nodes, mut back)) = H::run(&hosts, begin, renew);
     let [one, other] = &hosts;
     assert!(back.receive.frame.next(&**other).unwrap().is_none());
     // What comes by the new link is there.
     let mut out = link(&hosts, &time, &mut nodes, 0);
-    send(&**one, &mut out);
+    send(&**one, &mut out, LEN);
     let found = back.receive.frame.next(&**other).unwrap().unwrap();
     assert!(matches!(found.body, Body::Frame(_)));
+}
+
+/// Node 0 makes its side of a link where lines of an earlier one with the same tags are left, and sends, while node 1 looks for what comes by
+/// its side, which is there.
+fn make_link<H: Hosts>(setup: &Setup) {
+    let earlier = setup.memory();
+    let (_, [mut out, _]) = setup.opened(&earlier, CAP_POOL_LINES);
+    for _ in 0..2 {
+        send(&earlier, &mut out, LEN);
+    }
+    let memory = setup.memory();
+    let [mut one, mut other] = setup.joined(&memory, CAP_POOL_LINES);
+    let ring = setup.frames(true);
+    let lines = [0, 1].map(|index| ring.entry(index));
+    for line in lines {
+        memory.set_line(line, earlier.line(line));
+    }
+    let mut back = other.open(&memory, 0).unwrap();
+    let [first, second] = lines;
+    let hosts = H::map(memory, &[ring.producer(), first, first + 8, second]);
+    let make = move |memory: &H::Host| {
+        let mut out = one.open(memory, 1).unwrap();
+        send(memory, &mut out, LEN + 1);
+    };
+    let look = move |memory: &H::Host| {
+        let taken = (0..3).filter(|_| take(memory, &mut back)).count();
+        (back, taken)
+    };
+    let ((), (mut back, mut taken)) = H::run(&hosts, make, look);
+    taken += usize::from(take(&*hosts[1], &mut back));
+    assert_eq!(taken, 1, "one was sent");
+}
+
+/// Takes a frame out; false if there is none.
+fn take(memory: &impl Window, link: &mut Link) -> bool {
+    let ring = &mut link.receive.frame;
+    let Some(found) = ring.next(memory).unwrap() else {
+        return false;
+    };
+    let len = found.payload.end - found.payload.start;
+    assert_eq!(len, u64::from(LEN + 1), "it is of the link before");
+    ring.release(memory);
+    true
 }
 
 /// Node 0 refuses the epoch of node 1, which looks around meanwhile and afterwards.

@@ -2,7 +2,7 @@
 //! Rings: an entry is seen whole, nobody sleeps through what he waits for, and a request is not done before what is said against it.
 
 use crate::{of_all_hosts, Hosts, Setup};
-use nupa_pool::{Body, Outgoing, Window};
+use nupa_pool::{Body, Link, Outgoing, Window};
 use nupa_proto::{
     pool::{
         message::{FrameBody, RequestBody, ResponseBody, MAX_INLINE, OPERAND_SIZE},
@@ -27,6 +27,9 @@ of_all_hosts! {
     fn no_request_is_done_before_what_is_said_against_it() { refuse }
 
     #[test]
+    fn nobody_sleeps_through_what_makes_a_request_done() { hear }
+
+    #[test]
     fn nobody_sleeps_through_room_that_he_waits_for() { make_room }
 }
 
@@ -34,6 +37,11 @@ of_all_hosts! {
 const PAYLOAD: u32 = MAX_INLINE + 8;
 /// Any byte of it.
 const BYTE: u8 = 0xa5;
+
+/// Where a node says whether it polls.
+fn presence(node: u64) -> u64 {
+    PAGE + node * SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64
+}
 
 /// Node 0 sends a frame, while node 1 looks for one and then sleeps.
 pub fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
@@ -43,11 +51,10 @@ pub fn hand_over<H: Hosts, const LINES: bool>(setup: &Setup) {
     let ring = setup.frames(LINES);
     let entry = ring.entry(0);
     let payload = out.send.frame.reserve(&memory, PAYLOAD).unwrap().payload;
-    let presence = PAGE + SLOT_SIZE as u64 + offset_of!(Slot, presence) as u64;
     // The first word of an entry, or the stamp of its line and what is behind it.
     let hot = match LINES {
-        false => [ring.producer(), entry, presence, payload.start],
-        true => [entry, entry + 8, presence, payload.start],
+        false => [ring.producer(), entry, presence(1), payload.start],
+        true => [entry, entry + 8, presence(1), payload.start],
     };
     let hosts = H::map(memory, &hot);
     let send = move |memory: &H::Host| {
@@ -149,17 +156,50 @@ fn make_room<H: Hosts>(setup: &Setup) {
     assert!(woken || !waits, "it waits, and nobody wakes it");
 }
 
+/// Has node 0 ask for something, and node 1 see it.
+fn asked(memory: &impl Window, out: &mut Link, back: &mut Link) {
+    let mut request = RequestBody::new_zeroed();
+    request.opcode = Opcode::Write.to_wire();
+    let ring = &mut out.send.short_request;
+    let place = ring.reserve(memory, 0).unwrap();
+    let message = Outgoing::Request(&request);
+    ring.commit(memory, place, &message, 0, 0).unwrap();
+    assert!(back.next(memory, Class::ShortRequest).unwrap().is_some());
+}
+
+/// Node 1 takes a request of node 0 out, which waits for that and then sleeps.
+fn hear<H: Hosts>(setup: &Setup) {
+    let memory = setup.memory();
+    let ([mut asker, answerer], [mut out, mut back]) = setup.opened(&memory, CAP_POOL_LINES);
+    asked(&memory, &mut out, &mut back);
+    let consumer = setup
+        .pool
+        .geometry()
+        .ring(0, 1, Class::ShortRequest)
+        .consumer();
+    let hosts = H::map(memory, &[consumer, presence(0)]);
+    let wait = move |memory: &H::Host| {
+        if out.next(memory, Class::ShortResponse).unwrap().is_some() {
+            return true;
+        }
+        asker.set_polling(memory, false);
+        out.has_any(memory)
+    };
+    let tell = move |memory: &H::Host| {
+        back.release(memory, Class::ShortRequest);
+        let ring = &mut back.receive.short_request;
+        ring.publish(memory);
+        ring.take_wanted() && answerer.must_wake(memory, 0)
+    };
+    let (found, woken) = H::run(&hosts, wait, tell);
+    assert!(found || woken, "it sleeps, and nobody wakes it");
+}
+
 /// Node 1 refuses a request of node 0, and takes it out.
 fn refuse<H: Hosts>(setup: &Setup) {
     let memory = setup.memory();
     let (_, [mut out, mut back]) = setup.opened(&memory, CAP_POOL_LINES);
-    let mut request = RequestBody::new_zeroed();
-    request.opcode = Opcode::Write.to_wire();
-    let ring = &mut out.send.short_request;
-    let place = ring.reserve(&memory, 0).unwrap();
-    let message = Outgoing::Request(&request);
-    ring.commit(&memory, place, &message, 0, 0).unwrap();
-    assert!(back.next(&memory, Class::ShortRequest).unwrap().is_some());
+    asked(&memory, &mut out, &mut back);
     assert!(back.send.short_response.reserve(&memory, 0).is_ok());
     let geometry = setup.pool.geometry();
     let consumer = geometry.ring(0, 1, Class::ShortRequest).consumer();
