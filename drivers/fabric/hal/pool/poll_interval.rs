@@ -231,7 +231,7 @@ pub(super) fn next(
     // Setting the timer costs as much as a poll, so one that expires somewhat early is kept, unless the interval is long. After a turn
     // that did not poll, any timer in time is kept: only a poll makes up for a poll.
     let early_us = match interval {
-        Wait::Us(us) if polled_pool && us <= SHORT_US.end => late_us.min(us / 4),
+        Wait::Us(us) if polled_pool && us <= PREEMPTION_LONGEST_US => late_us.min(us / 4),
         Wait::Us(us) if polled_pool => late_us.min(us - us / 8),
         _ => 0,
     };
@@ -351,6 +351,8 @@ mod tests {
     fn who_is_idle_is_left_alone() {
         let next = |planned_us, us| next(Some(planned_us), Wait::Us(us), TICK_US, None, true);
         assert_eq!(next(150, 500), None);
+        // Nor is who is interrupted too often, as yet.
+        assert_eq!(next(450, 1_600), None);
         assert_eq!(next(IDLE_US - 100, IDLE_US), None);
         assert_eq!(next(IDLE_US / 2, IDLE_US), Some(Wait::Us(IDLE_US)));
     }
