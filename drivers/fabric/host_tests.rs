@@ -15,6 +15,8 @@ mod event;
 mod identity;
 #[path = "hal/pool/poll_interval.rs"]
 mod poll_interval;
+#[path = "hal/pool/program_polls.rs"]
+mod program_polls;
 mod reset_limit;
 mod shares;
 mod slots;

@@ -20,6 +20,7 @@ mod node;
 mod poll_interval;
 mod poll_state;
 mod poller;
+mod program_polls;
 mod sharing;
 mod storage;
 mod window;

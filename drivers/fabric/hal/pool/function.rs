@@ -138,6 +138,27 @@ impl PoolFunction {
         }
     }
 
+    /// Works in the time of the program that runs; `polls`: because it waits for something. Process context.
+    fn work_for_program(&self, polls: bool) {
+        if self.poll_cpu.is_some() {
+            return;
+        }
+        let lingers = self.poll_state.programs_poll();
+        bh::disabled(|| {
+            self.service_inline(|node| {
+                let turn = match lingers {
+                    true => node.poll_for_program(&self.kicks),
+                    false => node.work(&self.kicks),
+                };
+                if polls {
+                    let now_us = self.clock.now_us();
+                    self.poll_state.note_program_poll(now_us, &turn);
+                }
+                turn
+            });
+        });
+    }
+
     /// Schedules the next poll after a turn. Any context.
     pub(super) fn schedule_next(&self, turn: &Turn) {
         if self.poll_cpu.is_some() {
@@ -356,24 +377,11 @@ impl Function for PoolFunction {
 
     fn kick_now(&self, page: u32, slot: u16, _index: u32) {
         self.kicks.add(page, slot);
-        self.service();
+        self.work_for_program(false);
     }
 
     fn service(&self) {
-        if self.poll_cpu.is_some() {
-            return;
-        }
-        let lingers = self.poll_state.programs_poll();
-        bh::disabled(|| {
-            self.service_inline(|node| {
-                let turn = match lingers {
-                    true => node.poll_for_program(&self.kicks),
-                    false => node.work(&self.kicks),
-                };
-                self.poll_state.note_program_poll(&turn);
-                turn
-            });
-        });
+        self.work_for_program(true);
     }
 
     fn window(&self, offset: usize, len: u64) -> Option<MmapRange> {

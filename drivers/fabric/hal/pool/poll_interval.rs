@@ -20,8 +20,6 @@ const LONG_US: u64 = 100_000;
 /// most one part in `POLL_SHARE` of the processor.
 const SHORT_US: Range<u64> = 50..500;
 const POLL_SHARE: u64 = 4;
-/// Empty polls in a row by a waiting program after which the program is expected to keep polling.
-const PROGRAM_POLLS: u32 = 4;
 /// The expected time to the next arrival moves by one part in this many at a time.
 const LEARN_SHARE: u64 = 8;
 /// Range of the score of preemptions: polls that interrupted another task and found plenty of work, minus those that found little.
@@ -167,8 +165,8 @@ pub(super) struct IntervalInputs {
     pub(super) preemptions: u32,
     /// Data streams.
     pub(super) streams: bool,
-    /// Empty polls in a row by a waiting program.
-    pub(super) polls: u32,
+    /// A program polls in its own time, and is expected to go on.
+    pub(super) program_polls: bool,
 }
 
 /// An interval.
@@ -184,7 +182,7 @@ impl IntervalInputs {
     /// How long to wait before the next poll.
     pub(super) fn wait(&self) -> Wait {
         let by_timer = !self.wakeable || self.awake;
-        let others_poll = self.polls >= PROGRAM_POLLS || self.streams;
+        let others_poll = self.program_polls || self.streams;
         if by_timer && others_poll && self.cost_us >= COSTLY_POLL_US {
             return Wait::Tick;
         }
@@ -256,7 +254,7 @@ mod tests {
         expected_us: None,
         preemptions: 0,
         streams: false,
-        polls: 0,
+        program_polls: false,
     };
     const TICK_US: u64 = 4_000;
 
@@ -415,7 +413,7 @@ mod tests {
             ..wakeable
         }));
         let waits = IntervalInputs {
-            polls: PROGRAM_POLLS,
+            program_polls: true,
             ..BLIND
         };
         assert_eq!(waits.wait(), Wait::Tick);
@@ -437,9 +435,9 @@ mod tests {
             wakeable: bool,
             awake: bool,
             streams: bool,
-            polls: u32,
+            program_polls: bool,
         ) {
-            let interval = IntervalInputs { wakeable, awake, quiet_us, cost_us, expected_us, preemptions, streams, polls };
+            let interval = IntervalInputs { wakeable, awake, quiet_us, cost_us, expected_us, preemptions, streams, program_polls };
             prop_assert!((SHORT_US.start..=LONG_US).contains(&interval.us()));
             prop_assert!((SPIN_US.start..=SPIN_US.end).contains(&spin_us(cost_us)));
         }

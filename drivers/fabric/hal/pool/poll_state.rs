@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What polls found, which sets when the next one is due.
 
-use super::poll_interval::{self, Coalescing, IntervalInputs, Stream, Wait, CALM_US, PREEMPTIONS};
+use super::{
+    poll_interval::{self, Coalescing, IntervalInputs, Stream, Wait, CALM_US, PREEMPTIONS},
+    program_polls::{ProgramPolls, Run},
+};
 use kernel::sync::atomic::{Atomic, Relaxed};
-use nk::net::Repeat;
+use nk::{net::Repeat, sched};
 use nupa_engine::Volume;
 use nupa_function::pool::Turn;
 
@@ -29,8 +32,13 @@ pub(super) struct PollState {
     expected_us: Atomic<u64>,
     /// There was an empty poll after a pause since the last arrival.
     missed: Atomic<bool>,
-    /// Empty polls of a waiting program in a row.
-    polls: Atomic<u32>,
+    /// [`ProgramPolls`].
+    program_last_us: Atomic<u64>,
+    program_first_us: Atomic<u64>,
+    program_arrived: Atomic<bool>,
+    program_resumed: Atomic<u32>,
+    program_task: Atomic<i32>,
+    program_sleeps: Atomic<u64>,
     /// No other task wanted the processor at the last poll.
     alone: Atomic<bool>,
     /// The score of [`PREEMPTIONS`].
@@ -61,7 +69,12 @@ impl PollState {
             preemptions: Atomic::new(0),
             expected_us: Atomic::new(0),
             missed: Atomic::new(false),
-            polls: Atomic::new(0),
+            program_last_us: Atomic::new(0),
+            program_first_us: Atomic::new(0),
+            program_arrived: Atomic::new(false),
+            program_resumed: Atomic::new(0),
+            program_task: Atomic::new(0),
+            program_sleeps: Atomic::new(0),
             alone: Atomic::new(false),
             moved: Moved::new(),
             stream: Atomic::new(0),
@@ -100,7 +113,7 @@ impl PollState {
         }
         if turn.arrived {
             self.missed.store(false, Relaxed);
-            self.polls.store(0, Relaxed);
+            self.program_arrived.store(true, Relaxed);
         }
     }
 
@@ -117,7 +130,6 @@ impl PollState {
             self.expected_us.store(expected_us, Relaxed);
         }
         self.missed.store(!turn.arrived, Relaxed);
-        self.polls.store(0, Relaxed);
     }
 
     /// Records a poll of the function itself. `spins`: without a pause before it.
@@ -160,12 +172,30 @@ impl PollState {
         Coalescing::from_word(self.coalescing.load(Relaxed))
     }
 
-    /// Records a poll by a waiting program.
-    pub(super) fn note_program_poll(&self, turn: &Turn) {
-        if !turn.busy {
-            let polls = self.polls.load(Relaxed).saturating_add(1);
-            self.polls.store(polls, Relaxed);
+    fn program_polls(&self) -> ProgramPolls {
+        ProgramPolls {
+            last_us: self.program_last_us.load(Relaxed),
+            first_us: self.program_first_us.load(Relaxed),
+            arrived: self.program_arrived.load(Relaxed),
+            resumed: self.program_resumed.load(Relaxed),
+            run: Run {
+                task: self.program_task.load(Relaxed),
+                sleeps: self.program_sleeps.load(Relaxed),
+            },
         }
+    }
+
+    /// Records a poll by a waiting program, the one that is running. Process context.
+    pub(super) fn note_program_poll(&self, now_us: u64, turn: &Turn) {
+        let (task, sleeps) = sched::running_task();
+        let run = Run { task, sleeps };
+        let polls = self.program_polls().after(now_us, run, turn.arrived);
+        self.program_last_us.store(polls.last_us, Relaxed);
+        self.program_first_us.store(polls.first_us, Relaxed);
+        self.program_arrived.store(polls.arrived, Relaxed);
+        self.program_resumed.store(polls.resumed, Relaxed);
+        self.program_task.store(polls.run.task, Relaxed);
+        self.program_sleeps.store(polls.run.sleeps, Relaxed);
     }
 
     /// Records whether no other task wants the processor.
@@ -209,11 +239,7 @@ impl PollState {
                 0
             },
             streams: preemptions && self.stream().flows(),
-            polls: if preemptions {
-                self.polls.load(Relaxed)
-            } else {
-                0
-            },
+            program_polls: preemptions && self.program_polls().goes_on(now_us),
         };
         let tick_us = u64::try_from(Repeat::TICK.as_nanos()).unwrap_or(0) / 1000;
         let wait = interval.wait();
