@@ -19,6 +19,7 @@ mod direct;
 mod domain;
 mod doorbells;
 mod driver;
+mod empty_polls;
 mod errno;
 mod ioctl;
 mod kick;

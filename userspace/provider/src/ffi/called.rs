@@ -3,7 +3,8 @@
 //! Entry points for devices whose engine is called, since nobody traps stores for it (see `super::kick`): those that hand
 //! over requests, and those that wait for completions, around the usual ones.
 //!
-//! A program that finds no completion lends its time to the engine, which may have no other on a busy processor.
+//! A program that finds no completion lends its time to the engine, which may have no other on a busy processor; of the queues that it polls in
+//! turn, for one (`super::empty_polls`).
 
 use core::ffi::c_int;
 
@@ -82,10 +83,7 @@ pub(super) unsafe extern "C" fn poll_cq(
     // SAFETY: `queue` is one of this provider's, and what comes with it is passed on as it came.
     unsafe {
         match cq::poll_cq(queue, entries, wc) {
-            0 if entries > 0 => {
-                kick::work(queue);
-                cq::poll_cq(queue, entries, wc)
-            }
+            0 if entries > 0 && kick::work(queue) => cq::poll_cq(queue, entries, wc),
             found => found,
         }
     }
@@ -99,10 +97,7 @@ pub(super) unsafe extern "C" fn start_poll(
     // SAFETY: as above.
     unsafe {
         match cq_ex::start_poll(queue, attr) {
-            NONE => {
-                kick::work(queue.cast());
-                cq_ex::start_poll(queue, attr)
-            }
+            NONE if kick::work(queue.cast()) => cq_ex::start_poll(queue, attr),
             result => result,
         }
     }

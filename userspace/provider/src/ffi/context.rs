@@ -15,6 +15,7 @@ use super::called;
 use super::command::exchange;
 use super::doorbells::{Doorbells, Slots};
 use super::driver::OPS;
+use super::empty_polls::EmptyPolls;
 use super::errno::{check, code, null};
 use super::kick::Owner;
 use super::object::{Object, Plain};
@@ -29,6 +30,7 @@ pub(super) struct Context {
     /// What the kernel said of the device.
     pub(super) info: ContextResponse,
     doorbells: Doorbells,
+    empty_polls: EmptyPolls,
     /// Held from the destruction of a queue pair until its completion queues know, and while one is made.
     numbers: Mutex<()>,
 }
@@ -51,6 +53,11 @@ impl Context {
     /// Whether the engine is called, because there is nobody to trap stores for it.
     pub(super) fn is_called(&self) -> bool {
         !self.doorbells.are_trapped()
+    }
+
+    /// Whether the kernel's engine is to work because the completion queue with this handle was found empty.
+    pub(super) fn works_for(&self, cq: u32) -> bool {
+        self.empty_polls.counts(cq)
     }
 
     /// The doorbell slots of a queue that the kernel just made.
@@ -103,6 +110,7 @@ pub(super) unsafe extern "C" fn alloc_context(
         Ok(info) => {
             let own = Context {
                 doorbells: Doorbells::new(&info),
+                empty_polls: EmptyPolls::new(),
                 info,
                 numbers: Mutex::new(()),
             };

@@ -20,6 +20,7 @@ use nupa_proto::uabi::{
 };
 use rustix::io::Errno;
 
+use super::context::Context;
 use super::ioctl::{self, object_id, Attributes};
 use super::memory::Slot;
 use super::sys;
@@ -165,17 +166,23 @@ unsafe fn kick_pair(qp: *mut sys::ibv_qp, queues: u32) -> Result<(), Errno> {
     unsafe { attributes.execute(context, QP, METHOD_QP_KICK) }
 }
 
-/// Has the kernel's engine work in this program's time.
+/// Has the kernel's engine work in this program's time because there is no completion. False, without a call, if the empty polls of another
+/// queue count.
 ///
 /// # Safety
 ///
 /// The kernel made the queue for this provider, and it exists.
-pub(super) unsafe fn work(cq: *mut sys::ibv_cq) {
+pub(super) unsafe fn work(cq: *mut sys::ibv_cq) -> bool {
     // SAFETY: the caller's word; it belongs to an open context.
     let (context, handle) = unsafe { ((*cq).context, (*cq).handle) };
+    // SAFETY: as above.
+    if !unsafe { Context::of(context) }.works_for(handle) {
+        return false;
+    }
     let attributes = Attributes::new([ioctl::object(CQ_POLL_HANDLE, handle)]);
     // SAFETY: as above; a handle points to nothing. An error says that the device is gone, which the program sees by itself.
     let _ = unsafe { attributes.execute(context, CQ, METHOD_CQ_POLL) };
+    true
 }
 
 impl Kick for Command {
