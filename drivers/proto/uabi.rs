@@ -62,8 +62,8 @@ impl ProviderInfo {
 }
 
 /// [`ContextResponse::flags`]: there are no trapped pages. Queues are kicked by [`METHOD_QP_KICK`] and [`METHOD_SRQ_KICK`],
-/// as ever only where the event index asks for that, and whoever finds no completion uses [`METHOD_CQ_POLL`], for one of the queues that it
-/// polls in turn.
+/// as ever only where the event index asks for that, and a program that finds a completion queue empty calls [`METHOD_CQ_POLL`]: of the
+/// queues that it polls in turn, for one, because the engine then works for all.
 pub const CONTEXT_KICK_BY_COMMAND: u8 = 1 << 0;
 
 /// What [`crate::doorbell::Slot::driver`] is in the doorbell pages of a process that has its device. When the device is

@@ -226,8 +226,8 @@ pub(super) fn next(
         Wait::Tick => tick_us,
     };
     let late_us = due_in_us.map_or(pause_us, |due| due.min(pause_us));
-    // Setting the timer costs as much as a poll, so one that expires somewhat early is kept, unless the interval is long. After a turn
-    // that did not poll, any timer in time is kept: only a poll makes up for a poll.
+    // Setting the timer costs as much as a poll, so one that expires somewhat early is kept, unless the interval is longer than any
+    // that preemptions lead to. After a turn that did not poll, any timer in time is kept: only a poll makes up for a poll.
     let early_us = match interval {
         Wait::Us(us) if polled_pool && us <= PREEMPTION_LONGEST_US => late_us.min(us / 4),
         Wait::Us(us) if polled_pool => late_us.min(us - us / 8),
@@ -349,7 +349,7 @@ mod tests {
     fn who_is_idle_is_left_alone() {
         let next = |planned_us, us| next(Some(planned_us), Wait::Us(us), TICK_US, None, true);
         assert_eq!(next(150, 500), None);
-        // Nor is who is interrupted too often, as yet.
+        // What preemptions have doubled is short all the same.
         assert_eq!(next(450, 1_600), None);
         assert_eq!(next(IDLE_US - 100, IDLE_US), None);
         assert_eq!(next(IDLE_US / 2, IDLE_US), Some(Wait::Us(IDLE_US)));

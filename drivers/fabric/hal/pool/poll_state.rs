@@ -172,7 +172,7 @@ impl PollState {
         Coalescing::from_word(self.coalescing.load(Relaxed))
     }
 
-    fn program_polls(&self) -> ProgramPolls {
+    fn polls_of_program(&self) -> ProgramPolls {
         ProgramPolls {
             last_us: self.program_last_us.load(Relaxed),
             first_us: self.program_first_us.load(Relaxed),
@@ -189,7 +189,7 @@ impl PollState {
     pub(super) fn note_program_poll(&self, now_us: u64, turn: &Turn) {
         let (task, sleeps) = sched::running_task();
         let run = Run { task, sleeps };
-        let polls = self.program_polls().after(now_us, run, turn.arrived);
+        let polls = self.polls_of_program().after(now_us, run, turn.arrived);
         self.program_last_us.store(polls.last_us, Relaxed);
         self.program_first_us.store(polls.first_us, Relaxed);
         self.program_arrived.store(polls.arrived, Relaxed);
@@ -239,7 +239,7 @@ impl PollState {
                 0
             },
             streams: preemptions && self.stream().flows(),
-            program_polls: preemptions && self.program_polls().goes_on(now_us),
+            program_polls: preemptions && self.polls_of_program().goes_on(now_us),
         };
         let tick_us = u64::try_from(Repeat::TICK.as_nanos()).unwrap_or(0) / 1000;
         let wait = interval.wait();

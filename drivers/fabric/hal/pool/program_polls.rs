@@ -26,7 +26,7 @@ pub(super) struct ProgramPolls {
     pub(super) last_us: u64,
     /// Time of the first one since the last gap, or since something arrived.
     pub(super) first_us: u64,
-    /// Something has arrived since the one before the last, whoever found it.
+    /// Something arrived with the last one, or since then with another poll of the function.
     pub(super) arrived: bool,
     /// Arrivals after which the program went on, as far as they count.
     pub(super) resumed: u32,

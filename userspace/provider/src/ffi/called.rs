@@ -3,8 +3,8 @@
 //! Entry points for devices whose engine is called, since nobody traps stores for it (see `super::kick`): those that hand
 //! over requests, and those that wait for completions, around the usual ones.
 //!
-//! A program that finds no completion lends its time to the engine, which may have no other on a busy processor; of the queues that it polls in
-//! turn, for one (`super::empty_polls`).
+//! A poll that finds no completion runs the engine in the caller's context, because on a busy processor it may not run otherwise. Of the
+//! completion queues that a program polls in turn, one does so (`super::empty_polls`).
 
 use core::ffi::c_int;
 

@@ -21,7 +21,7 @@ pub(super) struct EmptyPolls {
     queue: AtomicU32,
     /// Empty polls of others since the last one of it.
     others: AtomicU32,
-    /// Time of the last poll that counted.
+    /// Nanoseconds within the second at the last poll that had the engine work, of a clock that goes by ticks: only compared for equality.
     last: AtomicI64,
 }
 
