@@ -4,6 +4,7 @@
 use crate::{
     admin::{AdminQueue, Failure},
     command,
+    device_memory::DeviceMemory,
     doorbell::Doorbells,
     drain::Service,
     hal::Function,
@@ -80,6 +81,7 @@ pub(crate) struct Controller {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) registers: Registers,
     doorbells: Arc<Doorbells>,
+    device_memory: Option<Arc<DeviceMemory>>,
     objects: Arc<ObjectHandlers>,
     vectors: KVec<Arc<Vector>>,
     #[pin]
@@ -117,6 +119,8 @@ pub(crate) struct Parts {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) registers: Registers,
     pub(crate) doorbells: Arc<Doorbells>,
+    /// The function's own memory, if it has any.
+    pub(crate) device_memory: Option<Arc<DeviceMemory>>,
     /// Those that the vectors tell.
     pub(crate) objects: Arc<ObjectHandlers>,
     /// Its interrupt vectors, the first one that of node and link events.
@@ -166,6 +170,7 @@ impl Controller {
                 function: parts.function,
                 registers: parts.registers,
                 doorbells: parts.doorbells,
+                device_memory: parts.device_memory,
                 objects: parts.objects,
                 vectors: parts.vectors,
                 admin <- AdminQueue::new(),
@@ -204,6 +209,11 @@ impl Controller {
 
     pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
+    }
+
+    /// The function's own memory, if it has any.
+    pub(crate) fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
+        self.device_memory.as_ref()
     }
 
     pub(crate) fn objects(&self) -> &ObjectHandlers {

@@ -27,7 +27,7 @@ use kernel::{
 use nk::{bound::BoundDevice, mmap::MmapRange, process::Process, ring::RingMemory};
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
-    doorbell::{device_memory_offset, host_slot_offset, kick_offset, slot_offset, PAGE_SIZE},
+    doorbell::{host_slot_offset, kick_offset, slot_offset, PAGE_SIZE},
     regs::{CAP_HOST_DOORBELLS, CAP_PUSH},
 };
 
@@ -39,10 +39,6 @@ pub(crate) struct Doorbells {
     memory: Option<Arc<RingMemory>>,
     /// Whether the function looks at push slots.
     push: bool,
-    /// The function's own memory.
-    device_memory: Option<MmapRange>,
-    /// Where that begins in BAR 2.
-    device_memory_offset: usize,
     #[pin]
     pages: Mutex<PageTable<Process, KVec<Option<TakenPage<Process>>>>>,
 }
@@ -74,15 +70,9 @@ impl Doorbells {
         for _ in 0..count {
             pages.push(None, GFP_KERNEL)?;
         }
-        let offset = device_memory_offset(identity.doorbell_pages);
         let doorbells = pin_init!(Self {
             memory,
             push: identity.caps & CAP_PUSH != 0,
-            device_memory: match identity.device_memory {
-                0 => None,
-                len => function.window(offset, len),
-            },
-            device_memory_offset: offset,
             function,
             pages <- new_mutex!(PageTable::new(pages)),
         });
@@ -92,18 +82,6 @@ impl Doorbells {
     /// Where the shared pages are, if they are in memory, for the function to be told when it is started.
     pub(crate) fn memory_address(&self) -> Option<u64> {
         self.memory.as_ref().map(|memory| memory.dma_address())
-    }
-
-    /// The function's own memory as the CPU sees it, if it has any.
-    pub(crate) fn device_memory(&self) -> Option<MmapRange> {
-        self.device_memory.clone()
-    }
-
-    /// Zeroes `len` bytes of the function's own memory at `offset` of it; as [`Function::clear`].
-    pub(crate) fn clear_device_memory(&self, offset: u64, len: u64) -> Result {
-        let offset = usize::try_from(offset)?;
-        let place = self.device_memory_offset.checked_add(offset);
-        self.function.clear(place.ok_or(EINVAL)?, len)
     }
 
     /// The function.

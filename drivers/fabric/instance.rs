@@ -4,6 +4,7 @@
 use crate::{
     controller::{Controller, Parts},
     debug::Files,
+    device_memory::DeviceMemory,
     doorbell::Doorbells,
     hal::Function,
     handlers::ObjectHandlers,
@@ -21,6 +22,7 @@ use kernel::{
     sync::Arc,
     types::ForLt,
 };
+use nupa_proto::doorbell::device_memory_offset;
 
 /// What belongs to a bound function; `I` keeps its vectors connected. Fields are dropped in order: children first,
 /// interrupts late, last of all the function is stopped.
@@ -58,6 +60,7 @@ pub(crate) struct Found {
     registers: Registers,
     identity: Identity,
     doorbells: Arc<Doorbells>,
+    device_memory: Option<Arc<DeviceMemory>>,
 }
 
 impl Found {
@@ -70,6 +73,7 @@ impl Found {
         let doorbells = Doorbells::new(device, function.clone(), &identity)?;
         Ok(Self {
             doorbells: doorbells.map_err(|unfit| refuse(device, unfit))?,
+            device_memory: device_memory(&function, &identity)?,
             function,
             registers,
             identity,
@@ -93,6 +97,7 @@ impl<'bound, I> Instance<'bound, I> {
             function: found.function,
             registers: found.registers,
             doorbells: found.doorbells,
+            device_memory: found.device_memory,
             vectors: make_vectors(device, vectors, &objects)?,
             objects,
         };
@@ -125,6 +130,20 @@ impl<'bound, I> Instance<'bound, I> {
     pub(crate) fn controller(&self) -> &Arc<Controller> {
         &self.running.0
     }
+}
+
+/// The own memory of a function that says this of itself, if the CPU can reach it. May sleep.
+fn device_memory(
+    function: &Arc<dyn Function>,
+    identity: &Identity,
+) -> Result<Option<Arc<DeviceMemory>>> {
+    let offset = device_memory_offset(identity.doorbell_pages);
+    let window = match identity.device_memory {
+        0 => None,
+        len => function.window(offset, len),
+    };
+    let memory = window.map(|window| DeviceMemory::new(function.clone(), offset, window));
+    memory.transpose()
 }
 
 /// Says why a function is of no use.

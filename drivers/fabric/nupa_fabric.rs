@@ -11,6 +11,7 @@ mod admin;
 mod command;
 mod controller;
 mod debug;
+mod device_memory;
 mod doorbell;
 mod drain;
 mod event;
@@ -38,6 +39,7 @@ mod table;
 mod vector;
 
 pub use self::{
+    device_memory::{AllocatedMemory, DeviceMemory},
     doorbell::{DoorbellPage, DoorbellSlot},
     port::{
         dma_sge, Cq, CqConfig, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory,

@@ -6,7 +6,7 @@ use crate::{
     context::{Mapping, UserContext},
     counter_sets::CounterSets,
     cq::Cq,
-    device_memory::{DeviceMemory, Piece},
+    device_memory::Piece,
     kernel::KernelQps,
     limits::{Domain, Limits},
     qp::{Qp, MAX_SGE},
@@ -21,7 +21,7 @@ use nk_rdma::{
     QpAttributes, QpCapabilities, QpInit, QpMask, QpNotifier, Rereg, SrqAttributes, SrqInit,
     SrqNotifier, Udata, Umem, UserRegion,
 };
-use nupa_fabric::Port;
+use nupa_fabric::{DeviceMemory, Port};
 use nupa_proto::{
     admin::{DeviceLimits, MAX_ATTACHMENTS, MAX_GROUP_MEMBERS},
     doorbell::SLOTS,
@@ -35,7 +35,6 @@ use nupa_proto::{
 pub(crate) struct Rdma {
     port: Port,
     kernel_qps: Arc<KernelQps>,
-    device_memory: Option<Arc<DeviceMemory>>,
     limits: Limits,
     counter_sets: Arc<CounterSets>,
 }
@@ -44,14 +43,9 @@ impl Rdma {
     /// Data of a device on `port`. Sleeps.
     pub(crate) fn new(port: Port) -> Result<Self> {
         let limits = Limits::new(&port)?;
-        let device_memory = port.device_memory();
-        let device_memory =
-            device_memory.map(|window| DeviceMemory::new(&port, window, &limits.exports));
-        let device_memory = device_memory.transpose()?;
         Ok(Self {
             port,
             kernel_qps: KernelQps::new()?,
-            device_memory,
             limits,
             counter_sets: CounterSets::new()?,
         })
@@ -59,7 +53,7 @@ impl Rdma {
 
     /// The controller's own memory, if it has any.
     pub(crate) fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
-        self.device_memory.as_ref()
+        self.port.device_memory()
     }
 
     /// What is counted for users.

@@ -14,6 +14,7 @@ mod region;
 mod sharing;
 mod srq;
 
+pub(crate) use self::sharing::unshareable;
 pub use self::{
     domain::Pd,
     page_array::PageArray,
@@ -26,9 +27,11 @@ pub use self::{
 };
 
 use super::{CqConfig, CqControl, CqHandler, EventHandler, Port};
-use crate::{controller::State, doorbell::DoorbellSlot, slots::Wanted};
+use crate::{
+    controller::State, device_memory::DeviceMemory, doorbell::DoorbellSlot, slots::Wanted,
+};
 use kernel::{prelude::*, sync::Arc};
-use nk::{mmap::MmapRange, trace};
+use nk::trace;
 use nupa_proto::admin::{
     AdminOpcode, AllocKey, CreateMr, KeyKind, PageList, SetGid, GID_VALID, GID_VLAN,
 };
@@ -87,10 +90,9 @@ impl Port {
         }
     }
 
-    /// The controller's own memory as the CPU sees it, if it has any; regions of it are registered by addresses from
-    /// [`nupa_proto::regs::DEVICE_MEMORY_BASE`] on. Does not sleep.
-    pub fn device_memory(&self) -> Option<MmapRange> {
-        self.controller.doorbells().device_memory()
+    /// The controller's own memory, if it has any. Does not sleep.
+    pub fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
+        self.controller.device_memory()
     }
 
     /// Whether that memory is known to outlive a loss of power. Does not sleep.
@@ -104,13 +106,6 @@ impl Port {
     pub fn can_reach(&self, address: u64, len: usize, write: bool) -> bool {
         let doorbells = self.controller.doorbells();
         doorbells.function().can_reach(address, len, write)
-    }
-
-    /// Zeroes `len` bytes of that memory at `offset`, both multiples of 8: for whoever gets them next. `EINVAL` if they are not
-    /// inside, `ENODEV` if the function is lost.
-    pub fn clear_device_memory(&self, offset: u64, len: u64) -> Result {
-        let doorbells = self.controller.doorbells();
-        doorbells.clear_device_memory(offset, len)
     }
 
     /// Writes down `count` pages of `1 << shift` bytes for the next command. What the command is about begins `start`

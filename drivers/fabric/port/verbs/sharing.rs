@@ -5,13 +5,12 @@ use crate::{
     hal::{Function, Held},
     Port,
 };
-use core::ops::Range;
 use kernel::{bindings, prelude::*, sync::Arc};
 use nk::mmap::MmapRange;
 use nupa_proto::pool::sharing::DmHandle;
 
 /// Device memory of this node's that programs of any node may import, until this is dropped. Who has imported it by then keeps
-/// it ([`Port::held_memory`]).
+/// it.
 pub struct ExportedMemory {
     function: Arc<dyn Function>,
     number: u16,
@@ -19,6 +18,14 @@ pub struct ExportedMemory {
 }
 
 impl ExportedMemory {
+    pub(crate) fn new(function: Arc<dyn Function>, number: u16, handle: DmHandle) -> Self {
+        Self {
+            function,
+            number,
+            handle,
+        }
+    }
+
     /// What programs import it with: whoever has this may use the memory.
     pub fn handle(&self) -> &DmHandle {
         &self.handle
@@ -66,44 +73,23 @@ impl Drop for ImportedMemory {
     }
 }
 
-fn unsupported() -> Error {
+/// What is said where memory cannot be shared.
+pub(crate) fn unshareable() -> Error {
     Error::from_errno(-(bindings::EOPNOTSUPP as i32))
 }
 
 impl Port {
-    /// Lets others use `len` bytes of this node's device memory at `offset`, which is at the start of a page. `EOPNOTSUPP` where
-    /// memory cannot be shared, `ENOSPC` if there is too much that is.
-    pub fn export_memory(&self, offset: u64, len: u64) -> Result<ExportedMemory> {
-        let function = self.controller.doorbells().function().clone();
-        let sharing = function.sharing().ok_or_else(unsupported)?;
-        let (number, handle) = sharing.export(offset, len)?;
-        Ok(ExportedMemory {
-            function,
-            number,
-            handle,
-        })
-    }
-
-    /// Takes a hold on what a node has exported. `EOPNOTSUPP` as above, `EINVAL` if the handle is none of this fabric, `ENOENT`
+    /// Takes a hold on what a node has exported. `EOPNOTSUPP` where memory cannot be shared, `EINVAL` if the handle is none of this fabric, `ENOENT`
     /// if nothing is exported under it (any more), `ESTALE` if the node has left, died or was reset since, `ENOSPC` if there
     /// are too many holds.
     pub fn import_memory(&self, handle: &DmHandle) -> Result<ImportedMemory> {
         let function = self.controller.doorbells().function().clone();
-        let sharing = function.sharing().ok_or_else(unsupported)?;
+        let sharing = function.sharing().ok_or_else(unshareable)?;
         let (number, held) = sharing.import(handle)?;
         Ok(ImportedMemory {
             function,
             number,
             held,
         })
-    }
-
-    /// Tells what of this node's device memory is held by whomever, in pieces that may overlap: it must not be used for
-    /// anything else. What was exported, is not any more, and is not told, is free.
-    pub fn held_memory(&self, found: &mut dyn FnMut(Range<u64>)) {
-        let function = self.controller.doorbells().function();
-        if let Some(sharing) = function.sharing() {
-            sharing.held(found);
-        }
     }
 }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The function's own memory: who has which part of it.
+
+use crate::{
+    hal::Function,
+    port::{unshareable, ExportedMemory},
+};
+use core::ops::Range;
+use kernel::{
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    rbtree::RBTree,
+    sync::{Arc, Mutex},
+};
+use nk::{
+    mmap::MmapRange,
+    user::{charged_user, may_exceed_limits},
+};
+use nupa_proto::regs::DEVICE_MEMORY_BASE;
+
+/// Bytes of a page, which is what parts consist of: a process maps all of a page or nothing.
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// The function's own memory, and which parts of it are in use. Outlives resets of the function.
+#[pin_data]
+pub struct DeviceMemory {
+    function: Arc<dyn Function>,
+    /// Where it begins in BAR 2.
+    offset: usize,
+    window: MmapRange,
+    /// Parts that are in use, by their starts.
+    #[pin]
+    parts: Mutex<KVVec<Part>>,
+}
+
+/// Where a part begins, and what is behind it.
+type Extent = (u64, u64);
+
+/// A part that is in use.
+struct Part {
+    /// Offset of its first byte, and of what is behind it.
+    start: u64,
+    end: u64,
+    /// Who asked for it.
+    user: u32,
+    /// Its owner has freed it. It counts as the owner's as long as others hold some of it.
+    freed: bool,
+}
+
+/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes, which come by their starts.
+fn find(used: impl Iterator<Item = Extent>, size: u64, len: u64, align: u64) -> Option<u64> {
+    let mut free = 0u64;
+    for (start, end) in used {
+        if free.checked_add(len)? <= start {
+            return Some(free);
+        }
+        free = free.max(end.checked_next_multiple_of(align)?);
+    }
+    (free.checked_add(len)? <= size).then_some(free)
+}
+
+/// Two lists that are sorted by starts as one.
+fn merge(
+    a: impl Iterator<Item = Extent>,
+    b: impl Iterator<Item = Extent>,
+) -> impl Iterator<Item = Extent> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    core::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if first.0 > second.0 => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
+}
+
+/// Notes a part that is held; several may hold the same.
+fn note(found: &mut RBTree<u64, u64>, held: Range<u64>) -> Result {
+    match found.get_mut(&held.start) {
+        Some(end) => *end = held.end.max(*end),
+        None => drop(found.try_create_and_insert(held.start, held.end, GFP_KERNEL)?),
+    }
+    Ok(())
+}
+
+/// Whether a user with some of these parts may have `len` bytes more: at most half of all `size` bytes are an ordinary user's.
+/// `ENOMEM` if not.
+fn check_share(parts: &[Part], size: u64, user: u32, len: u64) -> Result {
+    let own = parts.iter().filter(|part| part.user == user);
+    let had = own.fold(0u64, |sum, part| {
+        sum.saturating_add(part.end.saturating_sub(part.start))
+    });
+    if had.saturating_add(len) > size / 2 && !may_exceed_limits() {
+        return Err(ENOMEM);
+    }
+    Ok(())
+}
+
+impl DeviceMemory {
+    /// That of a function, which begins at `offset` of its BAR 2, and which the CPU has at `window`. All of it is free, but for
+    /// what others hold.
+    pub(crate) fn new(
+        function: Arc<dyn Function>,
+        offset: usize,
+        window: MmapRange,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                function,
+                offset,
+                window,
+                parts <- new_mutex!(KVVec::new()),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Bytes in all. Does not sleep.
+    pub fn size(&self) -> u64 {
+        self.window.len()
+    }
+
+    /// Allocates `len` bytes of zeroes, rounded up to whole pages, at a multiple of `align`, a power of 2, for the user of the
+    /// calling process. `EINVAL` for none, `ENOMEM` if there is no room or the user has its share, `ENODEV` if the function is lost.
+    /// Sleeps.
+    pub fn alloc(self: &Arc<Self>, len: u64, align: u64) -> Result<AllocatedMemory> {
+        let pages = len.checked_next_multiple_of(PAGE);
+        let pages = pages.filter(|pages| *pages != 0).ok_or(EINVAL)?;
+        let taken = self.take(pages, align.max(PAGE))?;
+        // Now, and not when memory is freed: an owner may have ended in any way, on any host, and others may have written to it
+        // since.
+        let place = usize::try_from(taken.start)?.checked_add(self.offset);
+        self.function.clear(place.ok_or(EINVAL)?, pages)?;
+        Ok(taken)
+    }
+
+    fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<AllocatedMemory> {
+        let user = charged_user();
+        let mut parts = self.parts.lock();
+        let held = self.held()?;
+        let is_held = |part: &Part| {
+            held.iter()
+                .any(|(start, end)| *start < part.end && part.start < *end)
+        };
+        parts.reserve(1, GFP_KERNEL)?;
+        parts.retain(|part| !part.freed || is_held(part));
+        check_share(&parts, self.size(), user, len)?;
+        let live = parts.iter().filter(|part| !part.freed);
+        let live = live.map(|part| (part.start, part.end));
+        let used = merge(live, held.iter().map(|(start, end)| (*start, *end)));
+        let start = find(used, self.size(), len, align).ok_or(ENOMEM)?;
+        let window = self.window.slice(start, len).ok_or(EINVAL)?;
+        let part = Part {
+            start,
+            end: start.saturating_add(len),
+            user,
+            freed: false,
+        };
+        let at = parts.partition_point(|part| part.start < start);
+        // There is room: the list is the device's, and stays as long as it has grown when this process is gone.
+        parts.insert_within_capacity(at, part).map_err(|_| ENOMEM)?;
+        Ok(AllocatedMemory {
+            memory: self.clone(),
+            window,
+            start,
+        })
+    }
+
+    /// What is held by programs, of other nodes or of this one, that had it from those who have it or had it: ends by starts.
+    fn held(&self) -> Result<RBTree<u64, u64>> {
+        let mut found = RBTree::new();
+        let mut kept = Ok(());
+        if let Some(sharing) = self.function.sharing() {
+            sharing.held(&mut |held: Range<u64>| {
+                if kept.is_ok() {
+                    kept = note(&mut found, held);
+                }
+            });
+        }
+        kept.map(|()| found)
+    }
+}
+
+/// A part of the memory that nobody else has; free again when dropped, but for what others hold of it. Dropping it sleeps.
+pub struct AllocatedMemory {
+    memory: Arc<DeviceMemory>,
+    window: MmapRange,
+    start: u64,
+}
+
+impl AllocatedMemory {
+    /// Where the CPU has it.
+    pub fn window(&self) -> MmapRange {
+        self.window.clone()
+    }
+
+    /// Where the function has it. `EINVAL` if that is nowhere.
+    pub fn address(&self) -> Result<u64> {
+        DEVICE_MEMORY_BASE.checked_add(self.start).ok_or(EINVAL)
+    }
+
+    /// Lets others use its first `len` bytes, until what this returns is dropped, which has to be before this is. `EOPNOTSUPP` where
+    /// memory cannot be shared, `EINVAL` if it has less, `ENOSPC` if there is too much that is shared. Sleeps.
+    pub fn export(&self, len: u64) -> Result<ExportedMemory> {
+        if len > self.window.len() {
+            return Err(EINVAL);
+        }
+        let function = &self.memory.function;
+        let sharing = function.sharing().ok_or_else(unshareable)?;
+        let (number, handle) = sharing.export(self.start, len)?;
+        Ok(ExportedMemory::new(function.clone(), number, handle))
+    }
+}
+
+impl Drop for AllocatedMemory {
+    fn drop(&mut self) {
+        let mut parts = self.memory.parts.lock();
+        let mut live = parts.iter_mut().filter(|part| !part.freed);
+        if let Some(part) = live.find(|part| part.start == self.start) {
+            part.freed = true;
+        }
+    }
+}
