@@ -26,6 +26,7 @@
 
 #include "device_helpers.h"
 #include "helpers.h"
+#include "memory_device_helpers.h"
 #include "memory_helpers.h"
 #include "trace.h"
 #include "xdp_helpers.h"

@@ -200,6 +200,8 @@ pub struct Family {
     pub version: u8,
     /// Commands that are dumps. They take no attributes.
     pub dumps: &'static [u8],
+    /// Those that are only for processes with `CAP_NET_ADMIN`.
+    pub admin_dumps: &'static [u8],
     /// Commands that change something.
     pub commands: &'static [DoCommand],
     /// Name of the multicast group that [`notify`] sends to, less than `GENL_NAMSIZ` bytes.
@@ -225,11 +227,15 @@ impl Registration {
         if STAGE.load(Acquire) != READY {
             return Err(EINVAL);
         }
-        let mut operations = KVec::with_capacity(family.dumps.len(), GFP_KERNEL)?;
-        for command in family.dumps {
+        let admin = bindings::nk_const_NK_GENL_ADMIN_PERM as u8;
+        let dumps = family.dumps.iter().map(|command| (command, 0));
+        let admin_dumps = family.admin_dumps.iter().map(|command| (command, admin));
+        let mut operations = KVec::new();
+        for (command, flags) in Iterator::chain(dumps, admin_dumps) {
             let operation = bindings::genl_small_ops {
                 dumpit: Some(dump),
                 cmd: *command,
+                flags,
                 ..Default::default()
             };
             operations.push(operation, GFP_KERNEL)?;
@@ -309,8 +315,8 @@ impl Message<'_> {
         }
     }
 
-    /// Adds an attribute. `EMSGSIZE` if there is no room: then nothing of the object is sent, but first in the next part of the dump.
-    fn put(&mut self, attribute: u16, bytes: &[u8]) -> Result {
+    /// Adds an attribute of these bytes. `EMSGSIZE` if there is no room: then nothing of the object is sent, but first in the next part of the dump.
+    pub fn put(&mut self, attribute: u16, bytes: &[u8]) -> Result {
         let len = c_int::try_from(bytes.len())?;
         // SAFETY: By the type's invariant; `bytes` are that many.
         to_result(unsafe {

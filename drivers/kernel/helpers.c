@@ -140,13 +140,41 @@ u8 nk_genl_request_command(const struct genl_info *info)
 	return info->genlhdr->cmd;
 }
 
-/* An attribute of such a command, whose policy has room for NK_GENL_MAX_ATTRIBUTE and has none but u32. */
+static const struct nlattr *genl_attribute(const struct genl_info *info, u16 attribute)
+{
+	return attribute <= NK_GENL_MAX_ATTRIBUTE && info->attrs ? info->attrs[attribute] : NULL;
+}
+
+/* Attributes of such a command, whose policy has room for NK_GENL_MAX_ATTRIBUTE; false and NULL without one of the type. */
 bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value)
 {
-	if (attribute > NK_GENL_MAX_ATTRIBUTE || !info->attrs || !info->attrs[attribute])
+	const struct nlattr *found = genl_attribute(info, attribute);
+
+	if (!found || nla_len(found) != sizeof(*value))
 		return false;
-	*value = nla_get_u32(info->attrs[attribute]);
+	*value = nla_get_u32(found);
 	return true;
+}
+
+bool nk_genl_u64(const struct genl_info *info, u16 attribute, u64 *value)
+{
+	const struct nlattr *found = genl_attribute(info, attribute);
+
+	if (!found || nla_len(found) != sizeof(*value))
+		return false;
+	*value = nla_get_u64(found);
+	return true;
+}
+
+/* It stays as long as the request. */
+const u8 *nk_genl_bytes(const struct genl_info *info, u16 attribute, size_t *len)
+{
+	const struct nlattr *found = genl_attribute(info, attribute);
+
+	if (!found)
+		return NULL;
+	*len = nla_len(found);
+	return nla_data(found);
 }
 
 /* Name an attribute in the extended acknowledgement: one that is missing, or a bad one. */
@@ -157,11 +185,13 @@ void nk_genl_missing_attribute(const struct genl_info *info, u16 attribute)
 
 void nk_genl_bad_attribute(const struct genl_info *info, u16 attribute)
 {
-	if (attribute <= NK_GENL_MAX_ATTRIBUTE && info->attrs && info->attrs[attribute])
-		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
+	const struct nlattr *found = genl_attribute(info, attribute);
+
+	if (found)
+		NL_SET_BAD_ATTR(info->extack, found);
 }
 
-/* What such a u32 may be: anything, or up to a number. */
+/* What such an attribute may be: any u32, or one up to a number, any u64, a string of at most so many bytes, or so many bytes. */
 void nk_genl_policy_u32(struct nla_policy *policy)
 {
 	policy->type = NLA_U32;
@@ -172,6 +202,26 @@ void nk_genl_policy_u32_max(struct nla_policy *policy, s16 max)
 	policy->type = NLA_U32;
 	policy->validation_type = NLA_VALIDATE_MAX;
 	policy->max = max;
+}
+
+void nk_genl_policy_u64(struct nla_policy *policy)
+{
+	policy->type = NLA_U64;
+}
+
+void nk_genl_policy_string(struct nla_policy *policy, u16 max)
+{
+	policy->type = NLA_NUL_STRING;
+	policy->len = max;
+}
+
+void nk_genl_policy_bytes(struct nla_policy *policy, s16 len)
+{
+	/* NLA_POLICY_EXACT_LEN(), of which there is no assignment. */
+	policy->type = NLA_BINARY;
+	policy->validation_type = NLA_VALIDATE_RANGE;
+	policy->min = len;
+	policy->max = len;
 }
 
 void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header)

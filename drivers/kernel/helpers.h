@@ -53,10 +53,15 @@ struct sk_buff *nk_genl_new(const struct genl_family *family, u8 command, void *
 void nk_genl_free(struct sk_buff *skb);
 u8 nk_genl_request_command(const struct genl_info *info);
 bool nk_genl_u32(const struct genl_info *info, u16 attribute, u32 *value);
+bool nk_genl_u64(const struct genl_info *info, u16 attribute, u64 *value);
+const u8 *nk_genl_bytes(const struct genl_info *info, u16 attribute, size_t *len);
 void nk_genl_missing_attribute(const struct genl_info *info, u16 attribute);
 void nk_genl_bad_attribute(const struct genl_info *info, u16 attribute);
 void nk_genl_policy_u32(struct nla_policy *policy);
 void nk_genl_policy_u32_max(struct nla_policy *policy, s16 max);
+void nk_genl_policy_u64(struct nla_policy *policy);
+void nk_genl_policy_string(struct nla_policy *policy, u16 max);
+void nk_genl_policy_bytes(struct nla_policy *policy, s16 len);
 void nk_genl_multicast(const struct genl_family *family, struct sk_buff *skb, void *header);
 
 /* Transmit queue */

@@ -18,6 +18,7 @@ pub mod hostmem;
 pub mod irq_work;
 pub mod irqlock;
 pub mod kthread;
+pub mod memory_device;
 pub mod mmap;
 pub mod net;
 pub mod pci;

@@ -18,7 +18,7 @@ pub const SOURCE: u16 = 1;
 /// What the kernel checks of the attributes of a command.
 type Policy = [bindings::nla_policy; MAX_ATTRIBUTE + 1];
 
-/// A command that changes something of a source, for those with `CAP_NET_ADMIN`. Its attributes are `u32`, and others are refused.
+/// A command that changes something of a source, for those with `CAP_NET_ADMIN`. Attributes that it does not have are refused.
 pub struct DoCommand {
     /// The command.
     pub command: u8,
@@ -26,24 +26,38 @@ pub struct DoCommand {
     pub attributes: &'static [DoAttribute],
 }
 
-/// An attribute of a command: its number, below 32, and what it may be.
+/// An attribute of a command: its number, below 32, and what it may be. The kernel refuses others (`EINVAL`, `ERANGE`).
 pub enum DoAttribute {
-    /// Any number.
+    /// Any `u32`.
     Any(u16),
-    /// Numbers up to the second one. The kernel refuses others (`ERANGE`).
+    /// A `u32` up to the second number.
     UpTo(u16, i16),
+    /// Any `u64`.
+    Long(u16),
+    /// A string of at most so many bytes, and a NUL.
+    Text(u16, u16),
+    /// So many bytes.
+    Bytes(u16, i16),
 }
 
 impl DoAttribute {
     /// Puts it into a policy. `EINVAL` if its number is too high.
     fn enter(&self, policy: &mut Policy) -> Result {
-        let (Self::Any(number) | Self::UpTo(number, _)) = self;
+        let (Self::Any(number)
+        | Self::UpTo(number, _)
+        | Self::Long(number)
+        | Self::Text(number, _)
+        | Self::Bytes(number, _)) = self;
         let entry = policy.get_mut(usize::from(*number)).ok_or(EINVAL)?;
-        match self {
-            // SAFETY: The entry is ours.
-            Self::Any(_) => unsafe { bindings::nk_genl_policy_u32(entry) },
-            // SAFETY: As above.
-            Self::UpTo(_, max) => unsafe { bindings::nk_genl_policy_u32_max(entry, *max) },
+        // SAFETY: The entry is ours.
+        unsafe {
+            match self {
+                Self::Any(_) => bindings::nk_genl_policy_u32(entry),
+                Self::UpTo(_, max) => bindings::nk_genl_policy_u32_max(entry, *max),
+                Self::Long(_) => bindings::nk_genl_policy_u64(entry),
+                Self::Text(_, max) => bindings::nk_genl_policy_string(entry, *max),
+                Self::Bytes(_, len) => bindings::nk_genl_policy_bytes(entry, *len),
+            }
         }
         Ok(())
     }
@@ -100,24 +114,57 @@ impl DoRequest<'_> {
         unsafe { bindings::nk_genl_request_command(self.info) }
     }
 
-    /// The value of an attribute; `None` without it.
-    fn value(&self, attribute: u16) -> Option<u32> {
+    /// The value of an attribute that is a `u32`; `None` without it.
+    pub fn value(&self, attribute: u16) -> Option<u32> {
         let mut value = 0;
-        // SAFETY: By the type's invariant, and `value` is ours. The kernel has checked that attributes are `u32`.
+        // SAFETY: By the type's invariant, and `value` is ours.
         unsafe { bindings::nk_genl_u32(self.info, attribute, &mut value) }.then_some(value)
     }
 
-    /// The value of an attribute that a request has to have. `EINVAL` without it, and the extended acknowledgement names it.
+    /// The value of one that a request has to have. `EINVAL` without it, and the extended acknowledgement names it.
     pub fn required(&self, attribute: u16) -> Result<u32> {
-        self.value(attribute).ok_or_else(|| {
-            // SAFETY: By the type's invariant.
-            unsafe { bindings::nk_genl_missing_attribute(self.info, attribute) };
-            EINVAL
-        })
+        self.value(attribute)
+            .ok_or_else(|| self.missing_attribute(attribute))
+    }
+
+    /// As `required`, of an attribute that is a `u64`.
+    pub fn required_u64(&self, attribute: u16) -> Result<u64> {
+        let mut value = 0;
+        // SAFETY: By the type's invariant, and `value` is ours.
+        let found = unsafe { bindings::nk_genl_u64(self.info, attribute, &mut value) };
+        found
+            .then_some(value)
+            .ok_or_else(|| self.missing_attribute(attribute))
+    }
+
+    /// As `required`, the bytes of an attribute of whatever type.
+    pub fn required_bytes(&self, attribute: u16) -> Result<&[u8]> {
+        let mut len = 0;
+        // SAFETY: By the type's invariant, and `len` is ours.
+        let found = unsafe { bindings::nk_genl_bytes(self.info, attribute, &mut len) };
+        if found.is_null() {
+            return Err(self.missing_attribute(attribute));
+        }
+        // SAFETY: So many bytes of the request, which nobody changes, and which stays as long as `self`.
+        Ok(unsafe { core::slice::from_raw_parts(found, len) })
+    }
+
+    /// As `required`, of an attribute that is text: what is before the NUL.
+    pub fn required_text(&self, attribute: u16) -> Result<&[u8]> {
+        let bytes = self.required_bytes(attribute)?;
+        let text = bytes.split(|byte| *byte == 0).next();
+        Ok(text.unwrap_or_default())
+    }
+
+    /// Names an attribute in the extended acknowledgement as missing; returns the error.
+    fn missing_attribute(&self, attribute: u16) -> Error {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::nk_genl_missing_attribute(self.info, attribute) };
+        EINVAL
     }
 
     /// Names an attribute in the extended acknowledgement as the bad one; returns the error.
-    fn bad_attribute(&self, attribute: u16, error: Error) -> Error {
+    pub fn bad_attribute(&self, attribute: u16, error: Error) -> Error {
         // SAFETY: By the type's invariant.
         unsafe { bindings::nk_genl_bad_attribute(self.info, attribute) };
         error

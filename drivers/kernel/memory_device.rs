@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Character devices that processes map physical memory by, and that it can be taken away from them by.
+//!
+//! C headers: `include/linux/miscdevice.h`, `include/linux/mm.h` (`vmf_insert_pfn()`).
+
+use crate::{bindings, mmap::MmapRange, raw};
+use core::ptr::NonNull;
+use kernel::{
+    device::{Bound, Device},
+    error::to_result,
+    prelude::*,
+};
+
+/// A character device whose bytes are those of physical memory: `/dev/NAME`, which root may open, and others if the administrator lets
+/// them. Processes map it shared, and not to run code; its size is where `lseek()` finds the end. When this is dropped it is
+/// taken away from them, and whoever touches what he has mapped gets `SIGBUS`. Both sleep.
+///
+/// # Invariants
+///
+/// `device` was added with the memory of `memory`, and not removed.
+pub struct MemoryDevice {
+    device: NonNull<bindings::nk_memory_device>,
+    memory: MmapRange,
+}
+
+// SAFETY: What C does with the device is under its own locks, from any thread.
+unsafe impl Send for MemoryDevice {}
+// SAFETY: As above.
+unsafe impl Sync for MemoryDevice {}
+
+impl MemoryDevice {
+    /// Adds a device; `name` has its directories. `EEXIST` if there is one of the name, `EINVAL` for a name with a NUL or for memory that is
+    /// not mapped cached. Sleeps.
+    pub fn new(parent: &Device<Bound>, name: &[u8], memory: MmapRange) -> Result<Self> {
+        if name.contains(&0) || !memory.is_cached() {
+            return Err(EINVAL);
+        }
+        let mut added = core::ptr::null_mut();
+        // SAFETY: `parent` is bound, and `name` has that many bytes, which C copies. Processes may have the memory by the
+        // invariants of `MmapRange`, and we keep it until the device is revoked.
+        to_result(unsafe {
+            bindings::nk_memory_device_add(
+                raw::device(parent),
+                name.as_ptr(),
+                name.len(),
+                memory.start(),
+                memory.len(),
+                &mut added,
+            )
+        })?;
+        // INVARIANT: It was added just now.
+        Ok(Self {
+            device: NonNull::new(added).ok_or(ENOMEM)?,
+            memory,
+        })
+    }
+
+    /// Bytes. Does not sleep.
+    pub fn size(&self) -> u64 {
+        self.memory.len()
+    }
+
+    /// How many times it is open. Sleeps.
+    pub fn opens(&self) -> u32 {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::nk_memory_device_opens(self.device.as_ptr()) }
+    }
+
+    /// Takes it away from all processes, unless it is open: then nothing happens, and this is false. Nobody can open it afterwards.
+    /// Sleeps.
+    pub fn revoke_unused(&self) -> bool {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::nk_memory_device_revoke(self.device.as_ptr(), false) }
+    }
+}
+
+impl Drop for MemoryDevice {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant; this is its end. Only then, when no process has it any more, `memory` is dropped.
+        unsafe {
+            bindings::nk_memory_device_revoke(self.device.as_ptr(), true);
+            bindings::nk_memory_device_remove(self.device.as_ptr());
+        }
+    }
+}
