@@ -12,6 +12,7 @@ use crate::{
     health::Reporter,
     lifecycle::Lifecycle,
     listeners::Listeners,
+    memory_devices::MemoryDevices,
     number::Number,
     peers::Peers,
     port::{Port, PortInfo},
@@ -100,6 +101,8 @@ pub(crate) struct Controller {
     #[pin]
     pub(crate) rss: Mutex<KVec<u32>>,
     #[pin]
+    pub(crate) memory_devices: MemoryDevices,
+    #[pin]
     listeners: Listeners,
     #[pin]
     pub(crate) reporter: Reporter,
@@ -182,6 +185,7 @@ impl Controller {
                 service: Service::new(),
                 info <- new_spinlock!(info),
                 rss <- new_mutex!(KVec::new()),
+                memory_devices <- MemoryDevices::new(),
                 listeners <- Listeners::new(),
                 reporter <- Reporter::new(),
                 rdma,

@@ -21,6 +21,8 @@ use nupa_proto::regs::DEVICE_MEMORY_BASE;
 
 /// Bytes of a page, which is what parts consist of: a process maps all of a page or nothing.
 const PAGE: u64 = PAGE_SIZE as u64;
+/// Bytes of a huge page.
+const HUGE_PAGE: u64 = 2 << 20;
 
 /// The function's own memory, and which parts of it are in use. Outlives resets of the function.
 #[pin_data]
@@ -48,14 +50,36 @@ struct Part {
     freed: bool,
 }
 
-/// Finds room for `len` bytes at a multiple of `align` between `used` parts of `size` bytes, which come by their starts.
-fn find(used: impl Iterator<Item = Extent>, size: u64, len: u64, align: u64) -> Option<u64> {
-    let mut free = 0u64;
+/// Where a part may begin: `base` and its offset are a multiple of `align`, a power of 2.
+#[derive(Clone, Copy)]
+struct Alignment {
+    align: u64,
+    base: u64,
+}
+
+impl Alignment {
+    /// The first such offset from this one on.
+    fn next(self, offset: u64) -> Option<u64> {
+        let place = self.base.checked_add(offset)?;
+        place
+            .checked_next_multiple_of(self.align)?
+            .checked_sub(self.base)
+    }
+}
+
+/// Finds room for `len` bytes between `used` parts of `size` bytes, which come by their starts.
+fn find(
+    used: impl Iterator<Item = Extent>,
+    size: u64,
+    len: u64,
+    alignment: Alignment,
+) -> Option<u64> {
+    let mut free = alignment.next(0)?;
     for (start, end) in used {
         if free.checked_add(len)? <= start {
             return Some(free);
         }
-        free = free.max(end.checked_next_multiple_of(align)?);
+        free = free.max(alignment.next(end)?);
     }
     (free.checked_add(len)? <= size).then_some(free)
 }
@@ -119,13 +143,38 @@ impl DeviceMemory {
         self.window.len()
     }
 
+    /// `EOPNOTSUPP` where memory cannot be shared. Does not sleep.
+    pub(crate) fn check_shareable(&self) -> Result {
+        self.function.sharing().map(|_| ()).ok_or_else(unshareable)
+    }
+
     /// Allocates `len` bytes of zeroes, rounded up to whole pages, at a multiple of `align`, a power of 2, for the user of the
     /// calling process. `EINVAL` for none, `ENOMEM` if there is no room or the user has its share, `ENODEV` if the function is lost.
     /// Sleeps.
     pub fn alloc(self: &Arc<Self>, len: u64, align: u64) -> Result<AllocatedMemory> {
+        let align = align.max(PAGE);
+        self.alloc_at(len, Alignment { align, base: 0 })
+    }
+
+    /// The same, where processors can map it by huge pages if it has that many bytes and there is room for it there.
+    pub(crate) fn alloc_for_mapping(self: &Arc<Self>, len: u64) -> Result<AllocatedMemory> {
+        if len < HUGE_PAGE {
+            return self.alloc(len, PAGE);
+        }
+        let huge = Alignment {
+            align: HUGE_PAGE,
+            base: self.window.start(),
+        };
+        match self.alloc_at(len, huge) {
+            Err(ENOMEM) => self.alloc(len, PAGE),
+            allocated => allocated,
+        }
+    }
+
+    fn alloc_at(self: &Arc<Self>, len: u64, alignment: Alignment) -> Result<AllocatedMemory> {
         let pages = len.checked_next_multiple_of(PAGE);
         let pages = pages.filter(|pages| *pages != 0).ok_or(EINVAL)?;
-        let taken = self.take(pages, align.max(PAGE))?;
+        let taken = self.take(pages, alignment)?;
         // Now, and not when memory is freed: an owner may have ended in any way, on any host, and others may have written to it
         // since.
         let place = usize::try_from(taken.start)?.checked_add(self.offset);
@@ -133,7 +182,7 @@ impl DeviceMemory {
         Ok(taken)
     }
 
-    fn take(self: &Arc<Self>, len: u64, align: u64) -> Result<AllocatedMemory> {
+    fn take(self: &Arc<Self>, len: u64, alignment: Alignment) -> Result<AllocatedMemory> {
         let user = charged_user();
         let mut parts = self.parts.lock();
         let held = self.held()?;
@@ -147,7 +196,7 @@ impl DeviceMemory {
         let live = parts.iter().filter(|part| !part.freed);
         let live = live.map(|part| (part.start, part.end));
         let used = merge(live, held.iter().map(|(start, end)| (*start, *end)));
-        let start = find(used, self.size(), len, align).ok_or(ENOMEM)?;
+        let start = find(used, self.size(), len, alignment).ok_or(ENOMEM)?;
         let window = self.window.slice(start, len).ok_or(EINVAL)?;
         let part = Part {
             start,

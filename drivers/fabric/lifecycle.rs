@@ -202,6 +202,7 @@ impl Controller {
         dev_warn!(self.device(), "resetting the controller\n");
         trace::reset(self.device(), reason as u8, fault);
         self.set_state(State::Down);
+        self.end_memory_devices("the controller is reset");
         self.stop(true);
         self.listeners().tell(PortEvent::Resetting);
         self.forget_peers();
@@ -285,6 +286,7 @@ impl Controller {
         });
         self.wake(attention::REPORT);
         self.set_state(State::Lost);
+        self.end_memory_devices("the controller is lost");
         self.set_link(false);
         self.forget_peers();
         self.listeners().tell(PortEvent::Gone);
@@ -320,6 +322,7 @@ impl Controller {
             self.fail_pairs();
         }
         self.set_state(State::Paused);
+        self.end_memory_devices("the controller stops");
         self.stop(reachable);
         if !known_dead {
             self.listeners().tell(PortEvent::Resetting);
@@ -379,6 +382,7 @@ impl Controller {
         let _life = self.lifecycle.lock();
         let stopped = matches!(self.state(), State::Paused | State::Lost | State::Removed);
         self.set_state(State::Removed);
+        self.end_memory_devices("the driver is being unbound");
         if !stopped {
             self.stop(true);
         }

@@ -5,13 +5,17 @@
 use crate::{
     controller::{Controller, State},
     fmt,
+    memory_devices::is_fit,
     port::{Listener, ListenerRegistration, Port, PortEvent},
 };
 use kernel::{prelude::*, str::CString, sync::Arc};
 use nk::genl::{self, DoAttribute, DoCommand, DoRequest, Family, Message, Published, Source};
 use nupa_proto::{
     admin::PortCounters,
-    netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR, VERSION},
+    netlink::{
+        command, controller, counters, memory, peer, ControllerState, FAMILY, MONITOR, VERSION,
+    },
+    pool::sharing::DmHandle,
     regs::FAULT_NONE,
 };
 use zerocopy::{little_endian::U64, FromBytes, IntoBytes};
@@ -25,18 +29,45 @@ pub(crate) const NUPA: Family = Family {
         command::PEER_GET,
         command::COUNTERS_GET,
     ],
-    commands: &[DoCommand {
-        command: command::CONTROLLER_DRAIN,
-        attributes: &[
-            DoAttribute::Any(controller::INDEX),
-            DoAttribute::UpTo(controller::DRAINING, 1),
-        ],
-    }],
+    admin_dumps: &[command::MEMORY_GET],
+    commands: &[
+        DoCommand {
+            command: command::CONTROLLER_DRAIN,
+            attributes: &[
+                DoAttribute::Any(controller::INDEX),
+                DoAttribute::UpTo(controller::DRAINING, 1),
+            ],
+        },
+        DoCommand {
+            command: command::MEMORY_CREATE,
+            attributes: &[
+                DoAttribute::Any(memory::CONTROLLER),
+                DoAttribute::Text(memory::NAME, memory::MAX_NAME as u16),
+                DoAttribute::Long(memory::SIZE),
+            ],
+        },
+        DoCommand {
+            command: command::MEMORY_ATTACH,
+            attributes: &[
+                DoAttribute::Any(memory::CONTROLLER),
+                DoAttribute::Text(memory::NAME, memory::MAX_NAME as u16),
+                DoAttribute::Bytes(memory::HANDLE, size_of::<DmHandle>() as i16),
+            ],
+        },
+        DoCommand {
+            command: command::MEMORY_REMOVE,
+            attributes: &[
+                DoAttribute::Any(memory::CONTROLLER),
+                DoAttribute::Text(memory::NAME, memory::MAX_NAME as u16),
+                DoAttribute::UpTo(memory::FORCE, 1),
+            ],
+        },
+    ],
     group: MONITOR,
 };
 
 // Where the kernel looks for the source that a request is for.
-const _: () = assert!(controller::INDEX == genl::SOURCE);
+const _: () = assert!(controller::INDEX == genl::SOURCE && memory::CONTROLLER == genl::SOURCE);
 
 /// A controller that programs are told about, until this is dropped.
 pub(crate) struct Shown {
@@ -171,16 +202,44 @@ impl Source for Listed {
             }
             command::PEER_GET => self.write_peer(index, position, message),
             command::COUNTERS_GET if position == 0 => self.write_counters(index, message),
+            command::MEMORY_GET => self.write_memory(index, position, message),
             _ => Ok(None),
         }
     }
 
     fn doit(&self, index: u32, request: &DoRequest<'_>) -> Result {
-        if request.command() != command::CONTROLLER_DRAIN {
-            return Err(EINVAL);
+        match request.command() {
+            command::CONTROLLER_DRAIN => {
+                self.drain(index, request.required(controller::DRAINING)? != 0);
+                return Ok(());
+            }
+            command::MEMORY_CREATE => {
+                let size = request.required_u64(memory::SIZE)?;
+                self.0.create_memory_device(name_of(request)?, size)?;
+            }
+            command::MEMORY_ATTACH => {
+                let handle = request.required_bytes(memory::HANDLE)?;
+                let handle = DmHandle::read_from_bytes(handle).map_err(|_| EINVAL)?;
+                self.0.attach_memory_device(name_of(request)?, &handle)?;
+            }
+            command::MEMORY_REMOVE => {
+                let name = request.required_text(memory::NAME)?;
+                let force = request.value(memory::FORCE).unwrap_or(0) != 0;
+                self.0.memory_devices.remove(name, force)?;
+            }
+            _ => return Err(EINVAL),
         }
-        self.drain(index, request.required(controller::DRAINING)? != 0);
+        genl::note_change();
         Ok(())
+    }
+}
+
+/// The name of a memory device that a request wants to make. `EINVAL` if it may not have that.
+fn name_of<'request>(request: &'request DoRequest<'_>) -> Result<&'request [u8]> {
+    let name = request.required_text(memory::NAME)?;
+    match is_fit(name) {
+        true => Ok(name),
+        false => Err(request.bad_attribute(memory::NAME, EINVAL)),
     }
 }
 
@@ -250,6 +309,27 @@ impl Listed {
             message.put_u64(attribute, value.get())?;
         }
         Ok(Some(1))
+    }
+
+    /// Writes the memory device at a position.
+    fn write_memory(
+        &self,
+        index: u32,
+        position: u32,
+        message: &mut Message<'_>,
+    ) -> Result<Option<u32>> {
+        let devices = &self.0.memory_devices;
+        devices.at(usize::try_from(position)?, |device| {
+            let handle = device.handle();
+            message.put_u32(memory::CONTROLLER, index)?;
+            message.put_str(memory::NAME, device.name())?;
+            message.put_u64(memory::SIZE, device.size())?;
+            message.put(memory::HANDLE, handle.as_bytes())?;
+            message.put_u16(memory::NODE, handle.node.get())?;
+            message.put_u8(memory::ATTACHED, device.is_attached().into())?;
+            message.put_u32(memory::OPENS, device.opens())?;
+            Ok(position.saturating_add(1))
+        })
     }
 
     /// Writes the first node of those from `position` on that are up and answer.

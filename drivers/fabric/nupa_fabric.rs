@@ -23,6 +23,7 @@ mod instance;
 mod lifecycle;
 mod listeners;
 mod memory;
+mod memory_devices;
 mod netlink;
 mod news;
 mod number;

@@ -29,6 +29,14 @@ pub mod command {
     pub const PEER_DOWN_NTF: u8 = 7;
     /// Takes a controller out of service for processes, or back into it.
     pub const CONTROLLER_DRAIN: u8 = 8;
+    /// Allocates memory of a pool, which other nodes may attach, and makes a memory device of it.
+    pub const MEMORY_CREATE: u8 = 9;
+    /// Makes a memory device of memory that a node has created.
+    pub const MEMORY_ATTACH: u8 = 10;
+    /// Removes a memory device.
+    pub const MEMORY_REMOVE: u8 = 11;
+    /// All memory devices, for those with `CAP_NET_ADMIN`: their handles are secret.
+    pub const MEMORY_GET: u8 = 12;
 }
 
 /// Attributes of a controller.
@@ -87,6 +95,29 @@ pub mod counters {
     pub const CONTROLLER: u16 = 1;
     /// `u64`; this and those behind it are the fields of [`crate::admin::PortCounters`], in order.
     pub const FIRST: u16 = 2;
+}
+
+/// Attributes of a memory device.
+pub mod memory {
+    /// `u32`
+    pub const CONTROLLER: u16 = 1;
+    /// String of at most [`MAX_NAME`] letters, digits, `.`, `_` and `-`, the first of them a letter or a digit
+    pub const NAME: u16 = 2;
+    /// `u64`, bytes
+    pub const SIZE: u16 = 3;
+    /// A [`crate::pool::sharing::DmHandle`]
+    pub const HANDLE: u16 = 4;
+    /// `u16`, the node whose memory it was when the device was made
+    pub const NODE: u16 = 5;
+    /// `u8`, 0 or 1: whether it was attached, not created
+    pub const ATTACHED: u16 = 6;
+    /// `u32`, how many times it is open
+    pub const OPENS: u16 = 7;
+    /// `u32`, 0 or 1: whether to remove it while it is open
+    pub const FORCE: u16 = 8;
+
+    /// Bytes of a name.
+    pub const MAX_NAME: usize = 32;
 }
 
 wire_enum! {

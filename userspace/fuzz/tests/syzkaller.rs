@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use nupa_proto::netlink::{command, controller, FAMILY};
+use nupa_proto::netlink::{command, controller, memory, FAMILY};
 use nupa_proto::pool::sharing::DmHandle;
 use nupa_proto::uabi::*;
 
@@ -249,8 +249,17 @@ fn numbers_are_those_of_the_driver() {
         ("CMD_PEER_GET", command::PEER_GET.into()),
         ("CMD_COUNTERS_GET", command::COUNTERS_GET.into()),
         ("CMD_CONTROLLER_DRAIN", command::CONTROLLER_DRAIN.into()),
+        ("CMD_MEMORY_CREATE", command::MEMORY_CREATE.into()),
+        ("CMD_MEMORY_ATTACH", command::MEMORY_ATTACH.into()),
+        ("CMD_MEMORY_REMOVE", command::MEMORY_REMOVE.into()),
+        ("CMD_MEMORY_GET", command::MEMORY_GET.into()),
         ("A_CONTROLLER_INDEX", controller::INDEX.into()),
         ("A_CONTROLLER_DRAINING", controller::DRAINING.into()),
+        ("A_MEMORY_CONTROLLER", memory::CONTROLLER.into()),
+        ("A_MEMORY_NAME", memory::NAME.into()),
+        ("A_MEMORY_SIZE", memory::SIZE.into()),
+        ("A_MEMORY_HANDLE", memory::HANDLE.into()),
+        ("A_MEMORY_FORCE", memory::FORCE.into()),
     ];
     assert_eq!(numbers(NETLINK), family);
     assert!(NETLINK.contains(&format!("string[\"{}\"]", FAMILY.to_str().unwrap())));

@@ -4,8 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
+
 use nupa_proto::admin::PORT_COUNTER_NAMES;
-use nupa_proto::netlink::{command, controller, counters, peer, ControllerState, FAMILY, MONITOR};
+use nupa_proto::netlink::{
+    command, controller, counters, memory, peer, ControllerState, FAMILY, MONITOR,
+};
+use nupa_proto::pool::sharing::DmHandle;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -45,11 +50,15 @@ struct AttributeSet {
 struct Attribute {
     name: String,
     r#type: String,
+    #[serde(default)]
+    checks: BTreeMap<String, usize>,
 }
 
 #[derive(Deserialize)]
 struct Operation {
     name: String,
+    #[serde(default)]
+    flags: Vec<String>,
 }
 
 fn spec() -> Spec {
@@ -100,6 +109,10 @@ fn family_group_and_commands() {
         (command::PEER_UP_NTF, "peer-up-ntf"),
         (command::PEER_DOWN_NTF, "peer-down-ntf"),
         (command::CONTROLLER_DRAIN, "controller-drain"),
+        (command::MEMORY_CREATE, "memory-create"),
+        (command::MEMORY_ATTACH, "memory-attach"),
+        (command::MEMORY_REMOVE, "memory-remove"),
+        (command::MEMORY_GET, "memory-get"),
     ];
     assert_eq!(listed, expected);
 }
@@ -149,6 +162,60 @@ fn attributes_of_controllers_and_peers() {
             (peer::GUID, "guid", "u64"),
             (peer::EPOCH, "epoch", "u32"),
         ])
+    );
+}
+
+#[test]
+fn attributes_of_memory_devices() {
+    assert_eq!(
+        attributes("memory"),
+        expected(&[
+            (memory::CONTROLLER, "controller", "u32"),
+            (memory::NAME, "name", "string"),
+            (memory::SIZE, "size", "u64"),
+            (memory::HANDLE, "handle", "binary"),
+            (memory::NODE, "node", "u16"),
+            (memory::ATTACHED, "attached", "u8"),
+            (memory::OPENS, "opens", "u32"),
+            (memory::FORCE, "force", "u32"),
+        ])
+    );
+    let checks = |name: &str| {
+        let sets = spec().attribute_sets.into_iter();
+        let mut attributes = sets
+            .filter(|set| set.name == "memory")
+            .flat_map(|set| set.attributes);
+        attributes
+            .find(|attribute| attribute.name == name)
+            .map(|attribute| attribute.checks)
+    };
+    assert_eq!(
+        checks("name").unwrap().get("max-len"),
+        Some(&memory::MAX_NAME)
+    );
+    assert_eq!(
+        checks("handle").unwrap().get("exact-len"),
+        Some(&size_of::<DmHandle>())
+    );
+}
+
+/// Who may not change anything is not shown handles either.
+#[test]
+fn memory_devices_are_for_those_with_the_capability() {
+    let listed = spec().operations.list.into_iter();
+    let privileged: Vec<_> = listed
+        .filter(|operation| operation.flags.contains(&"admin-perm".to_owned()))
+        .map(|operation| operation.name)
+        .collect();
+    assert_eq!(
+        privileged,
+        [
+            "controller-drain",
+            "memory-create",
+            "memory-attach",
+            "memory-remove",
+            "memory-get"
+        ]
     );
 }
 

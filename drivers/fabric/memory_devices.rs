@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory devices: character devices by which programs of several nodes map the same memory of a pool.
+//!
+//! A node creates one with memory of its own, which it exports; others attach it by the export's handle
+//! (`Documentation/memory.md`). Devices end with what the function was when they were made: when it is reset or lost, or the driver is
+//! unbound.
+
+use crate::{
+    controller::{Controller, State},
+    device_memory::AllocatedMemory,
+    fmt,
+    port::{unshareable, ExportedMemory, ImportedMemory, Port},
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    str::CString,
+    sync::{Arc, Mutex},
+};
+use nk::memory_device;
+use nupa_proto::{netlink::memory::MAX_NAME, pool::sharing::DmHandle};
+
+/// The memory devices of a controller. Their lock comes after that of the controller's life.
+#[pin_data]
+pub(crate) struct MemoryDevices {
+    #[pin]
+    all: Mutex<KVec<MemoryDevice>>,
+}
+
+/// A memory device. Fields are dropped in order: nobody has the memory any more when it is given back.
+pub(crate) struct MemoryDevice {
+    device: memory_device::MemoryDevice,
+    memory: Memory,
+    handle: DmHandle,
+    name: CString,
+}
+
+/// Whose memory it is.
+enum Memory {
+    /// The node's own. Dropped in order.
+    Created {
+        _exported: ExportedMemory,
+        _allocated: AllocatedMemory,
+    },
+    /// What some node exports.
+    Attached { _imported: ImportedMemory },
+}
+
+impl MemoryDevice {
+    /// Its name, below `/dev/nupa`.
+    pub(crate) fn name(&self) -> &CStr {
+        &self.name
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    /// What others attach it by.
+    pub(crate) fn handle(&self) -> &DmHandle {
+        &self.handle
+    }
+
+    /// Whether it was attached, not created.
+    pub(crate) fn is_attached(&self) -> bool {
+        matches!(self.memory, Memory::Attached { .. })
+    }
+
+    /// How many times it is open. Sleeps.
+    pub(crate) fn opens(&self) -> u32 {
+        self.device.opens()
+    }
+}
+
+/// Whether a device may have this name: it is one of a file, and none that means something else to a shell or to udev.
+pub(crate) fn is_fit(name: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let first = name.first().is_some_and(u8::is_ascii_alphanumeric);
+    first && name.len() <= MAX_NAME && name.iter().all(fits)
+}
+
+impl MemoryDevices {
+    /// None.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            all <- new_mutex!(KVec::new()),
+        })
+    }
+
+    /// Calls `f` with the first device from `position` on, if there is one. Sleeps.
+    pub(crate) fn at<T>(
+        &self,
+        position: usize,
+        f: impl FnOnce(&MemoryDevice) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.all.lock().get(position).map(f).transpose()
+    }
+
+    /// Removes a device. `ENOENT` if there is none of the name, `EBUSY` if it is open and not forced. Sleeps.
+    pub(crate) fn remove(&self, name: &[u8], force: bool) -> Result {
+        let mut all = self.all.lock();
+        let found = all.iter().position(|of| of.name.to_bytes() == name);
+        let index = found.ok_or(ENOENT)?;
+        let device = all.get(index).ok_or(ENOENT)?;
+        if !force && !device.device.revoke_unused() {
+            return Err(EBUSY);
+        }
+        drop(all.remove(index));
+        Ok(())
+    }
+}
+
+impl Controller {
+    /// Ends all memory devices, because of `why`; the controller does not run any more. Sleeps.
+    pub(crate) fn end_memory_devices(&self, why: &str) {
+        let mut all = self.memory_devices.all.lock();
+        for device in all.iter() {
+            dev_warn!(
+                self.device(),
+                "memory device /dev/nupa/{} ends, because {why}: programs that have mapped it get SIGBUS\n",
+                device.name.to_str().unwrap_or_default()
+            );
+        }
+        all.clear();
+    }
+
+    /// Makes a memory device of `len` bytes of the node's own memory, whole pages. `EOPNOTSUPP` where memory cannot be shared, `EINVAL` for no
+    /// bytes, `ENOMEM` if there is no room, `ENOSPC` if too much is exported, `EEXIST` if there is a device of the name, `ENODEV` if the
+    /// controller does not run. Sleeps.
+    pub(crate) fn create_memory_device(&self, name: &[u8], len: u64) -> Result {
+        let generation = self.admin.generation();
+        let own = self.device_memory().ok_or_else(unshareable)?;
+        own.check_shareable()?;
+        let allocated = own.alloc_for_mapping(len)?;
+        let window = allocated.window();
+        let exported = allocated.export(window.len())?;
+        let handle = *exported.handle();
+        let memory = Memory::Created {
+            _exported: exported,
+            _allocated: allocated,
+        };
+        self.add_memory_device(generation, name, window, memory, handle)
+    }
+
+    /// Makes one of memory that is exported under `handle`. `EOPNOTSUPP`, `EEXIST` and `ENODEV` as above, else as
+    /// [`Port::import_memory`] says. Sleeps.
+    pub(crate) fn attach_memory_device(self: &Arc<Self>, name: &[u8], handle: &DmHandle) -> Result {
+        let generation = self.admin.generation();
+        let port = Port {
+            controller: self.clone(),
+        };
+        let imported = port.import_memory(handle)?;
+        let window = imported.window();
+        let memory = Memory::Attached {
+            _imported: imported,
+        };
+        self.add_memory_device(generation, name, window, memory, *handle)
+    }
+
+    /// Adds a device with memory that the function had or got as it was then.
+    fn add_memory_device(
+        &self,
+        generation: u32,
+        name: &[u8],
+        window: nk::mmap::MmapRange,
+        memory: Memory,
+        handle: DmHandle,
+    ) -> Result {
+        let text = core::str::from_utf8(name).map_err(|_| EINVAL)?;
+        let path = CString::try_from_fmt(fmt!("nupa/{text}"))?;
+        let name = CString::try_from_fmt(fmt!("{text}"))?;
+        let mut all = self.memory_devices.all.lock();
+        // Whoever ends devices has changed this before, and takes the lock.
+        if self.state() != State::Running || self.admin.generation() != generation {
+            return Err(ENODEV);
+        }
+        all.reserve(1, GFP_KERNEL)?;
+        let device = self
+            .bound()
+            .with(|device| memory_device::MemoryDevice::new(device, path.to_bytes(), window))?;
+        all.push(
+            MemoryDevice {
+                device,
+                memory,
+                handle,
+                name,
+            },
+            GFP_KERNEL,
+        )?;
+        Ok(())
+    }
+}
