@@ -25,6 +25,7 @@ ARCHIVE = "needs Debian's archive, and a Debian that is installed; tests/test_pa
 PACKAGES = "is a matter of a Debian with systemd: tests/test_packages.py does it there, by scripts"
 YNL = "needs a kernel's source tree, and the Python modules of its tool; userspace/nupactl/tests/spec.rs compares the file with what is spoken"
 MINUTES = "takes an hour; tests/test_bench.py looks at what becomes of the figures"
+DEVICES = "has names and handles that differ each time: tests/test_memory_devices.py makes devices on two nodes, and maps them"
 FUZZ = "builds and runs for minutes at least; scripts/fuzz --check, a part of make test, builds and runs the same"
 # By page: the commands that no test runs, and why.
 NOT_RUN = {
@@ -42,6 +43,7 @@ NOT_RUN = {
         "build/bin/nupa-hostile": "tests/test_hostile_peer.py runs it beside others, on its own nodes",
         "tar -xf build/bundle/nupa-bundle.tar": "tests/test_environment.py unpacks and runs it in an empty root",
     },
+    "Documentation/memory.md": {"nupactl memory": DEVICES, "ssh alpha nupactl memory": DEVICES},
     "Documentation/networking.md": {
         "ip link set nupanet0 xdpdrv obj": "needs a compiled program, and nodes have no compiler; tests/test_xdp.py attaches programs of its own",
     },
@@ -64,7 +66,7 @@ NOT_RUN = {
         "apt-get update": ARCHIVE,
         "reboot": "goes with the kernel from the archive; the guests of the test boot it already",
     },
-    "Documentation/nupactl.md": {"systemctl enable --now nupactl-serve": PACKAGES, "spec=": YNL, "tools/net/ynl": YNL},
+    "Documentation/nupactl.md": {"nupactl memory": DEVICES, "systemctl enable --now nupactl-serve": PACKAGES, "spec=": YNL, "tools/net/ynl": YNL},
     "Documentation/pool.md": {"echo blacklist kmem": "nodes have no initramfs of their own that could be updated, and no kmem"},
     "Documentation/rdma.md": {"gcc -O2 -o prog prog.c -libverbs": "the build root has no headers of librdmacm, as the page says"},
     "Documentation/tracing.md": {

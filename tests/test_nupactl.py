@@ -314,7 +314,8 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Usage") == set(told(one, "stats --by process")[0])
     assert fields("Drained") == set(told(one, "drain --undo"))
     assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "stats_by", "stats_histogram", "events", "qp", "mr",
-                                         "queues", "ping", "lat", "bw", "selftest", "drain", "emulator", "pool_show", "pool_fsck", "version"}
+                                         "queues", "ping", "lat", "bw", "selftest", "drain", "emulator", "memory_list", "memory_create", "memory_attach",
+                                         "memory_remove", "pool_show", "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
 
@@ -324,7 +325,8 @@ def test_manual(settled, saw):
     one.run(f"{NUPACTL} generate /run/generated")
     verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "lat", "bw", "selftest", "serve", "top", "events",
              "version", "dump", "schema", "export", "drain", "pool", "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show",
-             "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach"]
+             "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach", "memory", "memory-list", "memory-create", "memory-attach",
+             "memory-remove", "memory-handle"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]
     assert set(one.run("ls /run/generated").out.split()) == {"_nupactl", "nupactl.bash", "nupactl.fish", *pages}
     for verb in verbs:

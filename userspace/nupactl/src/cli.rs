@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::drain::Drain;
 use crate::emulator::Emulator;
 use crate::measure::{Measure, Selftest};
+use crate::memory::Memory;
 use crate::ping::Ping;
 use crate::pool::Pool;
 use crate::stats::By;
@@ -80,6 +81,9 @@ pub(crate) enum Verb {
     Events(Events),
     /// Take a controller out of service: processes get no new queue pairs; wait until they have none
     Drain(Drain),
+    /// Show, create, attach and remove memory devices: files in /dev/nupa that programs map, of memory of a pool that nodes share
+    #[command(subcommand)]
+    Memory(Memory),
     /// Show, make, discard, check, attach and detach memory that hosts share
     #[command(subcommand)]
     Pool(Pool),
@@ -159,6 +163,9 @@ impl Cli {
                 "top is for people, and prints no JSON: `stats --watch --delta`, `peers`, `qp` and `queues` do",
             ),
             Verb::Serve if self.json => Some("serve prints no JSON"),
+            Verb::Memory(Memory::Handle { .. }) if self.json => {
+                Some("memory handle prints no JSON: `memory list` does")
+            }
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::facts::{Controller, Host};
+use crate::facts::{choose, Controller, Host};
 use crate::resources::{Owner, Resources};
 use crate::view;
 
@@ -120,31 +120,6 @@ fn wait(
         }
         told = Some(now);
         sleep(PAUSE);
-    }
-}
-
-/// The controller that is meant.
-fn choose<'a>(
-    controllers: &'a [Controller],
-    wanted: Option<&str>,
-) -> anyhow::Result<&'a Controller> {
-    let devices = || {
-        let devices: Vec<_> = controllers.iter().map(|of| of.device.as_str()).collect();
-        devices.join(", ")
-    };
-    match (wanted, controllers) {
-        (None, [only]) => Ok(only),
-        (None, _) => bail!("say which controller: {}", devices()),
-        (Some(wanted), _) => {
-            let meant = |of: &&Controller| of.device == wanted || of.index.to_string() == wanted;
-            let Some(found) = controllers.iter().find(meant) else {
-                bail!(
-                    "there is no controller {wanted} here; there is {}",
-                    devices()
-                );
-            };
-            Ok(found)
-        }
     }
 }
 

@@ -5,14 +5,23 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
+use anyhow::bail;
 use nupa_proto::{ident::UnknownValue, netlink::ControllerState};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::names::Names;
-use crate::netlink::{Connection, Monitor, NoDriver, RawController, RawCounters, RawPeer};
+use crate::netlink::{
+    Connection, Monitor, NoDriver, RawController, RawCounters, RawMemory, RawPeer,
+};
 use crate::sysfs;
 use crate::talk::Refused;
+use crate::view::NO_CONTROLLER;
+
+/// No device is bound to the module.
+#[derive(Debug, thiserror::Error)]
+#[error("{NO_CONTROLLER}")]
+pub(crate) struct NoController;
 
 /// A controller of this host.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -138,6 +147,36 @@ impl Host {
         self.connection.drain(of.index, draining).map_err(refused)
     }
 
+    /// All memory devices.
+    pub(crate) fn memory(&self) -> anyhow::Result<Vec<RawMemory>> {
+        self.connection.memory()
+    }
+
+    /// Allocates memory of a controller's pool, and makes a memory device of it.
+    pub(crate) fn create_memory(
+        &self,
+        of: &Controller,
+        name: &str,
+        size: u64,
+    ) -> anyhow::Result<()> {
+        self.connection.create_memory(of.index, name, size)
+    }
+
+    /// Makes a memory device of memory that a handle names.
+    pub(crate) fn attach_memory(
+        &self,
+        of: &Controller,
+        name: &str,
+        handle: &[u8],
+    ) -> anyhow::Result<()> {
+        self.connection.attach_memory(of.index, name, handle)
+    }
+
+    /// Removes a memory device of the controller with an index.
+    pub(crate) fn remove_memory(&self, index: u32, name: &str, force: bool) -> anyhow::Result<()> {
+        self.connection.remove_memory(index, name, force)
+    }
+
     /// The node that has a name.
     pub(crate) fn node(&self, name: &str) -> Option<u16> {
         self.names.node(name)
@@ -226,6 +265,32 @@ impl Host {
     }
 }
 
+/// The controller that is meant: the one with a device's name or an index, or the only one. [`NoController`] if there is none at all.
+pub(crate) fn choose<'a>(
+    controllers: &'a [Controller],
+    wanted: Option<&str>,
+) -> anyhow::Result<&'a Controller> {
+    let devices = || {
+        let devices: Vec<_> = controllers.iter().map(|of| of.device.as_str()).collect();
+        devices.join(", ")
+    };
+    match (wanted, controllers) {
+        (_, []) => Err(NoController.into()),
+        (None, [only]) => Ok(only),
+        (None, _) => bail!("say which controller: {}", devices()),
+        (Some(wanted), _) => {
+            let meant = |of: &&Controller| of.device == wanted || of.index.to_string() == wanted;
+            let Some(found) = controllers.iter().find(meant) else {
+                bail!(
+                    "there is no controller {wanted} here; there is {}",
+                    devices()
+                );
+            };
+            Ok(found)
+        }
+    }
+}
+
 fn counters(raw: RawCounters, controllers: &[Controller]) -> Counters {
     let of = controllers
         .iter()
@@ -267,5 +332,19 @@ fn trouble(state: Result<ControllerState, UnknownValue>, raw: &RawController) ->
         )),
         Ok(ControllerState::Removed) => Some("its driver is being unbound".into()),
         Err(unknown) => Some(format!("the module knows a state that this program does not: {unknown:?}")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_controllers_none_is_asked_for() {
+        for wanted in [None, Some("0")] {
+            let error = choose(&[], wanted).unwrap_err();
+            assert!(error.is::<NoController>(), "{error}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod facts;
 mod generate;
 mod genl;
 mod measure;
+mod memory;
 mod names;
 mod netlink;
 mod ping;
@@ -64,6 +65,10 @@ struct Printed {
     selftest: Vec<measure::Fabric>,
     drain: drain::Drained,
     emulator: Vec<nupa_control::NodeStats>,
+    memory_list: Vec<memory::Device>,
+    memory_create: memory::Device,
+    memory_attach: memory::Device,
+    memory_remove: memory::Device,
     pool_show: pool::Contents,
     pool_fsck: pool::Check,
     version: versions::Versions,
@@ -97,6 +102,7 @@ fn main() -> ExitCode {
             eprintln!("nupactl: {error:#}");
             ExitCode::from(match () {
                 () if error.is::<netlink::NoDriver>() => NOTHING,
+                () if error.is::<facts::NoController>() => NOTHING,
                 () if error.is::<emulator::NoEmulator>() => NOTHING,
                 () if error.is::<reach::NodeDown>() => TROUBLE,
                 () if error
@@ -198,6 +204,10 @@ fn show(
         Verb::Drain(args) => {
             let drained = drain::run(host, &controllers, args, cli.json, out)?;
             return Ok(ExitCode::from(if drained { 0 } else { TROUBLE }));
+        }
+        Verb::Memory(verb) => {
+            memory::run(host, &controllers, verb, cli.json, out)?;
+            return Ok(ExitCode::SUCCESS);
         }
         Verb::Lat(args) => {
             measure::latency(host, &controllers, args, cli.json, out)?;

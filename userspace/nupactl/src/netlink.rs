@@ -14,7 +14,8 @@ use neli::genl::Nlattr;
 use neli::types::Buffer;
 use neli::utils::Groups;
 use nupa_proto::admin::PORT_COUNTER_NAMES;
-use nupa_proto::netlink::{command, controller, counters, peer, FAMILY, MONITOR};
+use nupa_proto::netlink::{command, controller, counters, memory, peer, FAMILY, MONITOR};
+use nupa_proto::pool::sharing::DmHandle;
 
 use crate::genl::{Family, Heard, Message, Socket};
 use crate::talk::{self, find, Attributes, Refused, NOT_UNDERSTOOD};
@@ -57,6 +58,18 @@ pub(crate) struct RawPeer {
     pub(crate) epoch: u32,
 }
 
+/// A memory device as the kernel says it.
+#[derive(Debug, Default)]
+pub(crate) struct RawMemory {
+    pub(crate) controller: u32,
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) handle: [u8; size_of::<DmHandle>()],
+    pub(crate) node: u16,
+    pub(crate) attached: bool,
+    pub(crate) opens: u32,
+}
+
 /// A controller's counters as the kernel says them.
 #[derive(Debug, Default)]
 pub(crate) struct RawCounters {
@@ -87,7 +100,7 @@ impl RawController {
     fn take(&mut self, attribute: &Nlattr<u16, Buffer>) -> Result<(), DeError> {
         match *attribute.nla_type().nla_type() {
             controller::INDEX => self.index = attribute.get_payload_as()?,
-            controller::DEVICE => self.device = attribute.get_payload_as_with_len()?,
+            controller::DEVICE => self.device = text(attribute)?,
             controller::STATE => self.state = attribute.get_payload_as()?,
             controller::NODE => self.node = attribute.get_payload_as()?,
             controller::MAX_NODES => self.max_nodes = attribute.get_payload_as()?,
@@ -98,7 +111,7 @@ impl RawController {
             controller::LINK_UP => self.link_up = attribute.get_payload_as::<u8>()? != 0,
             controller::LINK_AGE => self.link_age = attribute.get_payload_as()?,
             controller::LINK_SPEED => self.link_speed = attribute.get_payload_as()?,
-            controller::FIRMWARE => self.firmware = attribute.get_payload_as_with_len()?,
+            controller::FIRMWARE => self.firmware = text(attribute)?,
             controller::VECTORS => self.vectors = attribute.get_payload_as()?,
             controller::DRAINING => self.draining = attribute.get_payload_as::<u32>()? != 0,
             controller::USER_QPS => self.user_qps = attribute.get_payload_as()?,
@@ -116,6 +129,22 @@ impl RawPeer {
             peer::NODE => self.node = attribute.get_payload_as()?,
             peer::GUID => self.guid = attribute.get_payload_as()?,
             peer::EPOCH => self.epoch = attribute.get_payload_as()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl RawMemory {
+    fn take(&mut self, attribute: &Nlattr<u16, Buffer>) -> Result<(), DeError> {
+        match *attribute.nla_type().nla_type() {
+            memory::CONTROLLER => self.controller = attribute.get_payload_as()?,
+            memory::NAME => self.name = text(attribute)?,
+            memory::SIZE => self.size = attribute.get_payload_as()?,
+            memory::HANDLE => self.handle = bytes(attribute)?,
+            memory::NODE => self.node = attribute.get_payload_as()?,
+            memory::ATTACHED => self.attached = attribute.get_payload_as::<u8>()? != 0,
+            memory::OPENS => self.opens = attribute.get_payload_as()?,
             _ => {}
         }
         Ok(())
@@ -184,6 +213,40 @@ impl Connection {
             .order(self.family.id, command::CONTROLLER_DRAIN, attributes)
     }
 
+    /// All memory devices of this host.
+    pub(crate) fn memory(&self) -> anyhow::Result<Vec<RawMemory>> {
+        self.dump(command::MEMORY_GET, RawMemory::take)
+    }
+
+    /// Allocates memory of a controller's pool, and makes a memory device of it.
+    pub(crate) fn create_memory(&self, index: u32, name: &str, size: u64) -> anyhow::Result<()> {
+        let mut attributes = of_memory(index, name)?;
+        attributes.push(talk::attribute(memory::SIZE, size)?);
+        self.socket
+            .order(self.family.id, command::MEMORY_CREATE, attributes)
+    }
+
+    /// Makes a memory device of memory that a handle names.
+    pub(crate) fn attach_memory(
+        &self,
+        index: u32,
+        name: &str,
+        handle: &[u8],
+    ) -> anyhow::Result<()> {
+        let mut attributes = of_memory(index, name)?;
+        attributes.push(talk::attribute(memory::HANDLE, handle)?);
+        self.socket
+            .order(self.family.id, command::MEMORY_ATTACH, attributes)
+    }
+
+    /// Removes a memory device, with `force` also one that is open.
+    pub(crate) fn remove_memory(&self, index: u32, name: &str, force: bool) -> anyhow::Result<()> {
+        let mut attributes = of_memory(index, name)?;
+        attributes.push(talk::attribute(memory::FORCE, u32::from(force))?);
+        self.socket
+            .order(self.family.id, command::MEMORY_REMOVE, attributes)
+    }
+
     /// All objects that a command lists; `take` is shown the attributes of each.
     fn dump<T: Default>(&self, command: u8, take: Take<T>) -> anyhow::Result<Vec<T>> {
         let messages = self.socket.dump(self.family.id, command)?;
@@ -248,7 +311,7 @@ impl Monitor {
 /// What generic netlink tells of our family, which is there as long as the module is.
 fn of_module(message: &Message) -> Option<Notification> {
     let name = find(message.attrs(), CtrlAttr::FamilyName.into())?;
-    let name: String = name.get_payload_as_with_len().ok()?;
+    let name = text(name).ok()?;
     match CtrlCmd::from(*message.cmd()) {
         _ if FAMILY.to_str() != Ok(&name) => None,
         CtrlCmd::Newfamily => Some(Notification::DriverLoaded),
@@ -279,4 +342,81 @@ fn read<T: Default>(attributes: &Attributes, take: Take<T>) -> anyhow::Result<T>
         take(&mut object, attribute).context(NOT_UNDERSTOOD)?;
     }
     Ok(object)
+}
+
+/// Attributes that name a memory device.
+fn of_memory(index: u32, name: &str) -> anyhow::Result<Attributes> {
+    let mut attributes = Attributes::new();
+    attributes.push(talk::attribute(memory::CONTROLLER, index)?);
+    attributes.push(talk::attribute(memory::NAME, name)?);
+    Ok(attributes)
+}
+
+/// The text of an attribute, which the kernel ends with a zero.
+fn text(attribute: &Nlattr<u16, Buffer>) -> Result<String, DeError> {
+    let bytes = attribute.payload().as_ref();
+    let text = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    Ok(std::str::from_utf8(text)?.to_owned())
+}
+
+/// The bytes of an attribute that has a certain number of them.
+fn bytes<const LEN: usize>(attribute: &Nlattr<u16, Buffer>) -> Result<[u8; LEN], DeError> {
+    let bytes = attribute.payload().as_ref();
+    bytes
+        .try_into()
+        .map_err(|_| DeError::InvalidInput(bytes.len()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    fn taken(attributes: &[Nlattr<u16, Buffer>]) -> Result<RawMemory, DeError> {
+        let mut memory = RawMemory::default();
+        attributes
+            .iter()
+            .try_for_each(|attribute| memory.take(attribute))?;
+        Ok(memory)
+    }
+
+    #[test]
+    fn memory_devices_are_as_the_kernel_says() {
+        let attributes = [
+            talk::attribute(memory::CONTROLLER, 1u32),
+            talk::attribute(memory::NAME, "kv"),
+            talk::attribute(memory::SIZE, 4096u64),
+            talk::attribute(memory::HANDLE, [7u8; 32]),
+            talk::attribute(memory::NODE, 3u16),
+            talk::attribute(memory::ATTACHED, 1u8),
+            talk::attribute(memory::OPENS, 2u32),
+            // Of a newer module.
+            talk::attribute(99, 5u32),
+        ];
+        let found = taken(&attributes.map(Result::unwrap)).unwrap();
+        assert_eq!(
+            (found.controller, &*found.name, found.size),
+            (1, "kv", 4096)
+        );
+        assert_eq!(
+            (found.handle, found.node, found.attached, found.opens),
+            ([7; 32], 3, true, 2)
+        );
+    }
+
+    #[test]
+    fn what_is_too_short_or_too_long_is_not_understood() {
+        let bad = [
+            talk::attribute(memory::HANDLE, [7u8; 31]),
+            talk::attribute(memory::HANDLE, [7u8; 33]),
+            talk::attribute(memory::SIZE, 1u32),
+            talk::attribute(memory::OPENS, 1u16),
+            talk::attribute(memory::NAME, &[0xffu8, 0][..]),
+        ];
+        for attribute in bad.map(Result::unwrap) {
+            assert!(taken(&[attribute]).is_err());
+        }
+        let nameless = talk::attribute(memory::NAME, &[][..]).unwrap();
+        assert_eq!(taken(&[nameless]).unwrap().name, "");
+    }
 }

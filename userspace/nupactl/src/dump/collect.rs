@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::bundle::{read, Bundle};
 use super::log;
 use crate::facts::{Controller, Host};
+use crate::memory;
 use crate::resources::Resources;
 use crate::sysfs::{entries, place};
 use crate::versions::Versions;
@@ -129,6 +130,8 @@ fn of_driver<W: Write>(bundle: &mut Bundle<W>) -> anyhow::Result<Vec<Controller>
     bundle.add_if("nupactl/peers.json", host.peers().and_then(json))?;
     let counters = host.counters(&controllers).and_then(json);
     bundle.add_if("nupactl/stats.json", counters)?;
+    // Without handles: who knows one may use the memory.
+    bundle.add_if("nupactl/memory.txt", memory::without_handles(&host))?;
     match Resources::open(&host, &controllers) {
         Ok(resources) => {
             bundle.add_if("nupactl/qp.json", resources.queue_pairs().and_then(json))?;
