@@ -2,15 +2,12 @@
 """Device memory that programs on two nodes map: plain shared memory, a region on both, and nobody else's while one has it."""
 
 import errno
-import os
-import subprocess
 
 import pytest
 
 from guest.pattern import pattern
 from modes import POOLS, only
-from nodes import TOP
-from verbs import DEVICE
+from verbs import DEVICE, build_share_library
 
 pytestmark = only(*POOLS, why="nodes share memory on pools only; test_rdma_memory says what others answer")
 
@@ -23,15 +20,7 @@ SUCCESS, REMOTE_ACCESS = 0, 10
 
 @pytest.fixture(scope="module", autouse=True)
 def library():
-    """Builds what programs on nodes load; they see the tree."""
-    lib = TOP / "build" / "lib"
-    made = lib / "libnupa-share-test.so"
-    new = lib / f"{made.name}.{os.getpid()}"
-    where = "/usr/lib/x86_64-linux-gnu/libibverbs"
-    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{os.environ['NUPA_RDMA_CORE']}/include",
-                    f"-I{TOP}/userspace/provider", f"{TOP}/tests/guest/share.c", f"-o{new}", f"-L{lib}",
-                    "-l:libnupa-rdmav34.so", "-l:libibverbs.so.1", f"-Wl,-rpath,{where}"], check=True)
-    new.rename(made)
+    build_share_library()
 
 
 class Sharer:

@@ -9,12 +9,24 @@ import subprocess
 import time
 from types import SimpleNamespace
 
-from nodes import INTERFACE, CommandFailed, NodeGone
+from nodes import INTERFACE, TOP, CommandFailed, NodeGone
 from waiting import PATIENCE
 
 # The tests can be tried on another device, such as a soft RoCE one that is then made over nupanet0.
 DEVICE = os.environ.get("NUPA_TEST_RDMA", "nupa_rdma0")
 ALL_ACCESS = "LOCAL_WRITE|REMOTE_WRITE|REMOTE_READ|REMOTE_ATOMIC"
+
+
+def build_share_library():
+    """Builds what programs that share memory load on nodes, which see the tree."""
+    lib = TOP / "build" / "lib"
+    made = lib / "libnupa-share-test.so"
+    new = lib / f"{made.name}.{os.getpid()}"
+    where = "/usr/lib/x86_64-linux-gnu/libibverbs"
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{os.environ['NUPA_RDMA_CORE']}/include",
+                    f"-I{TOP}/userspace/provider", f"{TOP}/tests/guest/share.c", f"-o{new}", f"-L{lib}",
+                    "-l:libnupa-rdmav34.so", "-l:libibverbs.so.1", f"-Wl,-rpath,{where}"], check=True)
+    new.rename(made)
 
 
 class VerbFailed(AssertionError):

@@ -28,6 +28,7 @@ from exchange import Exchange
 from groups import Groups
 from loops import Loops
 from many import Many
+from mapped import Mapped
 from mixture import Mixture
 from pattern import difference, not_zero, pattern, patched
 from share import Share
@@ -119,7 +120,7 @@ class Scattered:
                 raise OSError(ctypes.get_errno(), "mmap")
 
 
-class Program(Exchange, Groups, Loops, Many, Mixture, Share, Stamps):
+class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Share, Stamps):
     """One process with a context of its own."""
 
     def __init__(self):

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Memory devices (Documentation/memory.md) as programs have them, for program.py: opened by path and mapped. No verbs."""
+
+import ctypes
+import errno
+import mmap
+import os
+import resource
+import signal
+import time
+
+from pattern import difference, not_zero, pattern
+from share import LIBRARY
+
+
+def ending(mapping):
+    """The signal that ends a process, forked off, which reads the first byte and writes it back; None if it goes on."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGBUS, signal.SIG_DFL)
+        mapping[0] = mapping[0]
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else None
+
+
+class Mapped:
+    """The part of a program that maps a memory device."""
+
+    def map_open(self, path, write=True):
+        file = os.open(path, os.O_RDWR if write else os.O_RDONLY)
+        return self.add(file, size=os.lseek(file, 0, os.SEEK_END))
+
+    def map_close(self, file):
+        os.close(self.objects[file])
+
+    def map_map(self, file, size, offset=0, protection="RW", private=False):
+        flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        protections = {"R": mmap.PROT_READ, "W": mmap.PROT_WRITE, "X": mmap.PROT_EXEC}
+        bits = sum(protections[letter] for letter in protection)
+        return self.add(mmap.mmap(self.objects[file], size, flags, bits, offset=offset), size=size)
+
+    def map_unmap(self, mapping):
+        self.objects[mapping].close()
+
+    def map_fill(self, mapping, seed, offset=0, size=None):
+        """Returns how many pages the kernel had to map for it."""
+        mapping = self.objects[mapping]
+        size = len(mapping) - offset if size is None else size
+        data = pattern(seed, size)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        mapping[offset : offset + size] = data
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    def map_check(self, mapping, seed, offset=0, size=None):
+        """Words on the first byte that is not of the pattern, or None."""
+        mapping = self.objects[mapping]
+        size = len(mapping) - offset if size is None else size
+        return difference(mapping[offset : offset + size], pattern(seed, size))
+
+    def map_left(self, mapping):
+        """Where the first byte is that is not zero, and what is there; None if there is no such byte."""
+        return not_zero(self.objects[mapping][:])
+
+    def map_count(self, mapping, times):
+        """Increments the first word so many times, by atomic instructions."""
+        library = ctypes.CDLL(LIBRARY)
+        word = ctypes.c_uint64.from_buffer(self.objects[mapping])
+        library.share_count(ctypes.c_void_p(ctypes.addressof(word)), ctypes.c_uint32(times))
+
+    def map_word(self, mapping):
+        return int.from_bytes(self.objects[mapping][:8], "little")
+
+    def map_race(self, path, seconds):
+        """Opens, maps and touches a device that comes and goes; counts what happened to processes that did."""
+        counts = dict.fromkeys(("opened", "touched", "SIGBUS"), 0)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                file = os.open(path, os.O_RDWR)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+                    raise
+                continue
+            try:
+                with mmap.mmap(file, mmap.PAGESIZE) as mapping:
+                    counts[ending(mapping) or "touched"] += 1
+            except OSError as error:
+                if error.errno != errno.ENODEV:
+                    raise
+            finally:
+                os.close(file)
+            counts["opened"] += 1
+        return counts
+
+    def map_touch(self, mapping):
+        return ending(self.objects[mapping])
