@@ -5,9 +5,12 @@ import errno
 
 import pytest
 
-from modes import POOLS, only
+from modes import POOLS, long, only
 from test_nupactl import FAILED, NUPACTL, told
-from verbs import DEVICE, build_share_library
+from test_pool_poison import SECOND_REFUSAL, poison, slot
+from test_power import SLEEP
+from verbs import build_share_library
+from waiting import wait_until
 
 pools = only(*POOLS, why="nodes share memory on pools only; test_a_controllers_memory_is_its_own says what others answer")
 
@@ -200,7 +203,7 @@ def test_all_memory_comes_back(nodes, rdma, saw):
 
 
 @pools
-def test_the_end_of_a_driver_ends_devices(nodes, fabric, rdma, saw):
+def test_the_end_of_a_driver_ends_devices(nodes, rdma, saw):
     """Unbinding takes memory away from programs that have it open; those of other nodes keep what they have."""
     one, two = nodes
     handle = create(one, "m", PAGE)
@@ -225,8 +228,61 @@ def test_the_end_of_a_driver_ends_devices(nodes, fabric, rdma, saw):
     assert b.touch() == "SIGBUS"
     text = "memory device /dev/nupa/m ends, because the driver is being unbound: programs that have mapped it get SIGBUS"
     assert text in one.log.since(mark)
-    fabric.ensure(1, 2, settled=True)
+    one.up()
+    one.await_ping(two.ip)
     saw(text)
+
+
+@pools
+def test_a_reset_ends_devices(nodes, rdma, saw):
+    """Node 1 refuses node 2, which starts anew: it has none of its devices any more. Those of node 1 are as they were."""
+    one, two = nodes
+    # Who is refused comes back at once the first time, and then after pauses that grow.
+    two.run("nupa-down && nupa-up", timeout=60)
+    one.await_ping(two.ip)
+    handles = create(one, "near", PAGE), create(two, "far", PAGE)
+    attach(two, "near", handles[0])
+    attach(one, "far", handles[1])
+    a, b = Mapping(rdma, one, "near"), Mapping(rdma, two, "near")
+    far, own = Mapping(rdma, one, "far"), Mapping(rdma, two, "far")
+    for mapping, seed in ((a, 1), (far, 2)):
+        mapping.fill(seed)
+    mark = two.log.position()
+    line, _ = slot(one, two)
+    poison(one, line)
+    try:
+        wait_until("node 2 to lose its devices", lambda: b.touch() == own.touch() == "SIGBUS", 30)
+    finally:
+        poison(one, "none")
+    for name in ("near", "far"):
+        assert f"memory device /dev/nupa/{name} ends, because the controller is reset" in two.log.since(mark)
+    a.check(1)
+    far.check(2)
+    one.await_ping(two.ip, SECOND_REFUSAL + 30)
+    assert told(two, "memory list") == []
+    # Its own memory is new; node 1's can be attached again.
+    attach(two, "near", handles[0])
+    Mapping(rdma, two, "near").check(1)
+    refused(one, f"attach again {handles[1]}")
+    saw("SIGBUS for both; one of them attached again")
+
+
+@long
+@pools
+def test_sleep_ends_devices(nodes, rdma, saw):
+    one, two = nodes
+    handle = create(one, "m", PAGE)
+    attach(two, "m", handle)
+    a, b = Mapping(rdma, one, "m"), Mapping(rdma, two, "m")
+    a.fill(1)
+    slept = two.spawn(SLEEP).wait(90)
+    assert slept.code == 0, f"it did not sleep:\n{slept}"
+    assert b.touch() == "SIGBUS" and told(two, "memory list") == []
+    a.check(1)
+    one.await_ping(two.ip)
+    attach(two, "m", handle)
+    Mapping(rdma, two, "m").check(1)
+    saw("SIGBUS; attached again")
 
 
 @pools
@@ -249,6 +305,48 @@ def test_devices_come_and_go_while_programs_use_them(nodes, rdma, saw):
     assert all(count["opened"] > 0 for count in counts), counts
     assert sum(count["SIGBUS"] for count in counts) + sum(count["touched"] for count in counts) > 0, counts
     saw(f"{counts}")
+
+
+@pools
+def test_children_lose_it_as_their_parents_do(nodes, rdma, saw):
+    """A process forks all the time while the device that it has mapped by huge pages is removed. Children have what the parent has until then."""
+    one, _ = nodes
+    create(one, "m", "4M")
+    a = Mapping(rdma, one, "m")
+    a.fill(1)
+    pid = a.program.pid()
+    a.program.begin("map_fork", a.mapping.id, "/dev/nupa/m", 60)
+    wait_until("children", lambda: one.run(f"pgrep -P {pid}", check=False).out)
+    one.run(f"{NUPACTL} memory remove --force m")
+    ends = a.program.result(90)
+    assert ends["SIGBUS"] == 50, ends
+    saw(f"{ends}")
+
+
+@pools
+def test_a_node_of_a_device_that_is_gone_opens_no_other(nodes, rdma, saw):
+    """As a container has it, which keeps the numbers of the device that it was given."""
+    one, _ = nodes
+    create(one, "a", 4096)
+    numbers = one.run("stat -c '%Hr %Lr' /dev/nupa/a").out.strip()
+    one.run(f"rm -f /run/kept && mknod /run/kept c {numbers}")
+    kept = rdma.program(one, device=None)
+    mapping = kept.map_map(kept.map_open("/run/kept"), 4096)
+    a = Mapping(rdma, one, "a")
+    a.fill(1)
+    assert kept.map_check(mapping, 1) is None
+    one.run(f"{NUPACTL} memory remove --force a")
+    # The file was opened by another inode than the others use.
+    assert kept.map_touch(mapping) == a.touch() == "SIGBUS"
+    for name in ("b", "c"):
+        create(one, name, 4096)
+    # The inode knows the device as long as somebody has that open.
+    assert kept.fails("map_open", "/run/kept") == errno.ENODEV
+    kept.end()
+    a.program.end()
+    assert rdma.program(one, device=None).fails("map_open", "/run/kept") == errno.ENXIO
+    one.run("rm /run/kept")
+    saw(f"ENXIO for {numbers}")
 
 
 @only("pcie", why="about what controllers answer")

@@ -2,12 +2,12 @@
 //! The function's own memory: who has which part of it.
 
 use crate::{
-    hal::Function,
-    port::{unshareable, ExportedMemory},
+    hal::{unsupported, Function},
+    port::ExportedMemory,
 };
 use core::ops::Range;
 use kernel::{
-    new_mutex,
+    current, new_mutex,
     page::PAGE_SIZE,
     prelude::*,
     rbtree::RBTree,
@@ -48,6 +48,15 @@ struct Part {
     user: u32,
     /// Its owner has freed it. It counts as the owner's as long as others hold some of it.
     freed: bool,
+}
+
+/// Bytes that are zeroed between two looks at whether the process has a signal.
+const CLEARED_AT_ONCE: usize = 64 << 20;
+
+/// So many bytes rounded up to whole pages. `EINVAL` for none.
+fn whole_pages(len: u64) -> Result<u64> {
+    let pages = len.checked_next_multiple_of(PAGE);
+    pages.filter(|pages| *pages != 0).ok_or(EINVAL)
 }
 
 /// Where a part may begin: `base` and its offset are a multiple of `align`, a power of 2.
@@ -145,7 +154,7 @@ impl DeviceMemory {
 
     /// `EOPNOTSUPP` where memory cannot be shared. Does not sleep.
     pub(crate) fn check_shareable(&self) -> Result {
-        self.function.sharing().map(|_| ()).ok_or_else(unshareable)
+        self.function.sharing().map(|_| ()).ok_or_else(unsupported)
     }
 
     /// Allocates `len` bytes of zeroes, rounded up to whole pages, at a multiple of `align`, a power of 2, for the user of the
@@ -153,32 +162,34 @@ impl DeviceMemory {
     /// Sleeps.
     pub fn alloc(self: &Arc<Self>, len: u64, align: u64) -> Result<AllocatedMemory> {
         let align = align.max(PAGE);
-        self.alloc_at(len, Alignment { align, base: 0 })
+        let taken = self.take(whole_pages(len)?, Alignment { align, base: 0 })?;
+        taken.clear(0, taken.window.len())?;
+        Ok(taken)
     }
 
-    /// The same, where processors can map it by huge pages if it has that many bytes and there is room for it there.
+    /// The same, where processors can map it by huge pages if it has that many bytes and there is room for it there. `EINTR` if the process
+    /// gets a signal meanwhile.
     pub(crate) fn alloc_for_mapping(self: &Arc<Self>, len: u64) -> Result<AllocatedMemory> {
-        if len < HUGE_PAGE {
-            return self.alloc(len, PAGE);
-        }
+        let len = whole_pages(len)?;
+        let pages = Alignment {
+            align: PAGE,
+            base: 0,
+        };
         let huge = Alignment {
             align: HUGE_PAGE,
             base: self.window.start(),
         };
-        match self.alloc_at(len, huge) {
-            Err(ENOMEM) => self.alloc(len, PAGE),
-            allocated => allocated,
+        let taken = match len < HUGE_PAGE {
+            true => self.take(len, pages),
+            false => self.take(len, huge).or_else(|_| self.take(len, pages)),
+        }?;
+        for start in (0..len).step_by(CLEARED_AT_ONCE) {
+            if current!().signal_pending() {
+                return Err(EINTR);
+            }
+            let left = len.saturating_sub(start);
+            taken.clear(start, left.min(CLEARED_AT_ONCE as u64))?;
         }
-    }
-
-    fn alloc_at(self: &Arc<Self>, len: u64, alignment: Alignment) -> Result<AllocatedMemory> {
-        let pages = len.checked_next_multiple_of(PAGE);
-        let pages = pages.filter(|pages| *pages != 0).ok_or(EINVAL)?;
-        let taken = self.take(pages, alignment)?;
-        // Now, and not when memory is freed: an owner may have ended in any way, on any host, and others may have written to it
-        // since.
-        let place = usize::try_from(taken.start)?.checked_add(self.offset);
-        self.function.clear(place.ok_or(EINVAL)?, pages)?;
         Ok(taken)
     }
 
@@ -237,6 +248,14 @@ pub struct AllocatedMemory {
 }
 
 impl AllocatedMemory {
+    /// Zeroes `len` bytes at `offset`. When memory is allocated, and not when it is freed: an owner may have ended in any way, on any
+    /// host, and others may have written to it since.
+    fn clear(&self, offset: u64, len: u64) -> Result {
+        let place = self.start.checked_add(offset).ok_or(EINVAL)?;
+        let place = usize::try_from(place)?.checked_add(self.memory.offset);
+        self.memory.function.clear(place.ok_or(EINVAL)?, len)
+    }
+
     /// Where the CPU has it.
     pub fn window(&self) -> MmapRange {
         self.window.clone()
@@ -254,9 +273,15 @@ impl AllocatedMemory {
             return Err(EINVAL);
         }
         let function = &self.memory.function;
-        let sharing = function.sharing().ok_or_else(unshareable)?;
+        let sharing = function.sharing().ok_or_else(unsupported)?;
         let (number, handle) = sharing.export(self.start, len)?;
-        Ok(ExportedMemory::new(function.clone(), number, handle))
+        let window = self.window.clone();
+        Ok(ExportedMemory::new(
+            function.clone(),
+            number,
+            handle,
+            window,
+        ))
     }
 }
 

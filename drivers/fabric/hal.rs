@@ -10,9 +10,14 @@ pub(crate) use self::{
 };
 
 use core::ops::Range;
-use kernel::prelude::*;
+use kernel::{bindings, prelude::*};
 use nk::{mmap::MmapRange, sched::cond_resched};
 use nupa_proto::{pool::sharing::DmHandle, regs::REG_CLOCK};
+
+/// What is said of what a function cannot do (`EOPNOTSUPP`).
+pub(crate) fn unsupported() -> Error {
+    Error::from_errno(-(bindings::EOPNOTSUPP as i32))
+}
 
 /// A function that follows `Documentation/controller.md`: control registers (BAR 0), doorbell pages and device memory
 /// (BAR 2), the right to use memory. Once the driver is unbound nothing here has an effect any more.
@@ -109,8 +114,8 @@ pub(crate) trait Sharing: Send + Sync {
     /// number of the export, too. `EINVAL` if they are not inside, `ENOSPC` if there are too many exports.
     fn export(&self, offset: u64, len: u64) -> Result<(u16, DmHandle)>;
 
-    /// Takes an export back.
-    fn withdraw(&self, export: u16);
+    /// Takes an export of `memory` back: nobody on this host uses it any more, and others may go on.
+    fn withdraw(&self, export: u16, memory: &MmapRange);
 
     /// Takes a hold on what another function, or this one, exports, until it is released. `EINVAL` if the handle is none of
     /// this fabric, `ENOENT` if nothing is exported under it, `ESTALE` if the node that exported is not the same any more,

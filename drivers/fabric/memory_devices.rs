@@ -9,7 +9,8 @@ use crate::{
     controller::{Controller, State},
     device_memory::AllocatedMemory,
     fmt,
-    port::{unshareable, ExportedMemory, ImportedMemory, Port},
+    hal::unsupported,
+    port::{ExportedMemory, ImportedMemory, Port},
 };
 use kernel::{
     new_mutex,
@@ -127,10 +128,10 @@ impl Controller {
 
     /// Makes a memory device of `len` bytes of the node's own memory, whole pages. `EOPNOTSUPP` where memory cannot be shared, `EINVAL` for no
     /// bytes, `ENOMEM` if there is no room, `ENOSPC` if too much is exported, `EEXIST` if there is a device of the name, `ENODEV` if the
-    /// controller does not run. Sleeps.
+    /// controller does not run, `EINTR` if a signal ends it. Sleeps.
     pub(crate) fn create_memory_device(&self, name: &[u8], len: u64) -> Result {
-        let generation = self.admin.generation();
-        let own = self.device_memory().ok_or_else(unshareable)?;
+        let generation = self.check_new(name)?;
+        let own = self.device_memory().ok_or_else(unsupported)?;
         own.check_shareable()?;
         let allocated = own.alloc_for_mapping(len)?;
         let window = allocated.window();
@@ -146,7 +147,7 @@ impl Controller {
     /// Makes one of memory that is exported under `handle`. `EOPNOTSUPP`, `EEXIST` and `ENODEV` as above, else as
     /// [`Port::import_memory`] says. Sleeps.
     pub(crate) fn attach_memory_device(self: &Arc<Self>, name: &[u8], handle: &DmHandle) -> Result {
-        let generation = self.admin.generation();
+        let generation = self.check_new(name)?;
         let port = Port {
             controller: self.clone(),
         };
@@ -156,6 +157,20 @@ impl Controller {
             _imported: imported,
         };
         self.add_memory_device(generation, name, window, memory, *handle)
+    }
+
+    /// Whether there may be a device of this name, before it is made; what may have changed by then is looked at again. Returns which
+    /// generation of the function's objects it will be of.
+    fn check_new(&self, name: &[u8]) -> Result<u32> {
+        if self.state() != State::Running {
+            return Err(ENODEV);
+        }
+        let all = self.memory_devices.all.lock();
+        if all.iter().any(|of| of.name.to_bytes() == name) {
+            return Err(EEXIST);
+        }
+        drop(all);
+        Ok(self.admin.generation())
     }
 
     /// Adds a device with memory that the function had or got as it was then.
@@ -176,9 +191,7 @@ impl Controller {
             return Err(ENODEV);
         }
         all.reserve(1, GFP_KERNEL)?;
-        let device = self
-            .bound()
-            .with(|device| memory_device::MemoryDevice::new(device, path.to_bytes(), window))?;
+        let device = memory_device::MemoryDevice::new(self.device(), path.to_bytes(), window)?;
         all.push(
             MemoryDevice {
                 device,

@@ -64,7 +64,8 @@ struct Module {
     _ivshmem: Registration<nk::pci::PowerAdapter<IvshmemDriver>>,
     #[pin]
     _dax: Registration<nk::dax::Adapter<DaxDriver>>,
-    // The last one, so that no controller is left when it goes.
+    // These are the last ones, so that no controller is left when they go.
+    _memory_devices: nk::memory_device::Registration,
     _netlink: nk::genl::Registration,
 }
 
@@ -76,6 +77,7 @@ impl InPlaceModule for Module {
             // One name, one driver of a bus.
             _ivshmem <- Registration::new(c"nupa_ivshmem", module),
             _dax <- Registration::new(c"nupa_fabric", module),
+            _memory_devices: nk::memory_device::Registration::new()?,
             _netlink: nk::genl::Registration::new(&netlink::NUPA, module)?,
         })
     }

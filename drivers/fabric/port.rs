@@ -38,7 +38,6 @@ mod object;
 mod qp;
 mod verbs;
 
-pub(crate) use self::verbs::unshareable;
 pub use self::{
     cq::{Cq, CqConfig, CqControl, CqHandler},
     event::{EventHandler, ObjectEvent},

@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Character devices that processes map physical memory by, and that it can be taken away from them by.
 //!
-//! C headers: `include/linux/miscdevice.h`, `include/linux/mm.h` (`vmf_insert_pfn()`).
+//! C headers: `include/linux/cdev.h`, `include/linux/mm.h` (`vmf_insert_pfn()`).
 
 use crate::{bindings, mmap::MmapRange, raw};
 use core::ptr::NonNull;
-use kernel::{
-    device::{Bound, Device},
-    error::to_result,
-    prelude::*,
-};
+use kernel::{device::Device, error::to_result, prelude::*};
+
+/// Lets there be memory devices until this is dropped, when there are none any more: for the module whose drivers make them. Dropping it
+/// sleeps.
+pub struct Registration(());
+
+impl Registration {
+    /// `EBUSY` if there is one, else as `alloc_chrdev_region()` and `class_register()` say. Sleeps.
+    pub fn new() -> Result<Self> {
+        // SAFETY: No requirements.
+        to_result(unsafe { bindings::nk_memory_device_init() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: `new` was successful.
+        unsafe { bindings::nk_memory_device_exit() };
+    }
+}
 
 /// A character device whose bytes are those of physical memory: `/dev/NAME`, which root may open, and others if the administrator lets
 /// them. Processes map it shared, and not to run code; its size is where `lseek()` finds the end. When this is dropped it is
@@ -29,14 +45,15 @@ unsafe impl Send for MemoryDevice {}
 unsafe impl Sync for MemoryDevice {}
 
 impl MemoryDevice {
-    /// Adds a device; `name` has its directories. `EEXIST` if there is one of the name, `EINVAL` for a name with a NUL or for memory that is
+    /// Adds a device; `name` has its directories. `EEXIST` if there is one of the name, `ENODEV` without a
+    /// [`Registration`], `EINVAL` for a name with a NUL or for memory that is
     /// not mapped cached. Sleeps.
-    pub fn new(parent: &Device<Bound>, name: &[u8], memory: MmapRange) -> Result<Self> {
+    pub fn new(parent: &Device, name: &[u8], memory: MmapRange) -> Result<Self> {
         if name.contains(&0) || !memory.is_cached() {
             return Err(EINVAL);
         }
         let mut added = core::ptr::null_mut();
-        // SAFETY: `parent` is bound, and `name` has that many bytes, which C copies. Processes may have the memory by the
+        // SAFETY: `parent` is valid, and `name` has that many bytes, which C copies. Processes may have the memory by the
         // invariants of `MmapRange`, and we keep it until the device is revoked.
         to_result(unsafe {
             bindings::nk_memory_device_add(

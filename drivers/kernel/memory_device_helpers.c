@@ -2,35 +2,40 @@
 /*
  * See memory_device_helpers.h.
  *
- * The kernel crate's miscdevice has no owner, names that are known when the module is built, and no mappings that can be taken away.
+ * The kernel crate's miscdevice has no owner, names that are known when the module is built, and no mappings that can be taken away; and
+ * whoever opens a misc device does so under a lock of all of them.
  *
  * Pages are inserted when they are touched (as vfio-pci does), not by mmap(): so whoever has mapped a device and has its pages
  * taken away gets them back from the fault handler only, which knows whether the device is revoked.
  */
 
+#include <linux/cdev.h>
+#include <linux/device.h>
 #include <linux/fs.h>
-#include <linux/kref.h>
 #include <linux/list.h>
-#include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/random.h>
 #include <linux/rwsem.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/xarray.h>
 
 #include "memory_device_helpers.h"
 
 struct nk_memory_device {
-	struct miscdevice misc;
+	struct device dev;
+	struct cdev cdev;
 	/* Of the list of devices. */
 	struct list_head entry;
-	/* Who added it has one, and each open file. */
-	struct kref refs;
-	/* What is below. Taken inside of misc_mtx and mmap_lock, so nothing that takes one of them is called with it. */
-	struct rw_semaphore lock;
-	struct list_head files;
+	/* What is below, down to the next comment. */
+	struct mutex files_lock;
+	struct list_head mappings;
 	unsigned int opens;
+	bool closed;
+	/* Held for reading while a page is inserted. Inside of mmap_lock. */
+	struct rw_semaphore lock;
 	bool revoked;
 	/* These do not change. */
 	phys_addr_t start;
@@ -38,48 +43,123 @@ struct nk_memory_device {
 	char name[];
 };
 
+/* An inode that the device is opened by: each has mappings of its own. Under files_lock. */
+struct nk_memory_mapping {
+	struct list_head entry;
+	struct address_space *mapping;
+	unsigned int opens;
+};
+
 /* An open file. */
 struct nk_memory_file {
 	struct nk_memory_device *dev;
-	struct list_head entry;
-	/* Each inode of a device has mappings of its own. */
-	struct address_space *mapping;
+	struct nk_memory_mapping *mapping;
 };
 
-/* All devices: two of a name cannot be added. Before misc_mtx. */
+/* All devices: two of a name cannot be added. */
 static DEFINE_MUTEX(devices_lock);
 static LIST_HEAD(devices);
 
-static void memory_device_free(struct kref *refs)
-{
-	struct nk_memory_device *dev = container_of(refs, struct nk_memory_device, refs);
+static const struct class memory_class = { .name = "nupa_memory" };
 
-	kfree(dev);
+/*
+ * Minors are given in turn, from any one on: a node of a device that is gone, such as a container's, does not soon open another one, nor
+ * after the module was loaded anew.
+ */
+#define MINORS (1U << MINORBITS)
+static DEFINE_XARRAY_ALLOC(minors);
+static u32 next_minor;
+static dev_t region;
+
+/* The class is registered. */
+static bool ready;
+
+/* Lets devices be added. -EBUSY if they can be already. Sleeps. */
+int nk_memory_device_init(void)
+{
+	int ret = -EBUSY;
+
+	mutex_lock(&devices_lock);
+	if (ready)
+		goto unlock;
+	ret = alloc_chrdev_region(&region, 0, MINORS, "nupa_memory");
+	if (ret)
+		goto unlock;
+	ret = class_register(&memory_class);
+	if (ret)
+		unregister_chrdev_region(region, MINORS);
+	ready = !ret;
+	next_minor = get_random_u32_below(MINORS);
+unlock:
+	mutex_unlock(&devices_lock);
+	return ret;
 }
 
-/* misc_open() holds misc_mtx, so the device is there; private_data is its miscdevice. */
+/* No device can be added any more; there are none. Sleeps. */
+void nk_memory_device_exit(void)
+{
+	mutex_lock(&devices_lock);
+	ready = false;
+	if (!WARN_ON(!list_empty(&devices))) {
+		class_unregister(&memory_class);
+		unregister_chrdev_region(region, MINORS);
+		xa_destroy(&minors);
+	}
+	mutex_unlock(&devices_lock);
+}
+
+static void memory_device_free(struct device *device)
+{
+	kfree(container_of(device, struct nk_memory_device, dev));
+}
+
+/* Finds the mapping of an inode, or takes what is new for it. */
+static struct nk_memory_mapping *mapping_of(struct nk_memory_device *dev, struct address_space *mapping,
+					    struct nk_memory_mapping **new)
+{
+	struct nk_memory_mapping *found;
+
+	lockdep_assert_held(&dev->files_lock);
+	list_for_each_entry(found, &dev->mappings, entry) {
+		if (found->mapping == mapping)
+			return found;
+	}
+	found = *new;
+	*new = NULL;
+	found->mapping = mapping;
+	list_add(&found->entry, &dev->mappings);
+	return found;
+}
+
+/* The open file has a reference to the cdev, and that one to the device. */
 static int memory_open(struct inode *inode, struct file *filp)
 {
-	struct nk_memory_device *dev = container_of(filp->private_data, struct nk_memory_device, misc);
-	struct nk_memory_file *file;
+	struct nk_memory_device *dev = container_of(inode->i_cdev, struct nk_memory_device, cdev);
+	struct nk_memory_file *file = kmalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	struct nk_memory_mapping *new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
+	int ret = -ENOMEM;
 
-	file = kmalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
-	if (!file)
-		return -ENOMEM;
+	if (!file || !new)
+		goto free;
 	file->dev = dev;
-	file->mapping = filp->f_mapping;
-	down_write(&dev->lock);
-	if (dev->revoked) {
-		up_write(&dev->lock);
-		kfree(file);
-		return -ENODEV;
+	mutex_lock(&dev->files_lock);
+	if (dev->closed) {
+		mutex_unlock(&dev->files_lock);
+		ret = -ENODEV;
+		goto free;
 	}
-	kref_get(&dev->refs);
-	list_add(&file->entry, &dev->files);
+	file->mapping = mapping_of(dev, filp->f_mapping, &new);
+	file->mapping->opens++;
 	dev->opens++;
-	up_write(&dev->lock);
+	mutex_unlock(&dev->files_lock);
 	filp->private_data = file;
+	kfree(new);
 	return 0;
+
+free:
+	kfree(new);
+	kfree(file);
+	return ret;
 }
 
 /* Each mapping holds the file, so there are none any more. */
@@ -88,11 +168,13 @@ static int memory_release(struct inode *inode, struct file *filp)
 	struct nk_memory_file *file = filp->private_data;
 	struct nk_memory_device *dev = file->dev;
 
-	down_write(&dev->lock);
-	list_del(&file->entry);
+	mutex_lock(&dev->files_lock);
 	dev->opens--;
-	up_write(&dev->lock);
-	kref_put(&dev->refs, memory_device_free);
+	if (!--file->mapping->opens) {
+		list_del(&file->mapping->entry);
+		kfree(file->mapping);
+	}
+	mutex_unlock(&dev->files_lock);
 	kfree(file);
 	return 0;
 }
@@ -147,7 +229,17 @@ static vm_fault_t memory_huge_fault(struct vm_fault *vmf, unsigned int order)
 }
 #endif
 
+/*
+ * A fork copies no pages, and the child gets its own by the fault handler. What copies a huge page looks at it before it has the lock, and
+ * would give the child one that is taken away meanwhile. It is the copy that is opened; MADV_KEEPONFORK may have undone what mmap() said.
+ */
+static void memory_vm_open(struct vm_area_struct *vma)
+{
+	vm_flags_set(vma, VM_WIPEONFORK);
+}
+
 static const struct vm_operations_struct memory_vm_ops = {
+	.open = memory_vm_open,
 	.fault = memory_fault,
 #ifdef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
 	.huge_fault = memory_huge_fault,
@@ -174,7 +266,7 @@ static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
 		return -EPERM;
 	if (vma->vm_pgoff > pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
-	vm_flags_mod(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP, VM_MAYEXEC);
+	vm_flags_mod(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_WIPEONFORK, VM_MAYEXEC);
 	vma->vm_ops = &memory_vm_ops;
 	return 0;
 }
@@ -201,42 +293,59 @@ static bool is_taken(const char *name)
 }
 
 /*
- * Adds a device of whole pages of memory, which nobody but root may open until somebody says so. -EEXIST if there is one of the name.
- * The memory stays what it is until the device is revoked. Sleeps.
+ * Adds a device of whole pages of memory, which nobody but root may open until somebody says so. -EEXIST if there is one of the name,
+ * -ENODEV before nk_memory_device_init(). The memory stays what it is until the device is revoked. Sleeps.
  */
 int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len, phys_addr_t start, u64 len,
 			 struct nk_memory_device **added)
 {
 	struct nk_memory_device *dev;
+	u32 minor;
 	int ret;
 
 	dev = kzalloc(struct_size(dev, name, name_len + 1), GFP_KERNEL);
 	if (!dev)
 		return -ENOMEM;
 	memcpy(dev->name, name, name_len);
-	kref_init(&dev->refs);
+	mutex_init(&dev->files_lock);
+	INIT_LIST_HEAD(&dev->mappings);
 	init_rwsem(&dev->lock);
-	INIT_LIST_HEAD(&dev->files);
 	dev->start = start;
 	dev->len = len;
-	dev->misc = (struct miscdevice) {
-		.minor = MISC_DYNAMIC_MINOR,
-		.name = dev->name,
-		.fops = &memory_fops,
-		.parent = parent,
-		.mode = 0600,
-	};
+	device_initialize(&dev->dev);
+	dev->dev.class = &memory_class;
+	dev->dev.parent = parent;
+	dev->dev.release = memory_device_free;
+	cdev_init(&dev->cdev, &memory_fops);
+	dev->cdev.owner = THIS_MODULE;
+	ret = dev_set_name(&dev->dev, "%s", dev->name);
+	if (ret)
+		goto put;
 	mutex_lock(&devices_lock);
-	ret = is_taken(dev->name) ? -EEXIST : misc_register(&dev->misc);
-	if (!ret)
-		list_add(&dev->entry, &devices);
-	mutex_unlock(&devices_lock);
+	ret = ready ? -EEXIST : -ENODEV;
+	if (!ready || is_taken(dev->name))
+		goto unlock;
+	ret = xa_alloc_cyclic(&minors, &minor, dev, XA_LIMIT(0, MINORS - 1), &next_minor, GFP_KERNEL);
+	if (ret < 0)
+		goto unlock;
+	dev->dev.devt = MKDEV(MAJOR(region), minor);
+	ret = cdev_device_add(&dev->cdev, &dev->dev);
 	if (ret) {
-		kfree(dev);
-		return ret;
+		/* Who knows the number may have opened it. */
+		nk_memory_device_revoke(dev, true);
+		xa_erase(&minors, minor);
+		goto unlock;
 	}
+	list_add(&dev->entry, &devices);
+	mutex_unlock(&devices_lock);
 	*added = dev;
 	return 0;
+
+unlock:
+	mutex_unlock(&devices_lock);
+put:
+	put_device(&dev->dev);
+	return ret;
 }
 
 /* Files that are open. Sleeps. */
@@ -244,9 +353,9 @@ unsigned int nk_memory_device_opens(struct nk_memory_device *dev)
 {
 	unsigned int opens;
 
-	down_read(&dev->lock);
+	mutex_lock(&dev->files_lock);
 	opens = dev->opens;
-	up_read(&dev->lock);
+	mutex_unlock(&dev->files_lock);
 	return opens;
 }
 
@@ -256,18 +365,21 @@ unsigned int nk_memory_device_opens(struct nk_memory_device *dev)
  */
 bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force)
 {
-	struct nk_memory_file *file;
+	struct nk_memory_mapping *mapping;
 	bool may;
 
-	down_write(&dev->lock);
+	mutex_lock(&dev->files_lock);
 	may = force || !dev->opens;
-	if (may && !dev->revoked) {
+	if (may && !dev->closed) {
+		dev->closed = true;
+		down_write(&dev->lock);
 		dev->revoked = true;
-		/* Files stay as long as they are in the list, and with them their inodes. */
-		list_for_each_entry(file, &dev->files, entry)
-			unmap_mapping_range(file->mapping, 0, 0, 1);
+		up_write(&dev->lock);
+		/* No more are inserted. Inodes stay as long as they are open. */
+		list_for_each_entry(mapping, &dev->mappings, entry)
+			unmap_mapping_range(mapping->mapping, 0, 0, 1);
 	}
-	up_write(&dev->lock);
+	mutex_unlock(&dev->files_lock);
 	return may;
 }
 
@@ -275,8 +387,9 @@ bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force)
 void nk_memory_device_remove(struct nk_memory_device *dev)
 {
 	mutex_lock(&devices_lock);
-	misc_deregister(&dev->misc);
+	cdev_device_del(&dev->cdev, &dev->dev);
+	xa_erase(&minors, MINOR(dev->dev.devt));
 	list_del(&dev->entry);
 	mutex_unlock(&devices_lock);
-	kref_put(&dev->refs, memory_device_free);
+	put_device(&dev->dev);
 }

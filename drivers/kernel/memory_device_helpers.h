@@ -9,6 +9,8 @@
 struct device;
 struct nk_memory_device;
 
+int nk_memory_device_init(void);
+void nk_memory_device_exit(void);
 int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len, phys_addr_t start, u64 len,
 			 struct nk_memory_device **added);
 unsigned int nk_memory_device_opens(struct nk_memory_device *dev);

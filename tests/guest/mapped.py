@@ -12,6 +12,8 @@ import time
 from pattern import difference, not_zero, pattern
 from share import LIBRARY
 
+HUGE_PAGE = 2 << 20
+
 
 def ending(mapping):
     """The signal that ends a process, forked off, which reads the first byte and writes it back; None if it goes on."""
@@ -92,6 +94,39 @@ class Mapped:
                 os.close(file)
             counts["opened"] += 1
         return counts
+
+    def map_fork(self, mapping, path, seconds):
+        """Forks off processes all the time until the device is gone, or for so long. Says of the last fifty how they ended when they touched the
+        mapping, and how many were forked before."""
+        before, end = 0, time.monotonic() + seconds
+        while True:
+            release, children = self.forked(self.objects[mapping], 50)
+            gone = not os.path.exists(path)
+            os.close(release)
+            ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            if gone or time.monotonic() > end:
+                return {"before": before, "lived": ends.count(0), "SIGBUS": ends.count(-signal.SIGBUS)}
+            before += len(ends)
+
+    def forked(self, memory, count):
+        """Processes that touch memory when what this returns first is closed."""
+        waits, release = os.pipe()
+        children = []
+        for _ in range(count):
+            child = os.fork()
+            if child == 0:
+                try:
+                    signal.signal(signal.SIGBUS, signal.SIG_DFL)
+                    os.close(release)
+                    os.read(waits, 1)
+                    for at in range(0, len(memory), HUGE_PAGE):
+                        memory[at] = 1
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            children.append(child)
+        os.close(waits)
+        return release, children
 
     def map_touch(self, mapping):
         return ending(self.objects[mapping])

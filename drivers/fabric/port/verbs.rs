@@ -14,7 +14,6 @@ mod region;
 mod sharing;
 mod srq;
 
-pub(crate) use self::sharing::unshareable;
 pub use self::{
     domain::Pd,
     page_array::PageArray,

@@ -5,7 +5,7 @@ use super::{function::PoolFunction, joined::Member, window::PoolWindow};
 use crate::hal::{Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
-use nk::window::Window as Mapping;
+use nk::{mmap::MmapRange, window::Window as Mapping};
 use nupa_pool::{Import, Pool, Unshared};
 use nupa_proto::pool::sharing::DmHandle;
 
@@ -77,7 +77,9 @@ impl Sharing for PoolFunction {
         Ok((handle.index.get(), handle))
     }
 
-    fn withdraw(&self, export: u16) {
+    fn withdraw(&self, export: u16, memory: &MmapRange) {
+        // As in `release`: nothing that this host has stored reaches the memory later, over what others that have it store then.
+        self.forget_lines(memory);
         // Once the driver is unbound the node has left: nothing that it exports is there.
         let _ = self.with(|node| {
             let (member, window) = (&node.membership, &node.window);

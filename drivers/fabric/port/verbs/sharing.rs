@@ -2,10 +2,10 @@
 //! Device memory that nodes share.
 
 use crate::{
-    hal::{Function, Held},
+    hal::{unsupported, Function, Held},
     Port,
 };
-use kernel::{bindings, prelude::*, sync::Arc};
+use kernel::{prelude::*, sync::Arc};
 use nk::mmap::MmapRange;
 use nupa_proto::pool::sharing::DmHandle;
 
@@ -15,14 +15,22 @@ pub struct ExportedMemory {
     function: Arc<dyn Function>,
     number: u16,
     handle: DmHandle,
+    window: MmapRange,
 }
 
 impl ExportedMemory {
-    pub(crate) fn new(function: Arc<dyn Function>, number: u16, handle: DmHandle) -> Self {
+    /// What a function has exported under this number: memory that the CPU has at `window`.
+    pub(crate) fn new(
+        function: Arc<dyn Function>,
+        number: u16,
+        handle: DmHandle,
+        window: MmapRange,
+    ) -> Self {
         Self {
             function,
             number,
             handle,
+            window,
         }
     }
 
@@ -35,7 +43,7 @@ impl ExportedMemory {
 impl Drop for ExportedMemory {
     fn drop(&mut self) {
         if let Some(sharing) = self.function.sharing() {
-            sharing.withdraw(self.number);
+            sharing.withdraw(self.number, &self.window);
         }
     }
 }
@@ -73,18 +81,13 @@ impl Drop for ImportedMemory {
     }
 }
 
-/// What is said where memory cannot be shared.
-pub(crate) fn unshareable() -> Error {
-    Error::from_errno(-(bindings::EOPNOTSUPP as i32))
-}
-
 impl Port {
     /// Takes a hold on what a node has exported. `EOPNOTSUPP` where memory cannot be shared, `EINVAL` if the handle is none of this fabric, `ENOENT`
     /// if nothing is exported under it (any more), `ESTALE` if the node has left, died or was reset since, `ENOSPC` if there
     /// are too many holds.
     pub fn import_memory(&self, handle: &DmHandle) -> Result<ImportedMemory> {
         let function = self.controller.doorbells().function().clone();
-        let sharing = function.sharing().ok_or_else(unshareable)?;
+        let sharing = function.sharing().ok_or_else(unsupported)?;
         let (number, held) = sharing.import(handle)?;
         Ok(ImportedMemory {
             function,

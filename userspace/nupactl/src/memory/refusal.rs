@@ -63,7 +63,8 @@ impl Attempt<'_> {
             }
             (Self::Create(_, bytes), Some(Errno::NOMEM)) => format!(
                 "this node's share of the pool has no room for {} in one piece: ask for less, or remove memory devices (`nupactl memory \
-                 list`), here and on nodes that have attached memory of this one; device memory of RDMA programs lies there, too",
+                 list`), here and on nodes that have attached memory of this one; device memory of RDMA programs lies there, too, and who lacks CAP_SYS_RESOURCE may have \
+                 half of it",
                 size::show(*bytes)
             ),
             (Self::Create(..), Some(Errno::NOSPC)) => format!(
@@ -74,11 +75,7 @@ impl Attempt<'_> {
                 "this node uses {HOLDS} pieces of memory that nodes share already, and cannot do more: remove memory devices (`nupactl \
                  memory list`), or end RDMA programs that import device memory"
             ),
-            (Self::Create(..) | Self::Attach(..), Some(Errno::DQUOT)) => {
-                "this user has half of what this node can share, and more takes CAP_SYS_RESOURCE: run it as root, or remove memory devices \
-                 (`nupactl memory list`)"
-                    .to_owned()
-            }
+            (Self::Create(..), Some(Errno::INTR)) => "a signal ended it before the memory was zeroed".to_owned(),
             (Self::Create(..), Some(Errno::INVAL)) => {
                 "the module nupa_fabric takes no such name or size; `nupactl version` says whether it fits this program".to_owned()
             }
@@ -146,7 +143,6 @@ mod tests {
             (&create, Errno::OPNOTSUPP, "older than this program"),
             (&create, Errno::NODEV, "dax0.0 does not run now"),
             (&create, Errno::NOSPC, "lets others use 256 pieces"),
-            (&create, Errno::DQUOT, "CAP_SYS_RESOURCE"),
             (&create, Errno::INVAL, "no such name or size"),
             (&attach, Errno::EXIST, "kv was not made: this host has"),
             (&attach, Errno::OPNOTSUPP, "dax0.0 is a fabric controller"),
