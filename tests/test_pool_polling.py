@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Nodes of a pool that have a thread on a processor of its own, which does nothing but poll."""
 
+import json
 import re
 
 import pytest
 
 from modes import POOLS, only
+from test_nupactl import FAILED, NUPACTL, printed, told
 from test_pool_memory import refused
 from test_pool_nodes import works
 from test_power import SLEEP
+from waiting import wait_until
 
 pytestmark = only(*POOLS, why="controllers poll by themselves")
 
@@ -94,3 +97,53 @@ def test_no_thread_on_a_processor_that_is_not_there(fabric, saw):
     assert threads(one) == []
     fabric.ensure(1, 2)
     saw(line)
+
+
+# Pings without a pause until it is told to end; fails if one is lost.
+PINGS = "rm -f /run/enough; until [ -e /run/enough ]; do ping -q -c 100 -i 0.005 {ip} | grep -q ' 0% packet loss' || exit 1; done"
+
+
+def test_a_thread_comes_and_goes_while_data_moves(fabric, rdma, saw):
+    """`nupactl poll` has a thread poll, on another processor, or none; nothing that is under way is lost, and who looks is told."""
+    one, two = fabric.ensure(1, 2)
+    last = cpu_of(two)
+    pings = one.spawn(PINGS.format(ip=two.ip))
+    try:
+        with printed(two, "--json events --follow") as lines:
+            for _ in range(3):
+                for cpu in (0, last):
+                    said = two.run(f"{NUPACTL} poll --cpu {cpu}").out
+                    assert f"processor {cpu}" in said and [where[1:] for where in threads(two)] == [(str(cpu), cpu)]
+                two.run(f"{NUPACTL} poll --off")
+                assert threads(two) == []
+            two.run(f"{NUPACTL} poll --cpu {last}")
+
+            def told_polling():
+                return [event["poll_cpu"] for event in map(json.loads, lines()) if event["event"] == "controller"]
+
+            wait_until("all changes to be told", lambda: len(told_polling()) >= 11)
+        assert told_polling() == [None, *[0, last, None] * 3, last]
+        assert pings.running()
+        one.run("touch /run/enough")
+        assert pings.wait(60).code == 0, "a ping was lost"
+        assert f"polled on processor {last}" in two.run(f"{NUPACTL} status").out
+        works(fabric, rdma, one, two)
+        refused_cpus = [two.run(f"{NUPACTL} poll --cpu {cpu}", check=False) for cpu in (999, last + 1)]
+        assert all(each.code == FAILED and "offline" in each.err for each in refused_cpus), refused_cpus
+        as_user = two.run(f"setpriv --reuid=65534 --clear-groups {NUPACTL} poll --off", check=False)
+        assert as_user.code == FAILED and "CAP_NET_ADMIN" in as_user.err, as_user
+        assert told(two, "poll")[0]["poll_cpu"] == last
+    finally:
+        one.run("touch /run/enough")
+        two.run(f"{NUPACTL} poll --off")
+    works(fabric, rdma, one, two)
+    saw("on, moved and off 3 times")
+
+
+@only("pcie", why="about what controllers answer")
+def test_nobody_polls_for_a_controller(settled, saw):
+    one, _ = settled
+    said = one.run(f"{NUPACTL} poll --cpu 0", check=False)
+    assert said.code == FAILED and "is a fabric controller" in said.err, said
+    assert told(one, "poll")[0]["poll_cpu"] is None
+    saw(said.err.strip())

@@ -103,6 +103,18 @@ pub(crate) trait Function: Send + Sync {
     /// afterwards. `EINVAL` if they are not inside, `ENODEV` once the function is lost or the driver is unbound. Sleeps.
     fn clear(&self, offset: usize, len: u64) -> Result;
 
+    /// The processor of the thread that does nothing but poll for the function, if there is one. Any context.
+    fn poll_cpu(&self) -> Option<u32> {
+        None
+    }
+
+    /// Has a thread on this processor poll, or none. `EOPNOTSUPP` for a function that nobody polls for, `EINVAL` if the processor is not
+    /// online, `ENODEV` while the host sleeps and once the driver is unbound, `ENOMEM` if no thread can be started: then the function polls as by
+    /// default. Sleeps.
+    fn set_poll_cpu(&self, _cpu: Option<u32>) -> Result {
+        Err(unsupported())
+    }
+
     /// What lets functions of other hosts use this one's device memory, if they can.
     fn sharing(&self) -> Option<&dyn Sharing>;
 }

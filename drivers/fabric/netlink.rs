@@ -39,6 +39,13 @@ pub(crate) const NUPA: Family = Family {
             ],
         },
         DoCommand {
+            command: command::CONTROLLER_POLL,
+            attributes: &[
+                DoAttribute::Any(controller::INDEX),
+                DoAttribute::Any(controller::POLL_CPU),
+            ],
+        },
+        DoCommand {
             command: command::MEMORY_CREATE,
             attributes: &[
                 DoAttribute::Any(memory::CONTROLLER),
@@ -213,6 +220,9 @@ impl Source for Listed {
                 self.drain(index, request.required(controller::DRAINING)? != 0);
                 return Ok(());
             }
+            command::CONTROLLER_POLL => {
+                return self.set_poll_cpu(index, request.value(controller::POLL_CPU));
+            }
             command::MEMORY_CREATE => {
                 let size = request.required_u64(memory::SIZE)?;
                 self.0.create_memory_device(name_of(request)?, size)?;
@@ -263,6 +273,9 @@ impl Listed {
         let service = self.0.service();
         message.put_u32(controller::DRAINING, service.is_draining().into())?;
         message.put_u32(controller::USER_QPS, service.user_qps())?;
+        if let Some(cpu) = self.0.function.poll_cpu() {
+            message.put_u32(controller::POLL_CPU, cpu)?;
+        }
         if state == State::Running {
             if let Ok(epoch) = self.0.registers.epoch() {
                 message.put_u32(controller::EPOCH, epoch)?;
@@ -289,6 +302,21 @@ impl Listed {
             ),
             false => dev_info!(device, "controller is drained no more\n"),
         }
+        self.tell_change(index);
+    }
+
+    /// Has a thread poll the pool on a processor, or none. Errors as of [`crate::hal::Function::set_poll_cpu`]; the change is told also if
+    /// it could be made in part.
+    fn set_poll_cpu(&self, index: u32, cpu: Option<u32>) -> Result {
+        let before = self.0.function.poll_cpu();
+        let done = self.0.function.set_poll_cpu(cpu);
+        if self.0.function.poll_cpu() != before {
+            self.tell_change(index);
+        }
+        done
+    }
+
+    fn tell_change(&self, index: u32) {
         genl::note_change();
         let told = genl::notify(command::CONTROLLER_NTF, |message| {
             self.write_controller(index, message)

@@ -39,9 +39,12 @@ unsafe impl<T: BusyPoll> Send for PollThread<T> {}
 impl<T: BusyPoll> PollThread<T> {
     /// Starts one on a processor; if that is offline, it runs elsewhere. The thread is called `name/cpu`.
     ///
-    /// `EINVAL` if there can be no such processor. May sleep.
-    pub fn new(name: &'static CStr, cpu: u32, target: T) -> Result<Self> {
-        let target = KBox::new(target, GFP_KERNEL)?;
+    /// `EINVAL` if there can be no such processor; the target comes back with each error. May sleep.
+    pub fn new(
+        name: &'static CStr,
+        cpu: u32,
+        target: KBox<T>,
+    ) -> core::result::Result<Self, (Error, KBox<T>)> {
         let target = NonNull::from(KBox::leak(target));
         // SAFETY: `run` is given what it wants: the target lives until the thread has stopped, and is used by nobody else until then.
         let task = from_err_ptr(unsafe {
@@ -56,8 +59,8 @@ impl<T: BusyPoll> PollThread<T> {
             Ok(Some(task)) => Ok(Self { task, target }),
             failed => {
                 // SAFETY: From `KBox::leak` above; there is no thread that has it.
-                drop(unsafe { KBox::from_raw(target.as_ptr()) });
-                Err(failed.err().unwrap_or(ENOMEM))
+                let target = unsafe { KBox::from_raw(target.as_ptr()) };
+                Err((failed.err().unwrap_or(ENOMEM), target))
             }
         }
     }

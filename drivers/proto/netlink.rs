@@ -37,6 +37,8 @@ pub mod command {
     pub const MEMORY_REMOVE: u8 = 11;
     /// All memory devices, for those with `CAP_NET_ADMIN`: their handles are secret.
     pub const MEMORY_GET: u8 = 12;
+    /// Has a thread poll a pool on a processor, or none.
+    pub const CONTROLLER_POLL: u8 = 13;
 }
 
 /// Attributes of a controller.
@@ -75,6 +77,8 @@ pub mod controller {
     pub const DRAINING: u16 = 16;
     /// `u32`
     pub const USER_QPS: u16 = 17;
+    /// `u32`, the processor of the thread that does nothing but poll a pool; it is left out if there is no such thread
+    pub const POLL_CPU: u16 = 18;
 }
 
 /// Attributes of a node.

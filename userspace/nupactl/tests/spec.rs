@@ -113,6 +113,7 @@ fn family_group_and_commands() {
         (command::MEMORY_ATTACH, "memory-attach"),
         (command::MEMORY_REMOVE, "memory-remove"),
         (command::MEMORY_GET, "memory-get"),
+        (command::CONTROLLER_POLL, "controller-poll"),
     ];
     assert_eq!(listed, expected);
 }
@@ -152,6 +153,7 @@ fn attributes_of_controllers_and_peers() {
             (controller::LINK_AGE, "link-age", "u64"),
             (controller::DRAINING, "draining", "u32"),
             (controller::USER_QPS, "user-qps", "u32"),
+            (controller::POLL_CPU, "poll-cpu", "u32"),
         ])
     );
     assert_eq!(
@@ -201,7 +203,7 @@ fn attributes_of_memory_devices() {
 
 /// Who may not change anything is not shown handles either.
 #[test]
-fn memory_devices_are_for_those_with_the_capability() {
+fn changes_and_memory_devices_are_for_those_with_the_capability() {
     let listed = spec().operations.list.into_iter();
     let privileged: Vec<_> = listed
         .filter(|operation| operation.flags.contains(&"admin-perm".to_owned()))
@@ -214,7 +216,8 @@ fn memory_devices_are_for_those_with_the_capability() {
             "memory-create",
             "memory-attach",
             "memory-remove",
-            "memory-get"
+            "memory-get",
+            "controller-poll"
         ]
     );
 }

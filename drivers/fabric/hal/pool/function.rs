@@ -18,13 +18,16 @@ use crate::hal::{in_steps, Function, Sharing};
 use core::ops::Range;
 use kernel::{
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc, Mutex,
+    },
     time::{delay::fsleep, Delta},
 };
 use nk::{
     bh,
     hostmem::HostMemory,
-    kthread::PollThread,
+    kthread::{is_online, PollThread},
     mmap::MmapRange,
     net::{DetachedNapi, Repeat},
     sched::cond_resched,
@@ -42,6 +45,9 @@ pub(super) type PollerThread = PollThread<Poller>;
 /// Doorbell page pairs.
 pub(super) const DOORBELL_PAGES: u32 = 512;
 
+/// No processor.
+pub(super) const NO_CPU: u32 = u32::MAX;
+
 /// Bytes of device memory that are worked on without rescheduling.
 const STEP: usize = 256 << 10;
 
@@ -53,10 +59,13 @@ const WRITERS_PAUSE: Delta = Delta::from_micros(WRITERS_PAUSE_US as i64);
 pub(super) struct PoolFunction {
     /// Disabled where a thread polls: then it does no harm to schedule it.
     pub(super) poller: Arc<PollerNapi>,
-    /// The processor of the thread that polls instead, if one is to.
-    pub(super) poll_cpu: Option<u32>,
+    /// The processor of the thread that polls instead, or [`NO_CPU`].
+    pub(super) poll_cpu: Atomic<u32>,
     #[pin]
     pub(super) thread: Mutex<Option<PollerThread>>,
+    /// Held while it changes who polls, or whether anybody does. Taken before all others.
+    #[pin]
+    pub(super) switching: Mutex<()>,
     pub(super) clock: HostClock,
     pub(super) poll_state: PollState,
     pub(super) kicks: Kicks,
@@ -91,17 +100,43 @@ pub(super) struct Asleep {
 impl PoolFunction {
     /// Has the function look for work from now on. `EINVAL` if a thread is to do that and there can be no such processor. Sleeps.
     pub(super) fn enable(&self, poller: Poller) -> Result {
-        match self.poll_cpu {
-            None => {
-                self.poller.enable(poller)?;
-                self.poller.schedule();
-            }
+        match self.polling_cpu() {
+            None => self.enable_napi(poller),
             Some(cpu) => {
-                let thread = PollThread::new(c"nupa-poll", cpu, poller)?;
-                *self.thread.lock() = Some(thread);
+                let poller = KBox::new(poller, GFP_KERNEL)?;
+                self.enable_thread(cpu, poller).map_err(|(error, _)| error)
             }
         }
+    }
+
+    fn enable_napi(&self, poller: Poller) -> Result {
+        self.poller.enable(poller)?;
+        self.poller.schedule();
         Ok(())
+    }
+
+    /// The poller comes back with an error.
+    fn enable_thread(
+        &self,
+        cpu: u32,
+        poller: KBox<Poller>,
+    ) -> core::result::Result<(), (Error, KBox<Poller>)> {
+        let thread = PollThread::new(c"nupa-poll", cpu, poller)?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// The processor of the thread that polls, if one does. Any context.
+    #[inline]
+    fn polling_cpu(&self) -> Option<u32> {
+        let cpu = self.poll_cpu.load(Relaxed);
+        (cpu != NO_CPU).then_some(cpu)
+    }
+
+    /// Has a thread on this processor poll, or none. Whoever has kicked and relied on who polled until now is seen by the next
+    /// poll: both are fully ordered.
+    fn set_polling_cpu(&self, cpu: Option<u32>) {
+        self.poll_cpu.xchg(cpu.unwrap_or(NO_CPU), Full);
     }
 
     /// Has it look for none any more, and returns what did. Sleeps.
@@ -140,7 +175,7 @@ impl PoolFunction {
 
     /// Works in the time of the program that runs; `polls`: because it waits for something. Process context.
     fn work_for_program(&self, polls: bool) {
-        if self.poll_cpu.is_some() {
+        if self.polling_cpu().is_some() {
             return;
         }
         let lingers = self.poll_state.programs_poll();
@@ -161,7 +196,7 @@ impl PoolFunction {
 
     /// Schedules the next poll after a turn. Any context.
     pub(super) fn schedule_next(&self, turn: &Turn) {
-        if self.poll_cpu.is_some() {
+        if self.polling_cpu().is_some() {
             return;
         }
         let planned_ns = u64::try_from(self.poller.until_due().as_nanos()).unwrap_or(0);
@@ -310,7 +345,34 @@ impl Function for PoolFunction {
         self.set_reachable(false);
     }
 
+    fn poll_cpu(&self) -> Option<u32> {
+        self.polling_cpu()
+    }
+
+    fn set_poll_cpu(&self, cpu: Option<u32>) -> Result {
+        let _turn = self.switching.lock();
+        if cpu.is_some_and(|cpu| !is_online(cpu)) {
+            return Err(EINVAL);
+        }
+        // Before the one that polls stops.
+        let room = cpu.map(|_| KBox::<Poller>::new_uninit(GFP_KERNEL));
+        let room = room.transpose()?;
+        let poller = self.disable().ok_or(ENODEV)?;
+        self.set_polling_cpu(cpu);
+        let (Some(cpu), Some(room)) = (cpu, room) else {
+            return self.enable_napi(poller);
+        };
+        self.enable_thread(cpu, room.write(poller))
+            .or_else(|(_, poller)| {
+                self.set_polling_cpu(None);
+                self.enable_napi(KBox::into_inner(poller))?;
+                // No memory for a thread, or no more threads.
+                Err(ENOMEM)
+            })
+    }
+
     fn suspend(&self) {
+        let _turn = self.switching.lock();
         self.set_beating(false);
         // Its timer ends with that.
         let poller = self.disable();
@@ -321,6 +383,7 @@ impl Function for PoolFunction {
     }
 
     fn resume(&self) -> Result {
+        let _turn = self.switching.lock();
         let asleep = self.asleep.lock().take();
         let Asleep { poller, node } = asleep.ok_or(ENODEV)?;
         if !node.is_member() {
@@ -334,6 +397,7 @@ impl Function for PoolFunction {
     }
 
     fn shutdown(&self) {
+        let _turn = self.switching.lock();
         self.set_beating(false);
         // Programs may run on until the processors stop, with device memory mapped. So the node keeps its slot, and what
         // it holds, as one that crashes does.
@@ -359,7 +423,7 @@ impl Function for PoolFunction {
 
     fn kick(&self, page: u32, slot: u16, _index: u32, _push: bool) {
         self.kicks.add(page, slot);
-        if self.poll_cpu.is_some() {
+        if self.polling_cpu().is_some() {
             // The thread takes it. It has the node all the time, and to wait for that takes longer.
             return;
         }

@@ -3,7 +3,7 @@
 
 use super::{
     faults::FaultFiles,
-    function::{PollerNapi, PoolFunction, DOORBELL_PAGES},
+    function::{PollerNapi, PoolFunction, DOORBELL_PAGES, NO_CPU},
     heartbeat::{Beat, HeartbeatTimer},
     host::{PoolHost, MAX_VECTORS},
     joined::{Joined, Member},
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     controller::Controller,
+    hal::Function as _,
     instance::{Found, Instance},
     module_parameters,
     vector::VectorInterrupt,
@@ -28,7 +29,7 @@ use kernel::{
     device::{Bound, Core, Device},
     new_mutex,
     prelude::*,
-    sync::Arc,
+    sync::{atomic::Atomic, Arc},
 };
 use nk::{
     hostmem::HostMemory,
@@ -138,7 +139,8 @@ impl<'bound> PoolInstance<'bound> {
         let function = Arc::pin_init(
             pin_init!(PoolFunction {
                 poller: place.poller,
-                poll_cpu: poll_cpu(),
+                poll_cpu: Atomic::new(poll_cpu().unwrap_or(NO_CPU)),
+                switching <- new_mutex!(()),
                 thread <- new_mutex!(None),
                 clock,
                 poll_state: PollState::new(wakeable),
@@ -325,11 +327,12 @@ fn start(
         function: function.clone(),
         vectors,
     };
-    let enabled = match function.poll_cpu {
+    let cpu = function.poll_cpu();
+    let enabled = match cpu {
         Some(cpu) if !is_online(cpu) => Err(EINVAL),
         _ => function.enable(poller),
     };
-    if let (Err(why), Some(cpu)) = (&enabled, function.poll_cpu) {
+    if let (Err(why), Some(cpu)) = (&enabled, cpu) {
         dev_err!(
             device,
             "no thread polls on processor {cpu} ({why:?}); nupa_fabric's parameter poll_cpu names one that is online, or none with -1\n"
