@@ -26,6 +26,7 @@ PACKAGES = "is a matter of a Debian with systemd: tests/test_packages.py does it
 YNL = "needs a kernel's source tree, and the Python modules of its tool; userspace/nupactl/tests/spec.rs compares the file with what is spoken"
 MINUTES = "takes an hour; tests/test_bench.py looks at what becomes of the figures"
 DEVICES = "has names and handles that differ each time: tests/test_memory_devices.py makes devices on two nodes, and maps them"
+POLLING = "needs a pool, and a processor to spare: tests/test_pool_polling.py does it on nodes of one"
 FUZZ = "builds and runs for minutes at least; scripts/fuzz --check, a part of make test, builds and runs the same"
 # By page: the commands that no test runs, and why.
 NOT_RUN = {
@@ -66,7 +67,13 @@ NOT_RUN = {
         "apt-get update": ARCHIVE,
         "reboot": "goes with the kernel from the archive; the guests of the test boot it already",
     },
-    "Documentation/nupactl.md": {"nupactl memory": DEVICES, "systemctl enable --now nupactl-serve": PACKAGES, "spec=": YNL, "tools/net/ynl": YNL},
+    "Documentation/nupactl.md": {
+        "nupactl memory": DEVICES,
+        "nupactl poll": POLLING,
+        "systemctl enable --now nupactl-serve": PACKAGES,
+        "spec=": YNL,
+        "tools/net/ynl": YNL,
+    },
     "Documentation/pool.md": {"echo blacklist kmem": "nodes have no initramfs of their own that could be updated, and no kmem"},
     "Documentation/rdma.md": {"gcc -O2 -o prog prog.c -libverbs": "the build root has no headers of librdmacm, as the page says"},
     "Documentation/tracing.md": {

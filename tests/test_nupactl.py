@@ -266,7 +266,7 @@ def test_user_without_rights(settled, saw):
 def test_wrong_arguments(settled, saw):
     one, _ = settled
     wrong = ("", "stat", "status extra", "stats --watch 0", "stats --watch x", "topo --dot --json", "stats --count 0", "stats --by node",
-             "stats --by peer --histogram", "drain --undo --timeout 1")
+             "stats --by peer --histogram", "drain --undo --timeout 1", "poll --cpu 0 --off", "poll --cpu", "poll --cpu x")
     for arguments in wrong:
         done = one.run(f"{NUPACTL} {arguments}", check=False)
         assert done.code == USAGE and done.err.strip() and not done.out, done
@@ -313,8 +313,9 @@ def test_schema_describes_what_is_printed(settled, saw):
     assert fields("Histogram") == set(told(one, "stats --histogram")[0])
     assert fields("Usage") == set(told(one, "stats --by process")[0])
     assert fields("Drained") == set(told(one, "drain --undo"))
+    assert fields("Polled") == set(told(one, "poll")[0])
     assert set(schema["properties"]) == {"status", "link", "peers", "topo", "stats", "stats_by", "stats_histogram", "events", "qp", "mr",
-                                         "queues", "ping", "lat", "bw", "selftest", "drain", "emulator", "memory_list", "memory_create", "memory_attach",
+                                         "queues", "ping", "lat", "bw", "selftest", "drain", "poll", "emulator", "memory_list", "memory_create", "memory_attach",
                                          "memory_remove", "pool_show", "pool_fsck", "version"}
     saw(f"{len(schema['$defs'])} kinds of objects")
 
@@ -324,7 +325,7 @@ def test_manual(settled, saw):
     one, _ = settled
     one.run(f"{NUPACTL} generate /run/generated")
     verbs = ["status", "link", "peers", "topo", "stats", "qp", "mr", "queues", "ping", "lat", "bw", "selftest", "serve", "top", "events",
-             "version", "dump", "schema", "export", "drain", "pool", "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show",
+             "version", "dump", "schema", "export", "drain", "poll", "pool", "emulator", "emulator-show", "emulator-link", "emulator-fault", "pool-show",
              "pool-format", "pool-discard", "pool-fsck", "pool-attach", "pool-detach", "memory", "memory-list", "memory-create", "memory-attach",
              "memory-remove", "memory-handle"]
     pages = ["nupactl.8", *(f"nupactl-{verb}.8" for verb in verbs)]

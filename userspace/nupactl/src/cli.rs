@@ -11,6 +11,7 @@ use crate::emulator::Emulator;
 use crate::measure::{Measure, Selftest};
 use crate::memory::Memory;
 use crate::ping::Ping;
+use crate::poll::Poll;
 use crate::pool::Pool;
 use crate::stats::By;
 use crate::top::Top;
@@ -20,6 +21,10 @@ const EXPORT: &str = "For the textfile collector of node_exporter, which wants w
     cd /var/lib/prometheus/node-exporter\n  \
     nupactl export >nupa.prom.new && mv nupa.prom.new nupa.prom\n\n\
     It exits with 0 whatever the metrics say: nupa_up is 0 if the driver is not loaded. Only if it cannot find out, it exits with 4.";
+
+/// What it costs that a thread polls.
+const POLLED: &str = "Such a thread takes time and power of its processor also while nothing moves, and slows down the other hyperthread of the core.\n\
+    It ends when the driver is unbound; the parameter poll_cpu of nupa_fabric has one start with the driver.";
 
 /// Who serves.
 const SERVED: &str = "To have a node serve from boot on: systemctl enable --now nupactl-serve";
@@ -81,6 +86,9 @@ pub(crate) enum Verb {
     Events(Events),
     /// Take a controller out of service: processes get no new queue pairs; wait until they have none
     Drain(Drain),
+    /// Show which processor a thread polls a pool on without a pause, have one do so, or end that
+    #[command(after_help = POLLED)]
+    Poll(Poll),
     /// Show, create, attach and remove memory devices: files in /dev/nupa that programs map, of memory of a pool that nodes share
     #[command(subcommand)]
     Memory(Memory),

@@ -64,6 +64,8 @@ pub(crate) struct Controller {
     pub(crate) draining: bool,
     /// Queue pairs that processes have.
     pub(crate) user_queue_pairs: u32,
+    /// The processor of the thread that does nothing but poll the pool; null if there is no such thread.
+    pub(crate) poll_cpu: Option<u32>,
     /// Network interfaces.
     pub(crate) netdevs: Vec<String>,
     /// RDMA devices.
@@ -145,6 +147,11 @@ impl Host {
             error.context(format!("{} stays as it was: {what}", of.device))
         };
         self.connection.drain(of.index, draining).map_err(refused)
+    }
+
+    /// Has a thread poll a controller's pool on a processor, or none.
+    pub(crate) fn poll(&self, of: &Controller, cpu: Option<u32>) -> anyhow::Result<()> {
+        self.connection.poll(of.index, cpu)
     }
 
     /// All memory devices.
@@ -248,6 +255,7 @@ impl Host {
             vectors: raw.vectors,
             draining: raw.draining,
             user_queue_pairs: raw.user_qps,
+            poll_cpu: raw.poll_cpu,
             netdevs: interfaces.netdevs,
             rdma: interfaces.rdma,
             device: raw.device,
@@ -261,6 +269,37 @@ impl Host {
             name: self.name(raw.node),
             guid: format!("{:016x}", raw.guid),
             epoch: raw.epoch,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Controller {
+    /// One that runs, with its link up.
+    pub(crate) fn example() -> Self {
+        Self {
+            index: 0,
+            device: "0000:00:04.0".to_owned(),
+            driver: None,
+            state: "running",
+            trouble: None,
+            node: 1,
+            name: Some("alpha".to_owned()),
+            max_nodes: 8,
+            guid: String::new(),
+            fabric: String::new(),
+            epoch: Some(1),
+            fault: None,
+            link_up: true,
+            link_age: 0,
+            link_speed: 256_000,
+            firmware: String::new(),
+            vectors: 2,
+            draining: false,
+            user_queue_pairs: 0,
+            poll_cpu: None,
+            netdevs: vec!["nupanet0".to_owned()],
+            rdma: vec!["nupa_rdma0".to_owned()],
         }
     }
 }

@@ -16,6 +16,7 @@ mod memory;
 mod names;
 mod netlink;
 mod ping;
+mod poll;
 mod pool;
 mod rdma;
 mod reach;
@@ -64,6 +65,7 @@ struct Printed {
     bw: measure::Bandwidth,
     selftest: Vec<measure::Fabric>,
     drain: drain::Drained,
+    poll: Vec<poll::Polled>,
     emulator: Vec<nupa_control::NodeStats>,
     memory_list: Vec<memory::Device>,
     memory_create: memory::Device,
@@ -204,6 +206,10 @@ fn show(
         Verb::Drain(args) => {
             let drained = drain::run(host, &controllers, args, cli.json, out)?;
             return Ok(ExitCode::from(if drained { 0 } else { TROUBLE }));
+        }
+        Verb::Poll(args) => {
+            let done = poll::run(host, &controllers, args, cli.json, out)?;
+            return Ok(ExitCode::from(if done { 0 } else { TROUBLE }));
         }
         Verb::Memory(verb) => {
             memory::run(host, &controllers, verb, cli.json, out)?;

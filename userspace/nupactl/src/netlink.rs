@@ -47,6 +47,7 @@ pub(crate) struct RawController {
     pub(crate) vectors: u32,
     pub(crate) draining: bool,
     pub(crate) user_qps: u32,
+    pub(crate) poll_cpu: Option<u32>,
 }
 
 /// A node as the kernel says it.
@@ -115,6 +116,7 @@ impl RawController {
             controller::VECTORS => self.vectors = attribute.get_payload_as()?,
             controller::DRAINING => self.draining = attribute.get_payload_as::<u32>()? != 0,
             controller::USER_QPS => self.user_qps = attribute.get_payload_as()?,
+            controller::POLL_CPU => self.poll_cpu = Some(attribute.get_payload_as()?),
             // A newer module may say more.
             _ => {}
         }
@@ -211,6 +213,17 @@ impl Connection {
         attributes.push(talk::attribute(controller::DRAINING, u32::from(draining))?);
         self.socket
             .order(self.family.id, command::CONTROLLER_DRAIN, attributes)
+    }
+
+    /// Has a thread poll a controller's pool on a processor, or none.
+    pub(crate) fn poll(&self, index: u32, cpu: Option<u32>) -> anyhow::Result<()> {
+        let mut attributes = Attributes::new();
+        attributes.push(talk::attribute(controller::INDEX, index)?);
+        if let Some(cpu) = cpu {
+            attributes.push(talk::attribute(controller::POLL_CPU, cpu)?);
+        }
+        self.socket
+            .order(self.family.id, command::CONTROLLER_POLL, attributes)
     }
 
     /// All memory devices of this host.
@@ -402,6 +415,17 @@ mod tests {
             (found.handle, found.node, found.attached, found.opens),
             ([7; 32], 3, true, 2)
         );
+    }
+
+    #[test]
+    fn no_thread_polls_unless_the_kernel_says_where() {
+        let mut controller = RawController::default();
+        let index = talk::attribute(controller::INDEX, 1u32).unwrap();
+        controller.take(&index).unwrap();
+        assert_eq!(controller.poll_cpu, None);
+        let cpu = talk::attribute(controller::POLL_CPU, 0u32).unwrap();
+        controller.take(&cpu).unwrap();
+        assert_eq!((controller.index, controller.poll_cpu), (1, Some(0)));
     }
 
     #[test]

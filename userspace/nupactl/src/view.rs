@@ -268,7 +268,10 @@ pub(crate) fn state(controller: &Controller) -> String {
     } else {
         ""
     };
-    format!("{}{draining}", controller.state)
+    let polled = controller
+        .poll_cpu
+        .map_or(String::new(), |cpu| format!(", polled on processor {cpu}"));
+    format!("{}{draining}{polled}", controller.state)
 }
 
 /// A link, for people.
@@ -299,6 +302,18 @@ mod tests {
         );
         let times = [999, 61_000, 3_660_000, 90_000_000].map(duration);
         assert_eq!(times, ["0 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn the_state_says_what_is_not_as_by_default() {
+        let mut controller = Controller::example();
+        assert_eq!(state(&controller), "running");
+        controller.poll_cpu = Some(3);
+        assert_eq!(state(&controller), "running, polled on processor 3");
+        controller.draining = true;
+        let all = "running, draining, polled on processor 3";
+        assert_eq!(state(&controller), all);
+        assert!(status(&[controller]).contains(all));
     }
 
     #[test]

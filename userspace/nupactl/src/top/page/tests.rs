@@ -37,32 +37,6 @@ fn owner(name: &str) -> Owner {
     }
 }
 
-fn controller() -> Controller {
-    Controller {
-        index: 0,
-        device: "0000:00:04.0".to_owned(),
-        driver: None,
-        state: "running",
-        trouble: None,
-        node: 1,
-        name: Some("alpha".to_owned()),
-        max_nodes: 8,
-        guid: String::new(),
-        fabric: String::new(),
-        epoch: Some(1),
-        fault: None,
-        link_up: true,
-        link_age: 0,
-        link_speed: 256_000,
-        firmware: String::new(),
-        vectors: 2,
-        draining: false,
-        user_queue_pairs: 0,
-        netdevs: vec!["nupanet0".to_owned()],
-        rdma: vec!["nupa_rdma0".to_owned()],
-    }
-}
-
 /// A look, so many seconds after the first one, when so many bytes were sent.
 fn sample(begin: Instant, seconds: u64, bytes: u64, index: u32) -> Sample {
     let names = [
@@ -85,7 +59,7 @@ fn sample(begin: Instant, seconds: u64, bytes: u64, index: u32) -> Sample {
     };
     Sample {
         when: begin.checked_add(Duration::from_secs(seconds)).unwrap(),
-        controllers: vec![controller()],
+        controllers: vec![Controller::example()],
         counters: vec![Counters {
             controller: 0,
             device: String::new(),
