@@ -14,6 +14,7 @@ import connections  # noqa: E402 (the paths come first)
 import disks  # noqa: E402
 import failures  # noqa: E402
 import kernel_users  # noqa: E402
+import mappers  # noqa: E402
 import messages  # noqa: E402
 import perftest  # noqa: E402
 import plumbing  # noqa: E402
@@ -24,7 +25,7 @@ import table  # noqa: E402
 from stage import OURS, ROCE, TCP  # noqa: E402
 
 pytestmark = only("pcie", why="no node is needed, so once is enough")
-WORKS = [*perftest.WORKS, *connections.WORKS, *messages.WORKS, *kernel_users.WORKS, *disks.WORKS, *sockets.WORKS, *services.WORKS]
+WORKS = [*perftest.WORKS, *connections.WORKS, *messages.WORKS, *mappers.WORKS, *kernel_users.WORKS, *disks.WORKS, *sockets.WORKS, *services.WORKS]
 PLUMBING = [*plumbing.WORKS, *senders.WORKS]
 SECTIONS = {"clients": WORKS, "plumbing": PLUMBING, "failures": failures.WORKS}
 

@@ -5,6 +5,7 @@ import dataclasses
 import re
 from typing import Callable
 
+from modes import MODES
 from stage import PATHS, TCP, Failed
 
 
@@ -24,6 +25,8 @@ class Work:
     """Does it on a `Stage`; returns the figure or None, or raises `Failed`."""
     paths: tuple = PATHS
     """What it can go over; what the first one of these gives is the result."""
+    modes: tuple = MODES
+    """The modes in which it can."""
     good: str = "works"
     """What the table says if it did what was asked of it."""
 
