@@ -186,7 +186,7 @@ impl Controller {
         let path = CString::try_from_fmt(fmt!("nupa/{text}"))?;
         let name = CString::try_from_fmt(fmt!("{text}"))?;
         let mut all = self.memory_devices.all.lock();
-        // Whoever ends devices has changed this before, and takes the lock.
+        // `end_memory_devices` is called after these have changed, and takes the lock.
         if self.state() != State::Running || self.admin.generation() != generation {
             return Err(ENODEV);
         }

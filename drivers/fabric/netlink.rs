@@ -49,23 +49,23 @@ pub(crate) const NUPA: Family = Family {
             command: command::MEMORY_CREATE,
             attributes: &[
                 DoAttribute::Any(memory::CONTROLLER),
-                DoAttribute::Text(memory::NAME, memory::MAX_NAME as u16),
-                DoAttribute::Long(memory::SIZE),
+                DoAttribute::NulString(memory::NAME, memory::MAX_NAME as u16),
+                DoAttribute::U64(memory::SIZE),
             ],
         },
         DoCommand {
             command: command::MEMORY_ATTACH,
             attributes: &[
                 DoAttribute::Any(memory::CONTROLLER),
-                DoAttribute::Text(memory::NAME, memory::MAX_NAME as u16),
-                DoAttribute::Bytes(memory::HANDLE, size_of::<DmHandle>() as i16),
+                DoAttribute::NulString(memory::NAME, memory::MAX_NAME as u16),
+                DoAttribute::Binary(memory::HANDLE, size_of::<DmHandle>() as i16),
             ],
         },
         DoCommand {
             command: command::MEMORY_REMOVE,
             attributes: &[
                 DoAttribute::Any(memory::CONTROLLER),
-                DoAttribute::Text(memory::NAME, memory::MAX_NAME as u16),
+                DoAttribute::NulString(memory::NAME, memory::MAX_NAME as u16),
                 DoAttribute::UpTo(memory::FORCE, 1),
             ],
         },
@@ -233,7 +233,7 @@ impl Source for Listed {
                 self.0.attach_memory_device(name_of(request)?, &handle)?;
             }
             command::MEMORY_REMOVE => {
-                let name = request.required_text(memory::NAME)?;
+                let name = request.required_string(memory::NAME)?;
                 let force = request.value(memory::FORCE).unwrap_or(0) != 0;
                 self.0.memory_devices.remove(name, force)?;
             }
@@ -246,7 +246,7 @@ impl Source for Listed {
 
 /// The name of a memory device that a request wants to make. `EINVAL` if it may not have that.
 fn name_of<'request>(request: &'request DoRequest<'_>) -> Result<&'request [u8]> {
-    let name = request.required_text(memory::NAME)?;
+    let name = request.required_string(memory::NAME)?;
     match is_fit(name) {
         true => Ok(name),
         false => Err(request.bad_attribute(memory::NAME, EINVAL)),

@@ -28,8 +28,8 @@ impl Drop for Registration {
 }
 
 /// A character device whose bytes are those of physical memory: `/dev/NAME`, which root may open, and others if the administrator lets
-/// them. Processes map it shared, and not to run code; its size is where `lseek()` finds the end. When this is dropped it is
-/// taken away from them, and whoever touches what he has mapped gets `SIGBUS`. Both sleep.
+/// them. Mappings are shared and not executable; its size is where `lseek()` finds the end. Dropping this removes the device and unmaps
+/// the memory from all processes, which get `SIGBUS` when they access it afterwards. Both sleep.
 ///
 /// # Invariants
 ///

@@ -29,13 +29,13 @@ struct nk_memory_device {
 	struct cdev cdev;
 	/* Of the list of devices. */
 	struct list_head entry;
-	/* What is below, down to the next comment. */
+	/* The files that are open. */
 	struct mutex files_lock;
 	struct list_head mappings;
 	unsigned int opens;
-	bool closed;
 	/* Held for reading while a page is inserted. Inside of mmap_lock. */
 	struct rw_semaphore lock;
+	/* Written with both locks, read with either. */
 	bool revoked;
 	/* These do not change. */
 	phys_addr_t start;
@@ -143,7 +143,7 @@ static int memory_open(struct inode *inode, struct file *filp)
 		goto free;
 	file->dev = dev;
 	mutex_lock(&dev->files_lock);
-	if (dev->closed) {
+	if (dev->revoked) {
 		mutex_unlock(&dev->files_lock);
 		ret = -ENODEV;
 		goto free;
@@ -370,8 +370,7 @@ bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force)
 
 	mutex_lock(&dev->files_lock);
 	may = force || !dev->opens;
-	if (may && !dev->closed) {
-		dev->closed = true;
+	if (may && !dev->revoked) {
 		down_write(&dev->lock);
 		dev->revoked = true;
 		up_write(&dev->lock);

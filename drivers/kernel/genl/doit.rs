@@ -33,11 +33,11 @@ pub enum DoAttribute {
     /// A `u32` up to the second number.
     UpTo(u16, i16),
     /// Any `u64`.
-    Long(u16),
+    U64(u16),
     /// A string of at most so many bytes, and a NUL.
-    Text(u16, u16),
+    NulString(u16, u16),
     /// So many bytes.
-    Bytes(u16, i16),
+    Binary(u16, i16),
 }
 
 impl DoAttribute {
@@ -45,18 +45,18 @@ impl DoAttribute {
     fn enter(&self, policy: &mut Policy) -> Result {
         let (Self::Any(number)
         | Self::UpTo(number, _)
-        | Self::Long(number)
-        | Self::Text(number, _)
-        | Self::Bytes(number, _)) = self;
+        | Self::U64(number)
+        | Self::NulString(number, _)
+        | Self::Binary(number, _)) = self;
         let entry = policy.get_mut(usize::from(*number)).ok_or(EINVAL)?;
         // SAFETY: The entry is ours.
         unsafe {
             match self {
                 Self::Any(_) => bindings::nk_genl_policy_u32(entry),
                 Self::UpTo(_, max) => bindings::nk_genl_policy_u32_max(entry, *max),
-                Self::Long(_) => bindings::nk_genl_policy_u64(entry),
-                Self::Text(_, max) => bindings::nk_genl_policy_string(entry, *max),
-                Self::Bytes(_, len) => bindings::nk_genl_policy_bytes(entry, *len),
+                Self::U64(_) => bindings::nk_genl_policy_u64(entry),
+                Self::NulString(_, max) => bindings::nk_genl_policy_string(entry, *max),
+                Self::Binary(_, len) => bindings::nk_genl_policy_bytes(entry, *len),
             }
         }
         Ok(())
@@ -150,7 +150,7 @@ impl DoRequest<'_> {
     }
 
     /// As `required`, of an attribute that is text: what is before the NUL.
-    pub fn required_text(&self, attribute: u16) -> Result<&[u8]> {
+    pub fn required_string(&self, attribute: u16) -> Result<&[u8]> {
         let bytes = self.required_bytes(attribute)?;
         let text = bytes.split(|byte| *byte == 0).next();
         Ok(text.unwrap_or_default())

@@ -133,8 +133,8 @@ impl PoolFunction {
         (cpu != NO_CPU).then_some(cpu)
     }
 
-    /// Has a thread on this processor poll, or none. Whoever has kicked and relied on who polled until now is seen by the next
-    /// poll: both are fully ordered.
+    /// Has a thread on this processor poll, or none. A kick that still sees the value before is taken by the next poll: this and
+    /// [`Kicks::add`] are fully ordered.
     fn set_polling_cpu(&self, cpu: Option<u32>) {
         self.poll_cpu.xchg(cpu.unwrap_or(NO_CPU), Full);
     }
