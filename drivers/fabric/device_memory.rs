@@ -287,6 +287,9 @@ impl AllocatedMemory {
 
 impl Drop for AllocatedMemory {
     fn drop(&mut self) {
+        if let Some(sharing) = self.memory.function.sharing() {
+            sharing.let_go(&self.window);
+        }
         let mut parts = self.memory.parts.lock();
         let mut live = parts.iter_mut().filter(|part| !part.freed);
         if let Some(part) = live.find(|part| part.start == self.start) {

@@ -129,6 +129,9 @@ pub(crate) trait Sharing: Send + Sync {
     /// Takes an export of `memory` back: nobody on this host uses it any more, and others may go on.
     fn withdraw(&self, export: u16, memory: &MmapRange);
 
+    /// Nobody on this host uses `memory`, which is this function's, any more, and others may go on.
+    fn let_go(&self, memory: &MmapRange);
+
     /// Takes a hold on what another function, or this one, exports, until it is released. `EINVAL` if the handle is none of
     /// this fabric, `ENOENT` if nothing is exported under it, `ESTALE` if the node that exported is not the same any more,
     /// `ENOSPC` if there are too many holds.

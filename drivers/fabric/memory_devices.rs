@@ -18,7 +18,7 @@ use kernel::{
     str::CString,
     sync::{Arc, Mutex},
 };
-use nk::memory_device;
+use nk::{memory_device, mmap::MmapRange};
 use nupa_proto::{netlink::memory::MAX_NAME, pool::sharing::DmHandle};
 
 /// The memory devices of a controller. Their lock comes after that of the controller's life.
@@ -28,7 +28,7 @@ pub(crate) struct MemoryDevices {
     all: Mutex<KVec<MemoryDevice>>,
 }
 
-/// A memory device. Fields are dropped in order: nobody has the memory any more when it is given back.
+/// A memory device. Fields are dropped in order: no process has the memory mapped any more when it is given back.
 pub(crate) struct MemoryDevice {
     device: memory_device::MemoryDevice,
     memory: Memory,
@@ -36,15 +36,48 @@ pub(crate) struct MemoryDevice {
     name: CString,
 }
 
-/// Whose memory it is.
-enum Memory {
-    /// The node's own. Dropped in order.
-    Created {
-        _exported: ExportedMemory,
-        _allocated: AllocatedMemory,
-    },
+/// The memory of a device. Fields are dropped in order: an export goes before the memory that it is of.
+struct Memory {
+    /// Of memory of the node's own.
+    _exported: Option<ExportedMemory>,
+    held: Held,
+}
+
+/// Whose memory it is. It is given back with the last clone.
+#[derive(Clone)]
+enum Held {
+    /// The node's own.
+    Own(Arc<AllocatedMemory>),
     /// What some node exports.
-    Attached { _imported: ImportedMemory },
+    Imported(Arc<ImportedMemory>),
+}
+
+/// Memory of a memory device that a process had mapped when it was found. The function may use it until this is dropped: the memory goes to
+/// nobody else, even if the device has ended since. The device counts as open that long.
+pub struct MappedMemory {
+    held: Held,
+    range: memory_device::Range,
+}
+
+impl MappedMemory {
+    /// Where the function has its first byte. `EINVAL` if that is nowhere. Does not sleep.
+    pub fn address(&self) -> Result<u64> {
+        let start = match &self.held {
+            Held::Own(allocated) => allocated.address()?,
+            Held::Imported(imported) => imported.address(),
+        };
+        start.checked_add(self.range.offset()).ok_or(EINVAL)
+    }
+
+    /// Whether the process could read all of it. Does not sleep.
+    pub fn is_readable(&self) -> bool {
+        self.range.is_readable()
+    }
+
+    /// Whether the process could write to all of it. Does not sleep.
+    pub fn is_writable(&self) -> bool {
+        self.range.is_writable()
+    }
 }
 
 impl MemoryDevice {
@@ -65,7 +98,7 @@ impl MemoryDevice {
 
     /// Whether it was attached, not created.
     pub(crate) fn is_attached(&self) -> bool {
-        matches!(self.memory, Memory::Attached { .. })
+        matches!(self.memory.held, Held::Imported(_))
     }
 
     /// How many times it is open. Sleeps.
@@ -133,13 +166,13 @@ impl Controller {
         let generation = self.check_new(name)?;
         let own = self.device_memory().ok_or_else(unsupported)?;
         own.check_shareable()?;
-        let allocated = own.alloc_for_mapping(len)?;
+        let allocated = Arc::new(own.alloc_for_mapping(len)?, GFP_KERNEL)?;
         let window = allocated.window();
         let exported = allocated.export(window.len())?;
         let handle = *exported.handle();
-        let memory = Memory::Created {
-            _exported: exported,
-            _allocated: allocated,
+        let memory = Memory {
+            _exported: Some(exported),
+            held: Held::Own(allocated),
         };
         self.add_memory_device(generation, name, window, memory, handle)
     }
@@ -153,8 +186,9 @@ impl Controller {
         };
         let imported = port.import_memory(handle)?;
         let window = imported.window();
-        let memory = Memory::Attached {
-            _imported: imported,
+        let memory = Memory {
+            _exported: None,
+            held: Held::Imported(Arc::new(imported, GFP_KERNEL)?),
         };
         self.add_memory_device(generation, name, window, memory, *handle)
     }
@@ -178,7 +212,7 @@ impl Controller {
         &self,
         generation: u32,
         name: &[u8],
-        window: nk::mmap::MmapRange,
+        window: MmapRange,
         memory: Memory,
         handle: DmHandle,
     ) -> Result {
@@ -202,5 +236,24 @@ impl Controller {
             GFP_KERNEL,
         )?;
         Ok(())
+    }
+}
+
+impl Port {
+    /// What the calling process has mapped at an address, if all of `len` bytes there, at least one, are of one memory device of this
+    /// port's controller, at rising offsets. Takes the process's `mmap_lock`, then the lock of the memory devices. Sleeps.
+    pub fn mapped_memory(&self, addr: u64, len: u64) -> Option<MappedMemory> {
+        let range = memory_device::Range::find(addr, len)?;
+        let all = self.controller.memory_devices.all.lock();
+        let found = all.iter().find(|of| range.is_of(&of.device))?;
+        // As mmap() has checked of each mapping.
+        let end = range.offset().checked_add(len)?;
+        if end > found.size() {
+            return None;
+        }
+        Some(MappedMemory {
+            held: found.memory.held.clone(),
+            range,
+        })
     }
 }

@@ -42,6 +42,7 @@ mod vector;
 pub use self::{
     device_memory::{AllocatedMemory, DeviceMemory},
     doorbell::{DoorbellPage, DoorbellSlot},
+    memory_devices::MappedMemory,
     port::{
         dma_sge, Cq, CqConfig, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory,
         Listener, ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer, Port,

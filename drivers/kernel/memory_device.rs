@@ -100,3 +100,56 @@ impl Drop for MemoryDevice {
         }
     }
 }
+
+/// A part of a device that a process has mapped. It counts as an open file of the device, even after the process has unmapped it, and
+/// does not keep the device from being revoked.
+///
+/// # Invariants
+///
+/// C filled it in, and `file` is a reference of ours to an open file of a memory device.
+pub struct Range(bindings::nk_memory_range);
+
+// SAFETY: `fput()` may be called by any task.
+unsafe impl Send for Range {}
+// SAFETY: Nothing is changed by a reference.
+unsafe impl Sync for Range {}
+
+impl Range {
+    /// Finds the device that the calling process has mapped at an address: `None` unless all of `len` bytes there, at least one, are of one
+    /// device, at rising offsets. Takes the process's `mmap_lock`. Sleeps.
+    pub fn find(addr: u64, len: u64) -> Option<Self> {
+        let mut found = bindings::nk_memory_range::default();
+        // SAFETY: C writes to `found` in this call only.
+        let is_there = unsafe { bindings::nk_memory_device_find_range(addr, len, &mut found) };
+        // INVARIANT: C says so, and has taken a reference to the file.
+        is_there.then(|| Self(found))
+    }
+
+    /// Whether it is a part of this device. Does not sleep.
+    pub fn is_of(&self, device: &MemoryDevice) -> bool {
+        // SAFETY: By the invariants of both types.
+        unsafe { bindings::nk_memory_range_is_of(&self.0, device.device.as_ptr()) }
+    }
+
+    /// Bytes into the device.
+    pub fn offset(&self) -> u64 {
+        self.0.offset
+    }
+
+    /// Whether the process could read all of it when it was found.
+    pub fn is_readable(&self) -> bool {
+        self.0.readable
+    }
+
+    /// Whether the process could write to all of it when it was found.
+    pub fn is_writable(&self) -> bool {
+        self.0.writable
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::nk_memory_range_put(&self.0) };
+    }
+}

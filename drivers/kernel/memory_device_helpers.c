@@ -11,11 +11,14 @@
 
 #include <linux/cdev.h>
 #include <linux/device.h>
+#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/list.h>
 #include <linux/mm.h>
+#include <linux/mmu_context.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/overflow.h>
 #include <linux/random.h>
 #include <linux/rwsem.h>
 #include <linux/slab.h>
@@ -179,18 +182,21 @@ static int memory_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-static loff_t memory_llseek(struct file *filp, loff_t offset, int whence)
+static struct nk_memory_device *device_of_file(const struct file *filp)
 {
 	struct nk_memory_file *file = filp->private_data;
 
-	return fixed_size_llseek(filp, offset, whence, file->dev->len);
+	return file->dev;
+}
+
+static loff_t memory_llseek(struct file *filp, loff_t offset, int whence)
+{
+	return fixed_size_llseek(filp, offset, whence, device_of_file(filp)->len);
 }
 
 static struct nk_memory_device *device_of(const struct vm_fault *vmf)
 {
-	struct nk_memory_file *file = vmf->vma->vm_file->private_data;
-
-	return file->dev;
+	return device_of_file(vmf->vma->vm_file);
 }
 
 static vm_fault_t memory_fault(struct vm_fault *vmf)
@@ -249,8 +255,7 @@ static const struct vm_operations_struct memory_vm_ops = {
 /* Private mappings would be copies, which is not what such memory is for; nor is it for code. */
 static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
 {
-	struct nk_memory_file *file = filp->private_data;
-	struct nk_memory_device *dev = file->dev;
+	struct nk_memory_device *dev = device_of_file(filp);
 	u64 pages = PHYS_PFN(dev->len);
 	bool revoked;
 
@@ -391,4 +396,75 @@ void nk_memory_device_remove(struct nk_memory_device *dev)
 	list_del(&dev->entry);
 	mutex_unlock(&devices_lock);
 	put_device(&dev->dev);
+}
+
+/* Offset into the device, in bytes, of an address in a mapping of it. */
+static u64 offset_of_address(const struct vm_area_struct *vma, unsigned long addr)
+{
+	return ((u64)vma->vm_pgoff << PAGE_SHIFT) + (addr - vma->vm_start);
+}
+
+/*
+ * Finds the device that the running process has mapped at addr, and takes a reference to its file. False unless all of len bytes, at least
+ * one, are of one device, at rising offsets; they may be several mappings, as mprotect() makes them. Takes mmap_lock, so no lock that is
+ * taken inside of that may be held. Sleeps.
+ */
+bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *found)
+{
+	struct mm_struct *mm = current->mm;
+	struct nk_memory_device *dev = NULL;
+	struct vm_area_struct *vma;
+	vm_flags_t flags = ~0UL;
+	struct file *file = NULL;
+	u64 offset = 0, next, end;
+
+	if (!mm || !len)
+		return false;
+	addr = untagged_addr(addr);
+	next = addr;
+	if (check_add_overflow(addr, len, &end) || end > TASK_SIZE)
+		return false;
+	if (mmap_read_lock_killable(mm))
+		return false;
+	VMA_ITERATOR(vmi, mm, addr);
+	for_each_vma_range(vmi, vma, end) {
+		if (vma->vm_start > next || vma->vm_ops != &memory_vm_ops)
+			break;
+		if (!dev) {
+			file = vma->vm_file;
+			dev = device_of_file(file);
+			offset = offset_of_address(vma, addr);
+		} else if (dev != device_of_file(vma->vm_file) || offset_of_address(vma, next) - offset != next - addr) {
+			break;
+		}
+		flags &= vma->vm_flags;
+		/* Protection keys, as who pins memory looks at them. */
+		if (!arch_vma_access_permitted(vma, false, false, false))
+			flags &= ~VM_READ;
+		if (!arch_vma_access_permitted(vma, true, false, false))
+			flags &= ~VM_WRITE;
+		next = vma->vm_end;
+	}
+	if (!dev || next < end) {
+		mmap_read_unlock(mm);
+		return false;
+	}
+	found->file = get_file(file);
+	found->offset = offset;
+	found->readable = flags & VM_READ;
+	found->writable = flags & VM_WRITE;
+	mmap_read_unlock(mm);
+	return true;
+}
+
+/* Whether it is a part of this device. Does not sleep. */
+bool nk_memory_range_is_of(const struct nk_memory_range *range, const struct nk_memory_device *dev)
+{
+	return device_of_file(range->file) == dev;
+}
+
+/* Lets go of the file, which is closed later. Does not sleep. */
+void nk_memory_range_put(const struct nk_memory_range *range)
+{
+	fput(range->file);
 }

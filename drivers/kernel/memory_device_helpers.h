@@ -7,7 +7,19 @@
 #include <linux/types.h>
 
 struct device;
+struct file;
 struct nk_memory_device;
+
+/* A part of a device that a process has mapped. */
+struct nk_memory_range {
+	/* A reference, so it counts as an open file of the device until nk_memory_range_put(). */
+	struct file *file;
+	/* Bytes into the device. */
+	u64 offset;
+	/* What the mappings let the process do with all of it. */
+	bool readable;
+	bool writable;
+};
 
 int nk_memory_device_init(void);
 void nk_memory_device_exit(void);
@@ -16,5 +28,8 @@ int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len,
 unsigned int nk_memory_device_opens(struct nk_memory_device *dev);
 bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force);
 void nk_memory_device_remove(struct nk_memory_device *dev);
+bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *found);
+bool nk_memory_range_is_of(const struct nk_memory_range *range, const struct nk_memory_device *dev);
+void nk_memory_range_put(const struct nk_memory_range *range);
 
 #endif

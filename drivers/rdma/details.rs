@@ -40,10 +40,14 @@ impl Cq {
 }
 
 impl Region {
-    /// How the controller knows the memory: pages of a size, or no list of them where it is contiguous.
+    /// How the controller knows the memory: pages of a size, or no list of them where it is contiguous; and whether it is of a memory device.
     pub(crate) fn describe(&self, details: &mut Details) -> Result {
         let (pages, shift) = self.layout();
         details.add(c"pages", pages)?;
-        details.add(c"page_shift", shift)
+        details.add(c"page_shift", shift)?;
+        match &self.mapped {
+            Some(_) => details.add(c"memory_device", 1),
+            None => Ok(()),
+        }
     }
 }

@@ -199,6 +199,18 @@ impl Driver for Rdma {
         Domain::new(&dev.port, dev.limits.domains.charge_user()?)
     }
 
+    fn reg_pfnmap_mr(
+        dev: &Device<Self>,
+        pd: &nk_rdma::Pd<Self>,
+        addr: u64,
+        region: &UserRegion,
+    ) -> Result<Option<Region>> {
+        let mapped = dev.port.mapped_memory(addr, region.len);
+        mapped
+            .map(|memory| Region::of_mapped(dev, pd, memory, region))
+            .transpose()
+    }
+
     fn reg_user_mr(
         dev: &Device<Self>,
         pd: &nk_rdma::Pd<Self>,

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory: pieces of the controller's own, for processes, and pieces that nodes share.
 
-use crate::{access::device_rights, context::Mapping, device::Rdma, region::Region};
+use crate::{context::Mapping, device::Rdma, region::Region};
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
 };
 use nk::mmap::MmapRange;
-use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd};
+use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd, UserRegion};
 use nupa_fabric::{AllocatedMemory, Charge, ExportedMemory, ImportedMemory, Quota};
-use nupa_proto::{
-    admin::{CreateMr, PageList},
-    pool::sharing,
-};
+use nupa_proto::pool::sharing;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Device memory that a process has.
@@ -147,17 +144,13 @@ impl Piece {
         len: u64,
         access: Access,
     ) -> Result<Region> {
-        let addr = self.address()?.checked_add(offset).ok_or(EINVAL)?;
-        let parameters = CreateMr {
-            pages: PageList {
-                addr: addr.into(),
-                ..PageList::default()
-            },
-            len: len.into(),
-            access: device_rights(dev.port(), access)?.into(),
-            ..CreateMr::default()
+        let address = self.address()?.checked_add(offset).ok_or(EINVAL)?;
+        let region = UserRegion {
+            iova: 0,
+            len,
+            access,
         };
-        Region::create(dev, pd, &parameters)
+        Region::of_device_memory(dev, pd, address, &region)
     }
 }
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions and memory windows.
 
-use crate::{access::region_rights, device::Rdma, kernel::FastRegion, ring::page_array};
+use crate::{
+    access::{device_rights, region_rights},
+    device::Rdma,
+    kernel::FastRegion,
+    ring::page_array,
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -10,7 +15,7 @@ use kernel::{
     },
 };
 use nk_rdma::{Device, Keys, MemoryKeys, Pd, Rereg, Umem, UserRegion};
-use nupa_fabric::{Charge, Mr, Port};
+use nupa_fabric::{Charge, MappedMemory, Mr, Port};
 use nupa_proto::{
     admin::{CreateMr, KeyKind, PageList, MR_MASK_ACCESS, MR_MASK_PAGES, MR_MASK_PD},
     ident::DMA_LKEY,
@@ -27,6 +32,8 @@ pub(crate) struct Region {
     pub(crate) layout: Layout,
     /// None for all memory.
     pub(crate) _charge: Option<Charge>,
+    /// The memory of a memory device that it is of, if it is.
+    pub(crate) mapped: Option<MappedMemory>,
 }
 
 /// Pages of a region.
@@ -91,8 +98,50 @@ impl Region {
         Self::create(dev, pd, &parameters)
     }
 
+    /// Registers memory of a memory device that a process has mapped. `EFAULT` if the process may not access it so.
+    pub(crate) fn of_mapped(
+        dev: &Device<Rdma>,
+        pd: &Pd<Rdma>,
+        memory: MappedMemory,
+        region: &UserRegion,
+    ) -> Result<Self> {
+        let allowed = match region.access.is_writable() {
+            true => memory.is_writable(),
+            false => memory.is_readable(),
+        };
+        if !allowed {
+            return Err(EFAULT);
+        }
+        let made = Self::of_device_memory(dev, pd, memory.address()?, region)?;
+        Ok(Self {
+            mapped: Some(memory),
+            ..made
+        })
+    }
+
+    /// Registers `region.len` bytes that the controller has at `address`, in its own addresses. `EINVAL` or `EOPNOTSUPP` for rights that
+    /// it cannot have, `EDQUOT` beyond the user's share of keys.
+    pub(crate) fn of_device_memory(
+        dev: &Device<Rdma>,
+        pd: &Pd<Rdma>,
+        address: u64,
+        region: &UserRegion,
+    ) -> Result<Self> {
+        let parameters = CreateMr {
+            pages: PageList {
+                addr: address.into(),
+                ..PageList::default()
+            },
+            iova: region.iova.into(),
+            len: region.len.into(),
+            access: device_rights(dev.port(), region.access)?.into(),
+            ..CreateMr::default()
+        };
+        Self::create(dev, pd, &parameters)
+    }
+
     /// Registers for a process what `parameters` say; its field `pd` is filled in below.
-    pub(crate) fn create(dev: &Device<Rdma>, pd: &Pd<Rdma>, parameters: &CreateMr) -> Result<Self> {
+    fn create(dev: &Device<Rdma>, pd: &Pd<Rdma>, parameters: &CreateMr) -> Result<Self> {
         let charge = dev.limits().keys.charge_user()?;
         let layout = Layout::default();
         layout.set(&parameters.pages);
@@ -102,6 +151,7 @@ impl Region {
             fast: None,
             layout,
             _charge: Some(charge),
+            mapped: None,
         })
     }
 
@@ -116,12 +166,16 @@ impl Region {
         self.object.as_ref().map_or(Ok(()), |mr| mr.destroy())
     }
 
-    /// Changes what `changes` says, at once.
+    /// Changes what `changes` says, at once. `EINVAL` for other memory if the region is of a memory device, as the core says of regions
+    /// of device memory; `EACCES` for writing to what the process could only read.
     pub(crate) fn change(&self, changes: &Rereg<'_, Rdma>) -> Result<Keys> {
         let mut mask = 0;
         let mut parameters = CreateMr::default();
         let mut pages = None;
         if let Some((umem, iova, len)) = changes.memory {
+            if self.mapped.is_some() {
+                return Err(EINVAL);
+            }
             let list = &*pages.insert(page_array(&self.port, umem, iova)?);
             parameters.pages = list.list();
             parameters.iova = iova.into();
@@ -129,7 +183,14 @@ impl Region {
             mask |= MR_MASK_PAGES;
         }
         if let Some(access) = changes.access {
-            parameters.access = region_rights(access)?.into();
+            let rights = match &self.mapped {
+                Some(memory) if access.is_writable() && !memory.is_writable() => {
+                    return Err(EACCES)
+                }
+                Some(_) => device_rights(&self.port, access)?,
+                None => region_rights(access)?,
+            };
+            parameters.access = rights.into();
             mask |= MR_MASK_ACCESS;
         }
         if changes.pd.is_some() {

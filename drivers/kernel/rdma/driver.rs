@@ -110,7 +110,17 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Makes a protection domain for a process.
     fn alloc_user_pd(dev: &Device<Self>) -> Result<Self::Pd>;
 
-    /// Registers memory of a process.
+    /// Registers memory that the calling process has mapped at `addr` and that cannot be pinned (`VM_PFNMAP`), if it is the device's own.
+    /// `None` if it is not: then it is pinned for [`Driver::reg_user_mr`]. `EFAULT`, as of `ib_umem_get()`, if the process may not access all
+    /// of it as the region is to be. Takes the process's `mmap_lock`.
+    fn reg_pfnmap_mr(
+        dev: &Device<Self>,
+        pd: &Pd<Self>,
+        addr: u64,
+        region: &UserRegion,
+    ) -> Result<Option<Self::Mr>>;
+
+    /// Registers pinned memory of a process.
     fn reg_user_mr(
         dev: &Device<Self>,
         pd: &Pd<Self>,

@@ -50,6 +50,14 @@ macro_rules! flags {
     };
 }
 
+impl Access {
+    /// Whether who has these rights may change the memory (`ib_access_writable()`).
+    pub fn is_writable(self) -> bool {
+        // SAFETY: No requirements.
+        unsafe { bindings::nk_rdma_access_writable(self.0) }
+    }
+}
+
 flags! {
     /// Rights to memory (`enum ib_access_flags`).
     Access: i32 {

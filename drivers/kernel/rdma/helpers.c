@@ -332,6 +332,11 @@ void nk_rdma_details_end(struct sk_buff *message, struct nlattr *table, bool com
 
 /* User memory */
 
+bool nk_rdma_access_writable(int access)
+{
+	return ib_access_writable(access);
+}
+
 struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access)
 {
 	return ib_umem_get_va(ibdev, addr, size, access);

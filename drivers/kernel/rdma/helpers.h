@@ -93,6 +93,7 @@ struct nlattr *nk_rdma_details_start(struct sk_buff *message);
 void nk_rdma_details_end(struct sk_buff *message, struct nlattr *table, bool complete);
 
 /* User memory */
+bool nk_rdma_access_writable(int access);
 struct ib_umem *nk_rdma_umem_get(struct ib_device *ibdev, u64 addr, size_t size, int access);
 size_t nk_rdma_umem_blocks(struct ib_umem *umem, unsigned long size);
 void nk_rdma_umem_start(struct ib_block_iter *iter, struct ib_umem *umem, unsigned long size);

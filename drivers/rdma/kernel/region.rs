@@ -62,6 +62,7 @@ impl Region {
             fast: None,
             layout: Layout::default(),
             _charge: None,
+            mapped: None,
         }
     }
 
@@ -92,6 +93,7 @@ impl Region {
             fast: Some(fast),
             layout: Layout::default(),
             _charge: Some(charge),
+            mapped: None,
         })
     }
 }

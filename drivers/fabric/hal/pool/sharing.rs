@@ -87,6 +87,11 @@ impl Sharing for PoolFunction {
         });
     }
 
+    fn let_go(&self, memory: &MmapRange) {
+        // As in `withdraw`, which a region of the memory may outlive.
+        self.forget_lines(memory);
+    }
+
     fn import(&self, handle: &DmHandle) -> Result<(u16, Held)> {
         let import = self.with(|node| {
             let (member, window) = (&node.membership, &node.window);

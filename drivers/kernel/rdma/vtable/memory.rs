@@ -94,9 +94,13 @@ impl<D: Driver> VTable<D> {
             // SAFETY: See the module above.
             let (dev, pd) = unsafe { (Device::<D>::from_raw((*pd).device), Pd::from_raw(pd)) };
             let access = Access::from_raw(access);
+            let region = UserRegion { iova, len, access };
             Self::new_region(Pins::default(), |pins| {
+                if let Some(made) = D::reg_pfnmap_mr(dev, pd, start, &region)? {
+                    return Ok(made);
+                }
                 let umem = pins.pin(dev, start, usize::try_from(len)?, access)?;
-                D::reg_user_mr(dev, pd, umem, &UserRegion { iova, len, access })
+                D::reg_user_mr(dev, pd, umem, &region)
             })
         })())
     }
