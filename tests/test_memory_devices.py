@@ -24,15 +24,19 @@ def library():
     build_share_library()
 
 
-@pytest.fixture
-def nodes(settled):
-    """Two nodes without memory devices, before and after."""
+def without_devices(settled):
+    """What fixtures yield: two nodes without memory devices, before and after."""
     assert [told(node, "memory list") for node in settled] == [[], []]
     yield settled
     for node in settled:
         for device in told(node, "memory list"):
             node.run(f"{NUPACTL} memory remove --force {device['name']}")
     assert [node.run("ls /dev/nupa 2>/dev/null", check=False).out for node in settled] == ["", ""]
+
+
+@pytest.fixture
+def nodes(settled):
+    yield from without_devices(settled)
 
 
 def create(node, name, size):

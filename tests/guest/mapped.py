@@ -13,6 +13,26 @@ from pattern import difference, not_zero, pattern
 from share import LIBRARY
 
 HUGE_PAGE = 2 << 20
+MAP_FIXED = 0x10
+PROTECTIONS = {"R": mmap.PROT_READ, "W": mmap.PROT_WRITE, "X": mmap.PROT_EXEC}
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def bits(protection):
+    return sum(PROTECTIONS[letter] for letter in protection)
+
+
+def checked(result):
+    """What a call of the C library returned, unless it failed."""
+    if result in (-1, ctypes.c_void_p(-1).value):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
 
 
 def ending(mapping):
@@ -38,9 +58,18 @@ class Mapped:
 
     def map_map(self, file, size, offset=0, protection="RW", private=False):
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-        protections = {"R": mmap.PROT_READ, "W": mmap.PROT_WRITE, "X": mmap.PROT_EXEC}
-        bits = sum(protections[letter] for letter in protection)
-        return self.add(mmap.mmap(self.objects[file], size, flags, bits, offset=offset), size=size)
+        return self.add(mmap.mmap(self.objects[file], size, flags, bits(protection), offset=offset), size=size)
+
+    def map_at(self, file, size, offset=0, protection="RW", address=None):
+        """Maps without an object of Python's; returns the address, which may be the caller's choice."""
+        flags = mmap.MAP_SHARED | (MAP_FIXED if address else 0)
+        return checked(libc.mmap(address, size, bits(protection), flags, self.objects[file], offset))
+
+    def map_unmap_at(self, address, size):
+        checked(libc.munmap(address, size))
+
+    def map_protect_at(self, address, size, protection):
+        checked(libc.mprotect(address, size, bits(protection)))
 
     def map_unmap(self, mapping):
         self.objects[mapping].close()
@@ -59,6 +88,9 @@ class Mapped:
         mapping = self.objects[mapping]
         size = len(mapping) - offset if size is None else size
         return difference(mapping[offset : offset + size], pattern(seed, size))
+
+    def map_load(self, mapping, offset, size):
+        return self.objects[mapping][offset : offset + size].hex()
 
     def map_left(self, mapping):
         """Where the first byte is that is not zero, and what is there; None if there is no such byte."""

@@ -259,6 +259,11 @@ class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Share, Stamps):
         region = MR(self.objects[pd], length, flags("ACCESS", access), address=buffer.address + offset)
         return self.add(region, address=buffer.address + offset, lkey=region.lkey, rkey=region.rkey)
 
+    def region_at(self, pd, address, length, access):
+        """A region of what the program has mapped at an address."""
+        region = MR(self.objects[pd], length, flags("ACCESS", access), address=address)
+        return self.add(region, address=address, size=length, lkey=region.lkey, rkey=region.rkey)
+
     def region_of_vdso(self, pd):
         """A region, to be read only, of pages of the kernel's own that every process has mapped."""
         with open("/proc/self/maps") as file:

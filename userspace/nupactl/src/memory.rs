@@ -61,7 +61,8 @@ pub(crate) enum Memory {
         /// Its name
         name: Name,
 
-        /// Also if it is open: programs that have it mapped get SIGBUS when they touch it
+        /// Also if it is open: programs get SIGBUS when they touch what they have mapped; regions that they registered keep the memory until they
+        /// are gone
         #[arg(long)]
         force: bool,
     },
@@ -97,7 +98,7 @@ pub(crate) struct Device {
     node_name: Option<String>,
     /// Whether the memory was attached by a handle; else it was allocated for the device.
     attached: bool,
-    /// How many times it is open.
+    /// How many files of it are open; each region of it counts as one.
     opens: u32,
     /// Handle of the memory, 64 hexadecimal digits: who has it may use the memory.
     handle: String,

@@ -63,7 +63,8 @@ impl Attempt<'_> {
             }
             (Self::Create(_, bytes), Some(Errno::NOMEM)) => format!(
                 "this node's share of the pool has no room for {} in one piece: ask for less, or remove memory devices (`nupactl memory \
-                 list`), here and on nodes that have attached memory of this one; device memory of RDMA programs lies there, too, and who lacks CAP_SYS_RESOURCE may have \
+                 list`), here and on nodes that have attached memory of this one; memory of a device that was removed by force is free when no program has \
+                 a region of it any more; device memory of RDMA programs lies there, too, and who lacks CAP_SYS_RESOURCE may have \
                  half of it",
                 size::show(*bytes)
             ),
@@ -98,7 +99,9 @@ impl Attempt<'_> {
                 "it is there no more: somebody else removed it, or its controller was reset".to_owned()
             }
             (Self::Remove(_), Some(Errno::BUSY)) => {
-                "programs have it open: end them, or remove it with --force, and those that have it mapped get SIGBUS when they touch it"
+                "programs have it open, have it mapped, or have registered it with ibv_reg_mr: end them (`fuser -v` on its file shows the \
+                 first two, and `rdma resource show mr` programs with regions), or remove it with --force. Then programs get SIGBUS when they touch \
+                 their mappings; regions go on working, and their memory is free once they are gone"
                     .to_owned()
             }
             _ => "`nupactl status` shows how the controllers are, and the kernel log may say why".to_owned(),
