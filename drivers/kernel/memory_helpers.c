@@ -117,7 +117,7 @@ void nk_copy(void *to, const void *from, size_t len)
  * Loads a word, as a whole if it is aligned, with acquire order; false if the memory has lost it. Of memory that is poisoned an
  * ordinary load would be a machine check that the kernel does not survive.
  */
-bool nk_load_mc(const void *from, u64 *value)
+static __always_inline bool load_mc(const void *from, u64 *value)
 {
 	u64 found;
 
@@ -128,6 +128,11 @@ bool nk_load_mc(const void *from, u64 *value)
 	return true;
 poisoned:
 	return false;
+}
+
+bool nk_load_mc(const void *from, u64 *value)
+{
+	return load_mc(from, value);
 }
 
 /* Bytes that are copied at one go where ranges overlap. */
@@ -155,6 +160,9 @@ static bool copy_mc(void *to, const void *from, size_t len)
 
 	if (to < from + len && from < to + len)
 		return copy_mc_overlapping(to, from, len);
+	/* Which is "rep movsb", too. */
+	if (len >= NK_BLOCK && nk_memcpy_is_slow(to, from))
+		return nk_move_words(to, from, len, load_mc);
 	for (; len; to += n, from += n, len -= n) {
 		n = min_t(size_t, len, SZ_1G);
 		if (copy_mc_to_kernel(to, from, n))
@@ -166,5 +174,5 @@ static bool copy_mc(void *to, const void *from, size_t len)
 /* As nk_copy(), from memory that may have lost what was stored there: false if it has, and a part may be copied then. */
 bool nk_copy_mc(void *to, const void *from, size_t len)
 {
-	return nk_copy_ordered_by(to, from, len, nk_load_mc, copy_mc);
+	return nk_copy_ordered_by(to, from, len, load_mc, copy_mc);
 }

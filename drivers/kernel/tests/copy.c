@@ -20,6 +20,8 @@ typedef uint64_t u64;
 #define READ_ONCE(x) (*(const volatile __typeof__(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
 #define get_unaligned(p) (((const struct { __typeof__(*(p)) value; } __attribute__((packed, may_alias)) *)(p))->value)
+#define put_unaligned(v, p) ((void)(((struct { __typeof__(*(p)) value; } __attribute__((packed, may_alias)) *)(p))->value = (v)))
+#define barrier() __asm__ volatile("" ::: "memory")
 #define dma_wmb() __atomic_thread_fence(__ATOMIC_RELEASE)
 #define dma_rmb() __atomic_thread_fence(__ATOMIC_ACQUIRE)
 
@@ -109,11 +111,36 @@ static void move(void)
 			}
 }
 
+/* Whole lines of a ring and more, where the destination is ahead of the source by a little modulo a page, and where it is not. */
+static void move_ahead(void)
+{
+	static unsigned char source[4 * 4096], ours[4 * 4096], theirs[4 * 4096];
+	unsigned char *base = ours + 4096 - ((uintptr_t)ours - (uintptr_t)source) % 4096;
+
+	for (size_t i = 0; i < sizeof(source); i++)
+		source[i] = i * 31 + i / 251;
+	for (size_t len = 0; len <= 5000; len += len < 200 ? 1 : 97)
+		for (size_t ahead = 0; ahead <= 33; ahead++)
+			for (size_t from = 0; from <= 16; from += 8) {
+				unsigned char *to = base + from + ahead;
+
+				memset(ours, 0, sizeof(ours));
+				memset(theirs, 0, sizeof(theirs));
+				nk_copy_ordered(to, source + from, len);
+				memcpy(theirs + (to - ours), source + from, len);
+				if (memcmp(ours, theirs, sizeof(ours))) {
+					printf("%zu bytes to a place that is ahead by %zu are wrong\n", len, ahead);
+					exit(1);
+				}
+			}
+}
+
 int main(void)
 {
 	static const size_t lens[] = { 8, 16, 24, 64, 72, 256, 1000, 4096 };
 
 	move();
+	move_ahead();
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++)
 		poll(lens[i]);
 	return 0;

@@ -297,7 +297,7 @@ unsafe fn copy_ordered(from: *const u8, to: *mut u8, len: usize) {
         }
     } else {
         // SAFETY: by this function's contract.
-        unsafe { ptr::copy(from, to, rest) };
+        unsafe { copy_bytes(from, to, rest) };
     }
     flag.store(last, Ordering::Release);
 }
@@ -321,8 +321,54 @@ unsafe fn copy_unordered(from: *const u8, to: *mut u8, len: usize) {
                 let word = from.cast::<u16>().read_unaligned();
                 AtomicU16::from_ptr(to.cast()).store(word, Ordering::Relaxed);
             }
-            _ => ptr::copy(from, to, len),
+            _ => copy_bytes(from, to, len),
         }
+    }
+}
+
+/// From so many bytes on `ptr::copy` may be "rep movsb": it is the least bound of the C library's.
+const REP_FROM: usize = 2048;
+/// Bytes that [`copy_blocks`] moves at one go.
+const BLOCK: usize = 64;
+
+/// Copies bytes in any order. The ranges may overlap.
+///
+/// # Safety
+///
+/// As for [`copy_ordered`].
+#[inline]
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
+    let (from_at, to_at) = (from.addr(), to.addr());
+    // Where the destination is 1 to 31 bytes ahead of the source modulo 4096, "rep movsb" takes AMD's Zen 3 nine times as long. One of 128
+    // places that a program may receive at is such a one.
+    let ahead = to_at.wrapping_sub(from_at) % 4096;
+    let slow = len >= REP_FROM && (1..32).contains(&ahead) && from_at.abs_diff(to_at) >= len;
+    // SAFETY: by this function's contract; that the ranges do not overlap is checked.
+    unsafe {
+        match slow {
+            true => copy_blocks(from, to, len),
+            false => ptr::copy(from, to, len),
+        }
+    }
+}
+
+/// Copies bytes by the processor's ordinary loads and stores. The ranges do not overlap.
+///
+/// # Safety
+///
+/// As for [`copy_ordered`].
+// Cold, so that the ordinary copy stays inline.
+#[cold]
+unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
+    let rest = len % BLOCK;
+    let whole = len.saturating_sub(rest);
+    // SAFETY: by this function's contract; no block ends behind `len`.
+    unsafe {
+        for at in (0..whole).step_by(BLOCK) {
+            let block = from.add(at).cast::<[u8; BLOCK]>().read_unaligned();
+            to.add(at).cast::<[u8; BLOCK]>().write_unaligned(block);
+        }
+        ptr::copy(from.add(whole), to.add(whole), rest);
     }
 }
 

@@ -127,6 +127,29 @@ fn overlapping_pieces_are_moved() {
     }
 }
 
+/// Places that are ahead of the source by a little modulo a page, and others; also where they overlap.
+#[test]
+fn long_copies_move_what_a_slice_moves() {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, 4 * PAGE).unwrap();
+    let memory = memory(&file);
+    let bytes: Vec<u8> = (0..4 * PAGE).map(|at| (at * 31 + at / 251) as u8).collect();
+    for ahead in [0, 1, 7, 8, 16, 31, 32, 33, 4095] {
+        for (from, len) in [(0, 2047), (0, 2048), (8, 2056), (3, 4000), (64, 4000)] {
+            for page in [0, 2 * PAGE] {
+                let to = from + page + ahead;
+                memory.write(0, &bytes).unwrap();
+                GuestMemory::copy(&memory, from, &memory, to, len as usize).unwrap();
+                let mut expected = bytes.clone();
+                expected.copy_within(from as usize..(from + len) as usize, to as usize);
+                let mut found = vec![0; bytes.len()];
+                memory.read(0, &mut found).unwrap();
+                assert!(found == expected, "{len} bytes from {from} to {to}");
+            }
+        }
+    }
+}
+
 /// The kernel's copy has the same rules.
 #[test]
 fn the_kernel_copies_in_the_same_order() {
