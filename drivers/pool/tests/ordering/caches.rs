@@ -17,7 +17,7 @@ use crate::{
     Hosts, Setup,
 };
 use nupa_pool::{Poisoned, Time, Window};
-use state::State;
+use state::{Cache, State};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
@@ -40,10 +40,6 @@ const NO_DROP: u8 = 2;
 /// They keep what they were asked to write back when there is a full fence.
 const NO_FENCE: u8 = 3;
 
-/// Choices of a run that may be other than the plain ones. In a plain run one host runs before the other, as far as neither sleeps, and caches do
-/// what they are asked for, and nothing else.
-const BOUND: usize = 3;
-
 /// What is kept from one run to the next.
 struct Exploration {
     choices: Choices,
@@ -51,7 +47,7 @@ struct Exploration {
     shared: BTreeSet<u64>,
     /// Nothing is chosen but who begins; it is found out which lines are shared.
     learns: bool,
-    /// A line that turned out to be shared later on.
+    /// A line that turned out to be shared later on. Then all begins anew.
     missed: Option<u64>,
     /// What happens in the run, if it is made to be read.
     trace: Option<Vec<String>>,
@@ -83,24 +79,7 @@ impl<const FAULT: u8> Hosts for Faulty<FAULT> {
     }
 
     fn map(cold: Cold, _: &[u64]) -> [Arc<Host<FAULT>>; 2] {
-        let exploration = EXPLORATION.with_borrow(|current| current.clone().unwrap());
-        let world = Arc::new(World {
-            state: Mutex::new(State {
-                cold,
-                caches: Default::default(),
-                now: 0,
-                threads: None,
-                running: 0,
-                used: Default::default(),
-                exchanging: [false; 2],
-                exploration,
-            }),
-            turn: Condvar::new(),
-        });
-        [0, 1].map(|number| {
-            let world = world.clone();
-            Arc::new(Host { world, number })
-        })
+        Self::map_with(cold, Default::default())
     }
 
     fn clock(host: &Arc<Host<FAULT>>) -> Host<FAULT> {
@@ -123,6 +102,35 @@ impl<const FAULT: u8> Hosts for Faulty<FAULT> {
             (Ok(one), Ok(other)) => (one, other),
             (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),
         }
+    }
+}
+
+impl<const FAULT: u8> Faulty<FAULT> {
+    /// As [`Hosts::map`], where the caches have each line as it was in `old`. Lines at `dirty` were stored to by that host, and not written back.
+    pub fn map_over(cold: Cold, old: Arc<Cold>, dirty: [&[u64]; 2]) -> [Arc<Host<FAULT>>; 2] {
+        let caches = dirty.map(|dirty| Cache::with_old_lines(old.clone(), dirty));
+        Self::map_with(cold, caches)
+    }
+
+    fn map_with(cold: Cold, caches: [Cache; 2]) -> [Arc<Host<FAULT>>; 2] {
+        let exploration = EXPLORATION.with_borrow(|current| current.clone().unwrap());
+        let world = Arc::new(World {
+            state: Mutex::new(State {
+                cold,
+                caches,
+                now: 0,
+                threads: None,
+                running: 0,
+                used: Default::default(),
+                exchanging: [false; 2],
+                exploration,
+            }),
+            turn: Condvar::new(),
+        });
+        [0, 1].map(|number| {
+            let world = world.clone();
+            Arc::new(Host { world, number })
+        })
     }
 }
 
@@ -151,7 +159,8 @@ fn attempt(setup: &Setup, body: fn(&Setup)) -> Result<(), String> {
     })
 }
 
-/// Runs `body` in all ways; how many there are.
+/// Runs `body` in all ways; how many there are. In a plain run one host runs before the other, as far as neither sleeps, and caches do
+/// what they are asked for, and nothing else.
 fn explore(setup: &Setup, body: fn(&Setup)) -> Result<usize, Failure> {
     let exploration = Arc::new(Mutex::new(Exploration {
         choices: Choices::new(0),
@@ -168,11 +177,7 @@ fn explore(setup: &Setup, body: fn(&Setup)) -> Result<usize, Failure> {
     };
     let mut runs = 0;
     loop {
-        let result = attempt(setup, body).and_then(|()| match lock().missed {
-            Some(line) => Err(format!("line {line:#x} is shared as well")),
-            None => Ok(()),
-        });
-        if let Err(message) = result {
+        if let Err(message) = attempt(setup, body) {
             lock().choices.rewind();
             lock().trace = Some(Vec::new());
             let _ = attempt(setup, body);
@@ -183,6 +188,14 @@ fn explore(setup: &Setup, body: fn(&Setup)) -> Result<usize, Failure> {
                 trace: exploration.trace.take().unwrap_or_default(),
             });
         }
+        let missed = lock().missed.take();
+        if let Some(line) = missed {
+            let exploration = &mut *lock();
+            exploration.shared.insert(line);
+            exploration.choices = Choices::new(setup.bound);
+            runs = 0;
+            continue;
+        }
         runs += usize::from(!lock().learns);
         if lock().choices.next_run() {
             continue;
@@ -190,7 +203,7 @@ fn explore(setup: &Setup, body: fn(&Setup)) -> Result<usize, Failure> {
         if !std::mem::take(&mut lock().learns) {
             return Ok(runs);
         }
-        lock().choices = Choices::new(BOUND);
+        lock().choices = Choices::new(setup.bound);
     }
 }
 

@@ -8,10 +8,14 @@ use crate::{
 };
 use loom::{
     sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering},
-    thread,
+    thread::{self, JoinHandle, ThreadId},
 };
 use nupa_pool::{Poisoned, Time, Window};
-use std::{cell::Cell, collections::BTreeMap, sync::Arc};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 /// Words of a thread's stack.
 const STACK: usize = 0x8000;
@@ -22,8 +26,10 @@ pub struct Coherent<const TORN: bool>;
 /// The pool as they see it.
 pub struct Memory {
     cold: Cold,
-    hot: BTreeMap<u64, AtomicU64>,
+    hot: BTreeMap<u64, Arc<AtomicU64>>,
     torn: Option<Settling>,
+    /// Stores past the caches that are under way, and which thread's they are.
+    streams: Mutex<Vec<(ThreadId, JoinHandle<()>)>>,
 }
 
 impl<const TORN: bool> Hosts for Coherent<TORN> {
@@ -33,7 +39,7 @@ impl<const TORN: bool> Hosts for Coherent<TORN> {
 
     fn check(setup: Setup, body: fn(&Setup)) {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
+        model.preemption_bound = Some(setup.bound);
         model.check(move || {
             let setup = setup.clone();
             spawn(move || body(&setup)).join().unwrap();
@@ -41,10 +47,11 @@ impl<const TORN: bool> Hosts for Coherent<TORN> {
     }
 
     fn map(cold: Cold, hot: &[u64]) -> [Arc<Memory>; 2] {
-        let word = |at: &u64| (*at, AtomicU64::new(cold.load(*at).unwrap()));
+        let word = |at: &u64| (*at, Arc::new(AtomicU64::new(cold.load(*at).unwrap())));
         let memory = Arc::new(Memory {
             hot: hot.iter().map(word).collect(),
             torn: TORN.then(Settling::new),
+            streams: Mutex::default(),
             cold,
         });
         [memory.clone(), memory]
@@ -62,16 +69,16 @@ impl<const TORN: bool> Hosts for Coherent<TORN> {
         one: impl FnOnce(&Memory) -> A + Send + 'static,
         other: impl FnOnce(&Memory) -> B + Send,
     ) -> (A, B) {
-        let first = first.clone();
-        let thread = spawn(move || one(&first));
+        let memory = first.clone();
+        let thread = spawn(move || one(&memory));
         let other = other(second);
-        (thread.join().unwrap(), other)
+        let one = thread.join().unwrap();
+        first.drain(|_| true);
+        (one, other)
     }
 }
 
-fn spawn<T: Send + 'static>(
-    body: impl FnOnce() -> T + Send + 'static,
-) -> loom::thread::JoinHandle<T> {
+fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let builder = loom::thread::Builder::new().stack_size(STACK);
     builder.spawn(body).unwrap()
 }
@@ -114,6 +121,26 @@ impl Settling {
 }
 
 impl Memory {
+    /// Stores a hot word past the caches: others see that at any time, but before anything that this thread does behind a full fence. It is a
+    /// thread's by itself, because loom keeps stores in order before a release.
+    pub fn stream(&self, offset: u64, value: u64) {
+        let word = self.hot[&offset].clone();
+        let store = spawn(move || word.store(value, Ordering::Relaxed));
+        let mut streams = self.streams.lock().unwrap();
+        streams.push((thread::current().id(), store));
+    }
+
+    /// Waits for such stores.
+    fn drain(&self, whose: impl Fn(ThreadId) -> bool) {
+        let streams = std::mem::take(&mut *self.streams.lock().unwrap());
+        let (ends, goes_on): (Vec<_>, _) =
+            streams.into_iter().partition(|(thread, _)| whose(*thread));
+        self.streams.lock().unwrap().extend::<Vec<_>>(goes_on);
+        for (_, store) in ends {
+            store.join().unwrap();
+        }
+    }
+
     /// Calls `hot` with each hot word in a range, and where in the range it begins.
     fn each_hot(&self, offset: u64, len: usize, mut hot: impl FnMut(usize, &AtomicU64)) {
         for (at, word) in self.hot.range(offset..offset + len as u64) {
@@ -180,6 +207,8 @@ impl Window for Memory {
     fn refresh(&self, _: u64, _: u64) {}
 
     fn fence(&self) {
+        let own = thread::current().id();
+        self.drain(|thread| thread == own);
         fence(Ordering::SeqCst);
     }
 }

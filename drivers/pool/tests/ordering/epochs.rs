@@ -25,7 +25,7 @@ of_all_hosts! {
 const LEN: u32 = 60;
 
 /// Sends a frame with a payload of so many bytes.
-fn send(memory: &impl Window, link: &mut Link, len: u32) {
+pub fn send(memory: &impl Window, link: &mut Link, len: u32) {
     let ring = &mut link.send.frame;
     let place = ring.reserve(memory, len).unwrap();
     let frame = FrameBody::new_zeroed();
@@ -35,7 +35,7 @@ fn send(memory: &impl Window, link: &mut Link, len: u32) {
 }
 
 /// Looks around until both nodes see each other, and links the one to the other.
-fn link<W: Window>(
+pub fn link<W: Window>(
     hosts: &[Arc<W>; 2],
     time: &impl Time,
     nodes: &mut [Membership; 2],

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Direct writes: memory whose grant the owner has taken back, and that the peer was seen not to write, is the owner's alone.
 
-use crate::{check, coherent::Coherent, Hosts, Setup};
+use crate::{
+    check,
+    coherent::{Coherent, Memory},
+    Hosts, Setup,
+};
 use loom::sync::atomic::{AtomicU64, Ordering};
-use nupa_pool::Grant;
+use nupa_pool::{Grant, Grants, Window};
 use nupa_proto::pool::{GRANT_BUSY, GRANT_TABLE, LINE};
 use std::sync::Arc;
 
@@ -28,29 +32,40 @@ impl Granted {
     }
 }
 
-/// Node 0 writes twice; node 1 takes its memory back meanwhile.
-fn take_back<H: Hosts>(setup: &Setup) {
-    const SERIAL: u64 = 7;
-    let memory = setup.memory();
-    let (_, [writer, owner]) = setup.opened(&memory, 0);
-    let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
-    owner.give(&memory, 0, SERIAL);
-    let directory = |node| setup.pool.geometry().directory(node).unwrap().start;
-    // The first row and line are node 0's, the second ones node 1's.
-    let words = [directory(1) + GRANT_TABLE, directory(0) + GRANT_BUSY + LINE];
-    let hosts = H::map(memory, &words);
-    let granted = Arc::new(Granted {
-        seen: AtomicU64::new(0),
-        written: std::sync::atomic::AtomicU64::new(0),
-    });
-    let grant = Grant {
+/// Serial of the grant.
+const SERIAL: u64 = 7;
+
+/// Leave to write to the first line of an owner's memory.
+fn grant(owner: &Grants) -> Grant {
+    Grant {
         slot: 0,
         serial: SERIAL,
         offset: owner.memory().start,
         addr: 0,
-        len: 64,
+        len: LINE,
         key: 1,
-    };
+    }
+}
+
+/// The grant's word, which is node 1's, and the busy word of node 0.
+fn words(setup: &Setup) -> [u64; 2] {
+    let directory = |node| setup.pool.geometry().directory(node).unwrap().start;
+    // The first row and line are about node 0, the second ones about node 1.
+    [directory(1) + GRANT_TABLE, directory(0) + GRANT_BUSY + LINE]
+}
+
+/// Node 0 writes twice; node 1 takes its memory back meanwhile.
+fn take_back<H: Hosts>(setup: &Setup) {
+    let memory = setup.memory();
+    let (_, [writer, owner]) = setup.opened(&memory, 0);
+    let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
+    owner.give(&memory, 0, SERIAL);
+    let hosts = H::map(memory, &words(setup));
+    let granted = Arc::new(Granted {
+        seen: AtomicU64::new(0),
+        written: std::sync::atomic::AtomicU64::new(0),
+    });
+    let grant = grant(&owner);
     let cell = granted.clone();
     let write = move |memory: &H::Host| {
         for value in 1..=2 {
@@ -72,6 +87,39 @@ fn take_back<H: Hosts>(setup: &Setup) {
     let ((), is_back) = H::run(&hosts, write, take);
     let last = granted.seen.load(Ordering::Relaxed);
     assert!(!is_back || last == OWNERS, "it is written");
+}
+
+/// Node 0 writes past its caches; node 1 takes its memory back meanwhile.
+fn take_back_late<H: Hosts<Host = Memory>>(setup: &Setup) {
+    let memory = setup.memory();
+    let (_, [writer, owner]) = setup.opened(&memory, 0);
+    let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
+    owner.give(&memory, 0, SERIAL);
+    let grant = grant(&owner);
+    let [given, busy] = words(setup);
+    let hosts = H::map(memory, &[given, busy, grant.offset]);
+    let write = move |memory: &Memory| {
+        if writer.begin(memory, &grant).unwrap() {
+            memory.stream(grant.offset, 1);
+            writer.end(memory);
+        }
+    };
+    let take = |memory: &Memory| {
+        owner.give(memory, 0, 0);
+        let is_back = owner.in_use(memory).unwrap() != SERIAL;
+        if is_back {
+            memory.store(grant.offset, OWNERS);
+        }
+        is_back
+    };
+    let ((), is_back) = H::run(&hosts, write, take);
+    let last = hosts[0].load(grant.offset).unwrap();
+    assert!(!is_back || last == OWNERS, "it is written");
+}
+
+#[test]
+fn memory_that_was_taken_back_is_not_written_later_past_the_caches() {
+    check::<Coherent<false>>(take_back_late::<Coherent<false>>);
 }
 
 #[test]

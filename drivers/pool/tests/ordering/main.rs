@@ -18,8 +18,10 @@ mod cold;
 mod epochs;
 mod explore;
 mod grants;
+mod laps;
 mod rings;
 mod sharing;
+mod start;
 
 use cold::{Cold, Steps, SIZE};
 use nupa_pool::{FormatOptions, JoinOptions, Link, Membership, Place, Pool, Time, Window};
@@ -31,7 +33,7 @@ trait Hosts {
     /// How one of them sees the pool.
     type Host: Window + Send + Sync + 'static;
     /// Time as one of them has it.
-    type Clock: Time + Send;
+    type Clock: Time + Send + 'static;
     /// The hosts' caches are kept coherent.
     const COHERENT: bool;
 
@@ -57,7 +59,12 @@ struct Setup {
     bytes: Arc<Vec<u8>>,
     pool: Pool,
     coherent: bool,
+    /// How often a run may differ from the plain one: preemptions, or choices of [`caches`].
+    bound: usize,
 }
+
+/// How often that is, unless a model says something else.
+const BOUND: usize = 3;
 
 impl Setup {
     fn new(coherent: bool) -> Self {
@@ -73,6 +80,7 @@ impl Setup {
             bytes,
             pool,
             coherent,
+            bound: BOUND,
         }
     }
 
@@ -123,22 +131,33 @@ impl Setup {
 
 /// Runs `body` with a formatted pool in each way.
 fn check<H: Hosts>(body: fn(&Setup)) {
-    H::check(Setup::new(H::COHERENT), body);
+    check_within::<H>(BOUND, body);
+}
+
+/// The same, in each way that differs no more often from a plain one.
+fn check_within<H: Hosts>(bound: usize, body: fn(&Setup)) {
+    let setup = Setup {
+        bound,
+        ..Setup::new(H::COHERENT)
+    };
+    H::check(setup, body);
 }
 
 /// Makes each test, of a function that is generic over the kind of hosts, one for each kind.
 macro_rules! of_all_hosts {
-    ($(#[test] fn $test:ident() { $body:ident $(::<$lines:literal>)? })+) => {
+    ($(#[test] fn $test:ident() { $body:ident $(::<$lines:literal>)? $(within $bound:literal)? })+) => {
         mod coherent_hosts {
             $(#[test] fn $test() {
                 type Kind = $crate::coherent::Coherent<false>;
-                $crate::check::<Kind>(super::$body::<Kind $(, $lines)?>);
+                let [bound, ..] = [$($bound,)? $crate::BOUND];
+                $crate::check_within::<Kind>(bound, super::$body::<Kind $(, $lines)?>);
             })+
         }
         mod hosts_with_caches_of_their_own {
             $(#[test] fn $test() {
                 type Kind = $crate::caches::Caches;
-                $crate::check::<Kind>(super::$body::<Kind $(, $lines)?>);
+                let [bound, ..] = [$($bound,)? $crate::BOUND];
+                $crate::check_within::<Kind>(bound, super::$body::<Kind $(, $lines)?>);
             })+
         }
     };

@@ -4,7 +4,7 @@
 use super::{Exploration, Thread};
 use crate::cold::{Cold, Line};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -25,6 +25,10 @@ struct Pending {
 #[derive(Default)]
 pub(super) struct Cache {
     lines: BTreeMap<u64, Cached>,
+    /// The pool as it was long ago. Each line of it is in the cache until it is used or dropped.
+    old: Option<Arc<Cold>>,
+    /// Lines that were used or dropped since.
+    known: BTreeSet<u64>,
     /// In the order in which others are to see them.
     pending: Vec<Pending>,
 }
@@ -42,6 +46,36 @@ pub(super) struct State {
     /// Threads that compare and exchange a word just now: they have dropped its line, and have not shown a new one.
     pub(super) exchanging: [bool; 2],
     pub(super) exploration: Arc<Mutex<Exploration>>,
+}
+
+impl Cache {
+    /// One that still has each line as it was in `old`, of which those at `dirty` were stored to and not written back.
+    pub(super) fn with_old_lines(old: Arc<Cold>, dirty: &[u64]) -> Self {
+        let line = |at: &u64| {
+            let line = Cached {
+                bytes: old.line(*at),
+                dirty: Some(0),
+            };
+            (*at, line)
+        };
+        Self {
+            lines: dirty.iter().map(line).collect(),
+            known: dirty.iter().copied().collect(),
+            pending: Vec::new(),
+            old: Some(old),
+        }
+    }
+
+    /// Has a line be in the cache if it is from long ago.
+    fn recall(&mut self, at: u64) {
+        if let Some(old) = self.old.as_ref().filter(|_| self.known.insert(at)) {
+            let line = Cached {
+                bytes: old.line(at),
+                dirty: None,
+            };
+            self.lines.insert(at, line);
+        }
+    }
 }
 
 impl State {
@@ -83,7 +117,8 @@ impl State {
     fn set_line(&mut self, host: usize, at: u64, bytes: Line) {
         self.trace(host, "writes back", at);
         let before = self.cold.line(at);
-        let cache = &self.caches[1 - host];
+        let cache = &mut self.caches[1 - host];
+        cache.recall(at);
         let other = cache.lines.get(&at);
         let has = other.is_some_and(|line| line.dirty.is_some() || line.bytes == before)
             || cache.pending.iter().any(|pending| pending.at == at);
@@ -131,11 +166,14 @@ impl State {
     /// A cache drops a line.
     pub(super) fn evict(&mut self, host: usize, at: u64) {
         self.write_back(host, at);
-        self.caches[host].lines.remove(&at);
+        let cache = &mut self.caches[host];
+        cache.lines.remove(&at);
+        cache.known.insert(at);
     }
 
     /// The caches write back and drop what nobody asked them to, before a host accesses a line.
     pub(super) fn act_unasked(&mut self, host: usize, at: u64, writes: bool) {
+        self.caches[host].recall(at);
         let own = self.caches[host].lines.get(&at);
         if own.is_some_and(|line| line.dirty.is_some()) {
             if writes && self.choose(at, 2) == 1 {
