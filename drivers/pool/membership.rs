@@ -228,7 +228,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Leaves for good; the slot is free, and this membership void.
     pub fn leave(&mut self, window: &impl Window) {
-        if self.evicted {
+        let ours = self.is_valid(window);
+        self.evicted |= !ours;
+        if !ours {
             return;
         }
         self.presence.flags = 0;
@@ -305,7 +307,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// The link to a node that is up. There is one for each time that it comes up.
     pub fn open(&mut self, window: &impl Window, node: u16) -> Option<Link> {
-        if self.evicted {
+        if !self.is_valid(window) {
             return None;
         }
         let peer = self.known_mut(node)?;
@@ -338,7 +340,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             return false;
         }
         peer.standing = Standing::Refused;
-        self.refuse(window, node);
+        if self.is_valid(window) {
+            self.refuse(window, node);
+        }
         true
     }
 
@@ -364,14 +368,11 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     /// Says whether this node looks at its rings by itself. Before it stops to, it says so and looks once more; this ends with
-    /// a full fence. Of a machine that was stopped for long the slot may be another host's by now: then nothing is written, and
-    /// the next tick says so.
+    /// a full fence.
     pub fn set_polling(&mut self, window: &impl Window, polling: bool) {
         let flag = if polling { PRESENCE_POLLING } else { 0 };
         self.presence.flags = (self.presence.flags & !PRESENCE_POLLING) | flag;
-        if self.is_ours(window) == Ok(true) {
-            self.show(window);
-        }
+        self.show(window);
         window.fence();
     }
 
@@ -385,9 +386,10 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         presence.is_ok_and(|presence| presence.flags & PRESENCE_POLLING == 0)
     }
 
-    /// Writes this node's own line.
+    /// Writes this node's own line. Of a machine that was stopped for long the slot may be another host's by now: then nothing is written,
+    /// and the next tick says so.
     fn show(&self, window: &impl Window) {
-        if self.evicted {
+        if !self.is_valid(window) {
             return;
         }
         let presence = core::mem::offset_of!(Slot, presence);

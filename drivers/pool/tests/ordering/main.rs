@@ -21,6 +21,7 @@ mod grants;
 mod laps;
 mod rings;
 mod sharing;
+mod standstill;
 mod start;
 
 use cold::{Cold, Steps, SIZE};
