@@ -304,6 +304,16 @@ impl Ends {
         }
     }
 
+    /// Leaves nothing of this node's entries and payload in its caches: what was stored there and came to nothing is written back while the place
+    /// is this node's.
+    pub(crate) fn write_back(&self, window: &impl Window) {
+        let Self { mut send, .. } = *self;
+        for place in send.iter_mut() {
+            let room = place.room();
+            window.refresh(room.start, room.end.saturating_sub(room.start));
+        }
+    }
+
     /// Says that an epoch of the other node is refused.
     pub(crate) fn refuse(&self, window: &impl Window, epoch: u32) {
         let peer = epoch_tag(epoch);

@@ -233,6 +233,11 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         if !ours {
             return;
         }
+        if !window.is_coherent() {
+            for peer in self.others() {
+                self.ends(peer).write_back(window);
+            }
+        }
         self.presence.flags = 0;
         self.show(window);
         self.clear_grants(window);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where a ring lies, and what lies where in it.
 
+use core::ops::Range;
 use nupa_proto::pool::{
     line::{line_inline, LINES_PER_ENTRY},
     message::{bulk_size, bulk_start, max_payload, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
@@ -159,10 +160,21 @@ impl Place {
         self.entries.wrapping_add(number.wrapping_mul(LINE))
     }
 
+    /// Where its entries and its payload area lie.
+    pub(crate) fn room(&self) -> Range<u64> {
+        self.entries..self.area().saturating_add(u64::from(self.bulk_len()))
+    }
+
+    /// Offset of its payload area.
+    #[inline]
+    fn area(&self) -> u64 {
+        self.entries.wrapping_add(ENTRY_SIZE << self.log_entries)
+    }
+
     /// Offset of a free-running position in the payload area.
     #[inline]
     pub fn bulk(&self, position: u32) -> u64 {
-        let area = self.entries.wrapping_add(ENTRY_SIZE << self.log_entries);
-        area.wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
+        self.area()
+            .wrapping_add(u64::from(position & self.bulk_len().wrapping_sub(1)))
     }
 }

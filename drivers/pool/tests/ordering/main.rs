@@ -19,6 +19,7 @@ mod epochs;
 mod explore;
 mod grants;
 mod laps;
+mod leftovers;
 mod rings;
 mod sharing;
 mod standstill;
