@@ -75,11 +75,11 @@ fn take_over<H: Hosts>(setup: &Setup) {
     let place = (pool.device_memory(0).start, PAGE);
     let handle = Sharing::new().export(&memory, &owner, place, 7).unwrap();
     owner.leave(&memory);
-    let lines = [(0, EXPORT_TABLE), (1, HOLD_TABLE)];
-    let hosts = H::map(
-        memory,
-        &lines.map(|(node, table)| first_line(setup, node, table)),
-    );
+    // All of the export is zeroed, and not only its secret.
+    let export = first_line(setup, 0, EXPORT_TABLE);
+    let [secret, offset, len, epoch] = [0, 8, 16, 24].map(|word| export + word);
+    let hold = first_line(setup, 1, HOLD_TABLE);
+    let hosts = H::map(memory, &[secret, offset, len, epoch, hold]);
     let clock = H::clock(&hosts[1]);
     let (imported, held) = H::run(
         &hosts,
