@@ -67,7 +67,7 @@ test: modules userspace ## the tests of the host and of the nodes
 	scripts/in-root tests/run --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
 test-long: modules userspace setup-debian providers selftests ## all tests, those that take long included, on nodes in all modes
-	@scripts/host-tests; host=$$?; \
+	@NUPA_TEST_LONG=1 scripts/host-tests; host=$$?; \
 	scripts/in-root tests/run --long --host-log build/test-logs/host.log $(TESTS) && exit $$host
 
 test-selftests: modules userspace selftests ## the kernel's own tests of network drivers, on nodes (MODE=pcie)

@@ -199,7 +199,7 @@ impl<W: Bars> Guest<W> {
     pub fn alloc(&self, len: usize) -> usize {
         let at = self.free.get();
         let end = at + len.next_multiple_of(4096);
-        assert!(end <= RAM_SIZE, "test guest out of memory");
+        assert!(end <= self.ram.len(), "test guest out of memory");
         self.free.set(end);
         at
     }
