@@ -174,6 +174,13 @@ fn busy(directory: &Range<u64>, other: u16) -> u64 {
         .wrapping_add(before)
 }
 
+/// Whether a node says that it writes with a grant of another. If that cannot be read, it does not say so.
+pub(crate) fn is_writing(window: &impl Window, geometry: &Geometry, own: u16, peer: u16) -> bool {
+    let directory = geometry.directory(own).filter(|_| window.is_coherent());
+    let serial = directory.map(|directory| window.load(busy(&directory, peer)));
+    serial.is_some_and(|serial| serial.is_ok_and(|serial| serial != 0))
+}
+
 /// Takes back all that a node has granted another, and says that it does not write there.
 pub(crate) fn clear(window: &impl Window, geometry: &Geometry, own: u16, peer: u16) {
     if let Some(directory) = geometry.directory(own) {

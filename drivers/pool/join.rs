@@ -9,7 +9,7 @@ use crate::{
     Poisoned, Time, Window, SETTLE_US,
 };
 use core::borrow::BorrowMut;
-use nupa_proto::pool::{Claim, ClaimState, Slot, DEAD_AFTER_US, LINE, MAX_NODES};
+use nupa_proto::pool::{Claim, ClaimState, Slot, DEAD_AFTER_US, GRANT_TIMEOUT_US, LINE, MAX_NODES};
 
 /// What a node that joins says of itself.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,8 @@ impl JoinOptions {
 const ATTEMPTS: u32 = 100;
 /// Steps in which heartbeats are watched.
 const STEP_US: u64 = 20_000;
+/// Steps in which it is waited for the end of direct writes.
+const WRITERS_US: u64 = 1000;
 
 /// A slot that was taken, for a [`Membership`].
 pub(crate) struct TakenSlot {
@@ -179,6 +181,12 @@ impl Pool {
         let slot = self.take_slot(window, time, options)?;
         let mut membership = Membership::new(&slot, peers);
         membership.enter(window, options);
+        let start = time.now_us();
+        while membership.has_writers(window)
+            && time.now_us().saturating_sub(start) < GRANT_TIMEOUT_US
+        {
+            time.sleep_us(WRITERS_US);
+        }
         Ok(membership)
     }
 

@@ -168,6 +168,19 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.show(window);
     }
 
+    /// Whether another node writes with a grant of whoever had the slot before: it may have been in the middle of that when the
+    /// grant ended. A node that has no slot has ended all that it did.
+    pub(crate) fn has_writers(&self, window: &impl Window) -> bool {
+        // The directory was zeroed before, so of the two one sees the other.
+        window.fence();
+        self.others().any(|peer| {
+            let claim = self.pool.read_claim(window, peer).map(Claim::from_wire);
+            let is_there =
+                claim.is_ok_and(|claim| claim.is_ok_and(|claim| claim.state == ClaimState::Taken));
+            is_there && grants::is_writing(window, self.pool.geometry(), peer, self.node)
+        })
+    }
+
     /// This node.
     pub fn node(&self) -> u16 {
         self.node

@@ -10,9 +10,9 @@
 
 mod rig;
 
-use nupa_pool::{Grant, Grants, Window};
-use nupa_proto::pool::{DEAD_AFTER_US, GRANT_SLOTS};
-use rig::{pair, settle, Host, Node, Run};
+use nupa_pool::{Grant, Grants, JoinOptions, Time, Window};
+use nupa_proto::pool::{DEAD_AFTER_US, GRANT_SLOTS, GRANT_TIMEOUT_US};
+use rig::{options, pair, settle, Host, Node, Run};
 
 /// What node 1 grants in these tests.
 fn grant(grants: &Grants, slot: u16, serial: u64) -> Grant {
@@ -169,4 +169,61 @@ fn nobody_writes_after_the_owner_has_waited() {
         });
         world.run(vec![writer, owner]);
     }
+}
+
+/// Takes the slot of node 1, which has died.
+fn take_over(host: &Host) -> Node {
+    let pool = host.attach(&options(false, 2, 9)).unwrap();
+    let wishes = JoinOptions {
+        prefer: Some(1),
+        ..host.wishes(9)
+    };
+    let node = Node::join(host, &pool, &wishes);
+    assert_eq!(node.member.node(), 1);
+    node
+}
+
+/// Whoever was in the middle of a write when the owner died may go on with it: the next owner of the slot waits until it is over.
+#[test]
+fn the_next_owner_has_its_memory_for_itself() {
+    for seed in 0..40 {
+        let (world, a, b) = pair(true, seed);
+        let (here, there) = (grants(&a), grants(&b));
+        let (at, granted) = (there.memory().start, grant(&there, 0, 5));
+        there.give(&b.host, 0, 5);
+        drop(b);
+        let writer: Run<'_, ()> = Box::new(move |host: Host| {
+            // Before the slot is taken, and after it.
+            host.sleep_us(DEAD_AFTER_US - 1000);
+            assert_eq!(here.begin(&host, &granted), Ok(true));
+            host.sleep_us(seed * GRANT_TIMEOUT_US / 50);
+            host.write(at, &[0xee; 8]);
+            here.end(&host);
+        });
+        let owner: Run<'_, ()> = Box::new(move |host: Host| {
+            let _node = take_over(&host);
+            host.write(at, &[0; 8]);
+            host.sleep_us(GRANT_TIMEOUT_US);
+            assert_eq!(host.load(at), Ok(0), "seed {seed}: a write came later");
+        });
+        world.run(vec![writer, owner]);
+    }
+}
+
+/// Who died in the middle of a write is not waited for without end.
+#[test]
+fn who_never_ends_a_write_keeps_nobody_out() {
+    let (_, a, b) = pair(true, 6);
+    let (here, there) = (grants(&a), grants(&b));
+    there.give(&b.host, 0, 5);
+    assert_eq!(here.begin(&a.host, &grant(&there, 0, 5)), Ok(true));
+    let host = b.host.clone();
+    drop(b);
+    let start = host.now_us();
+    take_over(&host);
+    let took = host.now_us() - start;
+    assert!(
+        (GRANT_TIMEOUT_US..2 * GRANT_TIMEOUT_US).contains(&(took - DEAD_AFTER_US)),
+        "{took}"
+    );
 }
