@@ -241,15 +241,16 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Leaves for good; the slot is free, and this membership void.
     pub fn leave(&mut self, window: &impl Window) {
+        if !window.is_coherent() && self.is_valid(window) {
+            for peer in self.others() {
+                self.ends(peer).write_back(window);
+            }
+        }
+        // Of large rings that may have taken so long that another host has the slot by now: the heartbeat has stopped.
         let ours = self.is_valid(window);
         self.evicted |= !ours;
         if !ours {
             return;
-        }
-        if !window.is_coherent() {
-            for peer in self.others() {
-                self.ends(peer).write_back(window);
-            }
         }
         self.presence.flags = 0;
         self.show(window);
