@@ -18,8 +18,8 @@ static inline bool nk_load_word(const void *from, u64 *value)
 
 /*
  * Whether memcpy() would be slow here. Where it is "rep movsb", AMD's Zen 3 takes nine times as long if the destination is 1 to 31 bytes
- * ahead of the source modulo 4096, for short copies too. That is one of 128 places that a program may receive at. Other processors lose
- * little by words, so they are not told apart.
+ * ahead of the source modulo 4096, for short copies too. That is one of 128 places that a program may receive at. Other processors are
+ * not told apart: by words they may be slower at these places than they could be.
  */
 static __always_inline bool nk_memcpy_is_slow(const void *to, const void *from)
 {

@@ -168,8 +168,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.show(window);
     }
 
-    /// Whether another node writes with a grant of whoever had the slot before: it may have been in the middle of that when the
-    /// grant ended. A node that has no slot has ended all that it did.
+    /// Whether another node writes with a grant of the slot's former owner: that write may have been under way when the grant ended. A node
+    /// that has no slot has ended all that it did.
     pub(crate) fn has_writers(&self, window: &impl Window) -> bool {
         // The directory was zeroed before, so of the two one sees the other.
         window.fence();

@@ -183,7 +183,7 @@ fn take_over(host: &Host) -> Node {
     node
 }
 
-/// Whoever was in the middle of a write when the owner died may go on with it: the next owner of the slot waits until it is over.
+/// A peer may go on with a write that was under way when the owner died: the next owner of the slot waits until it is over.
 #[test]
 fn the_next_owner_has_its_memory_for_itself() {
     for seed in 0..40 {

@@ -104,7 +104,7 @@ impl Requester {
             count += u32::from(self.post_nop(host, qp));
         }
         if count > 0 {
-            // Whoever reads this must not find that more was done than was posted.
+            // The receiver, which reads this, must not find that more was done than was posted.
             let posted = self.plan.number() - u64::from(self.next.is_some());
             host.board.set_progress(self.way, WayWord::Posted, posted);
             qp.send.ring();
