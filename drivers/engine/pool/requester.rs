@@ -17,13 +17,13 @@ use nupa_pool::Outgoing;
 use nupa_proto::{
     pool::{
         message::{
-            has_operand, is_short, RequestBody, READ_PIECE, REQUEST_SOLICITED, REQUEST_START,
+            has_operand, is_short, RequestBody, OPERAND_SIZE, READ_PIECE, REQUEST_SOLICITED,
+            REQUEST_START,
         },
         Class,
     },
     wqe::Opcode,
 };
-use zerocopy::FromZeros;
 
 /// Bytes that the next entry of a request is about, and those that it carries: that of a READ carries none.
 fn next_part(request: &Request, done: u32) -> (u32, u32) {
@@ -178,31 +178,46 @@ impl Engine {
     }
 
     /// What is said of the current request, but for its sequence.
+    ///
+    /// All of it is written once: a load of what was stored in parts waits until the stores before it have reached the cache, those to lines of the pool
+    /// that another processor has among them.
+    #[inline]
     pub(super) fn request_body(&self) -> RequestBody {
         let request = &self.request;
-        let mut body = RequestBody::new_zeroed();
-        body.opcode = request.opcode.to_wire();
-        body.flags = if request.solicited {
-            REQUEST_SOLICITED
-        } else {
-            0
+        let solicited = match request.solicited {
+            true => REQUEST_SOLICITED,
+            false => 0,
         };
-        body.source_qpn.set(request.source.qpn);
-        body.target_qpn.set(request.destination.qpn);
-        body.target_epoch.set(request.destination.epoch);
-        body.psn.set(request.source.psn);
-        body.len.set(request.len);
-        body.remote_addr.set(request.remote_addr);
-        body.remote_key.set(request.remote_key);
-        body.imm_or_key.set(request.imm);
-        if has_operand(request.opcode) {
-            let operand = self.wqe.operand(request.opcode).iter();
-            body.operand
+        RequestBody {
+            opcode: request.opcode.to_wire(),
+            flags: solicited,
+            vlan_id: 0.into(),
+            sequence: 0.into(),
+            source_qpn: request.source.qpn.into(),
+            target_qpn: request.destination.qpn.into(),
+            target_epoch: request.destination.epoch.into(),
+            len: request.len.into(),
+            remote_addr: request.remote_addr.into(),
+            remote_key: request.remote_key.into(),
+            imm_or_key: request.imm.into(),
+            operand: self.operand(),
+            psn: request.source.psn.into(),
+            reserved1: [0; 4],
+        }
+    }
+
+    /// What the current request has for [`RequestBody::operand`].
+    #[inline]
+    fn operand(&self) -> [u8; OPERAND_SIZE] {
+        let mut operand = [0; OPERAND_SIZE];
+        if has_operand(self.request.opcode) {
+            let said = self.wqe.operand(self.request.opcode).iter();
+            operand
                 .iter_mut()
-                .zip(operand)
+                .zip(said)
                 .for_each(|(to, from)| *to = *from);
         }
-        body
+        operand
     }
 }
 
