@@ -326,6 +326,20 @@ impl Window {
         Some(())
     }
 
+    /// Stores words that lie in memory as they are to lie there, in any order. None, and those outside are not stored, if not all are inside.
+    #[inline]
+    pub fn write_words<const WORDS: usize>(
+        &self,
+        offset: usize,
+        words: [u64; WORDS],
+    ) -> Option<()> {
+        let places = (offset..).step_by(WORD);
+        for (word, place) in words.into_iter().zip(places) {
+            self.word(place)?.store(word, Relaxed);
+        }
+        Some(())
+    }
+
     /// Zeroes bytes. None, without effect, outside.
     #[inline]
     pub fn clear(&self, range: Range<usize>) -> Option<()> {

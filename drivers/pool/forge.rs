@@ -2,7 +2,7 @@
 //! Entries of lines as a hostile host writes them: nothing of what they say is checked.
 
 use crate::{
-    line::{stamp, Lines, Part},
+    line::{first_line, second_line, stamp, takes_two, Part},
     message::Outgoing,
     place::Place,
 };
@@ -29,7 +29,8 @@ pub fn in_lines(class: Class, entry: &Entry) -> ([u8; LINE_BODY], Option<[u8; LI
         offset: header.offset.get(),
         behind: header.behind.get(),
     };
-    let Lines { mut first, second } = Lines::write(class, &message, part);
+    let mut first: [u8; LINE_BODY] = transmute!(first_line(class, &message, part));
+    let second = takes_two(&message).then(|| transmute!(second_line(&message)));
     let [kind, ..] = &mut first;
     *kind = header.kind;
     (first, second)

@@ -8,7 +8,7 @@ use nupa_proto::{
     pool::{
         line::{
             FrameLine, GrantLine, LineHead, LongPart, NotifyLine, OperandLine, RequestLine,
-            ResponseLine, LINE_BODY, MAX_LINES,
+            ResponseLine, LINE_BODY, LINE_INLINE, MAX_LINES,
         },
         message::{
             has_operand, has_payload, FrameBody, Kind, NotifyBody, RequestBody, ResponseBody,
@@ -30,6 +30,21 @@ pub(crate) struct Lines {
     pub(crate) first: LineBody,
     /// The second, if there is one.
     pub(crate) second: Option<LineBody>,
+}
+
+/// Words of a line behind its stamp.
+const LINE_WORDS: usize = LINE_BODY / size_of::<u64>();
+/// Those of them that no payload can be in.
+const SAID_WORDS: usize = (LINE_BODY - LINE_INLINE as usize) / size_of::<u64>();
+
+/// What stands in a line behind its stamp, as it lies in memory.
+pub(crate) type LineWords = [u64; LINE_WORDS];
+
+/// What stands in a line before any payload that it has.
+#[inline]
+pub(crate) fn before_inline(words: LineWords) -> [u64; SAID_WORDS] {
+    let [said @ .., _, _] = words;
+    said
 }
 
 /// Where in its message an entry is.
@@ -99,112 +114,122 @@ pub(crate) fn acknowledged(class: Class, line: &LineBody) -> Option<Acknowledged
     })
 }
 
-impl Lines {
-    /// What a message takes.
-    #[inline]
-    pub(crate) fn write(class: Class, message: &Outgoing<'_>, part: Part) -> Self {
-        match message {
-            Outgoing::Request(body) => Self::request(class, body, part),
-            Outgoing::Response(body) => Self::response(body, part),
-            Outgoing::Frame(body) => Self::one(transmute!(FrameLine {
-                head: head(Kind::Frame, false),
-                flags: body.flags,
-                payload_len: part.payload_len.into(),
-                source_qpn: body.source_qpn,
-                meta: body.meta,
-                ..FrameLine::default()
-            })),
-            Outgoing::Notify(body) => Self::one(transmute!(NotifyLine {
-                head: head(Kind::Notify, false),
-                source_qpn: body.source_qpn,
-                qpn: body.qpn,
-                behind: part.behind.into(),
-                ..NotifyLine::new_zeroed()
-            })),
+/// Whether the entry of a message has a second line.
+#[inline]
+pub(crate) fn takes_two(message: &Outgoing<'_>) -> bool {
+    match message {
+        Outgoing::Request(body) => {
+            let opcode = Opcode::try_from(body.opcode).unwrap_or(Opcode::Nop);
+            has_second(opcode, body.flags)
         }
+        Outgoing::Response(body) => body.grant_serial.get() != 0,
+        Outgoing::Frame(_) | Outgoing::Notify(_) => false,
     }
+}
 
-    fn one(first: LineBody) -> Self {
-        Self {
-            first,
-            second: None,
-        }
-    }
-
-    #[inline]
-    fn request(class: Class, body: &RequestBody, part: Part) -> Self {
-        let opcode = Opcode::try_from(body.opcode).unwrap_or(Opcode::Nop);
-        let second = has_second(opcode, body.flags).then(|| {
-            transmute!(OperandLine {
-                operand: body.operand,
-                vlan_id: body.vlan_id,
-                reserved: [0; 6],
-            })
-        });
-        let room = match class {
-            Class::Request => transmute!(LongPart {
-                offset: part.offset.into(),
-                payload_len: part.payload_len.into(),
-                behind: part.behind.into(),
-                reserved: [0; 4],
-            }),
-            // Here is the payload, or nothing.
-            _ => Default::default(),
-        };
-        let first = RequestLine {
-            head: head(Kind::Request, second.is_some()),
-            opcode: body.opcode,
+/// What the first line of a message says. Requests and responses are put together in registers: a word that is loaded from where parts of it were just stored
+/// waits until all stores before have reached the cache, also those to lines of the pool that another processor has.
+#[inline]
+pub(crate) fn first_line(class: Class, message: &Outgoing<'_>, part: Part) -> LineWords {
+    let two = takes_two(message);
+    match message {
+        Outgoing::Request(body) => request_words(class, body, part, two),
+        Outgoing::Response(body) => response_words(body, part, two),
+        Outgoing::Frame(body) => transmute!(FrameLine {
+            head: head(Kind::Frame, two),
             flags: body.flags,
-            sequence: body.sequence,
-            source_qpn: body.source_qpn,
-            target_qpn: body.target_qpn,
-            psn: body.psn,
-            len: body.len,
-            remote_addr: body.remote_addr,
-            remote_key: body.remote_key,
-            imm_or_key: body.imm_or_key,
-            room,
-        };
-        Self {
-            first: transmute!(first),
-            second,
-        }
-    }
-
-    fn response(body: &ResponseBody, part: Part) -> Self {
-        let second = (body.grant_serial.get() != 0).then(|| {
-            transmute!(GrantLine {
-                serial: body.grant_serial,
-                offset: body.grant_offset,
-                addr: body.grant_addr,
-                len: body.grant_len,
-                key: body.grant_key,
-                slot: body.grant_slot,
-                reserved: [0; 18],
-            })
-        });
-        let first = ResponseLine {
-            head: head(Kind::Response, second.is_some()),
-            reply: body.reply,
-            status: body.status,
-            sequence: body.sequence,
-            source_qpn: body.source_qpn,
-            target_qpn: body.target_qpn,
-            behind: part.behind.into(),
-            offset: part.offset.into(),
             payload_len: part.payload_len.into(),
-            rnr_timer: body.rnr_timer,
-            check: body.check,
-            credits: body.credits,
-            found: body.found,
-            ..ResponseLine::default()
-        };
-        Self {
-            first: transmute!(first),
-            second,
-        }
+            source_qpn: body.source_qpn,
+            meta: body.meta,
+            ..FrameLine::default()
+        }),
+        Outgoing::Notify(body) => transmute!(NotifyLine {
+            head: head(Kind::Notify, two),
+            source_qpn: body.source_qpn,
+            qpn: body.qpn,
+            behind: part.behind.into(),
+            ..NotifyLine::new_zeroed()
+        }),
     }
+}
 
+/// What the second line of a message says that [takes two](takes_two). Not inlined, so that it costs nothing where there is none.
+#[inline(never)]
+pub(crate) fn second_line(message: &Outgoing<'_>) -> LineWords {
+    match message {
+        Outgoing::Request(body) => transmute!(OperandLine {
+            operand: body.operand,
+            vlan_id: body.vlan_id,
+            reserved: [0; 6],
+        }),
+        Outgoing::Response(body) => transmute!(GrantLine {
+            serial: body.grant_serial,
+            offset: body.grant_offset,
+            addr: body.grant_addr,
+            len: body.grant_len,
+            key: body.grant_key,
+            slot: body.grant_slot,
+            reserved: [0; 18],
+        }),
+        Outgoing::Frame(_) | Outgoing::Notify(_) => [0; LINE_WORDS],
+    }
+}
+
+/// Two fields that follow one another.
+#[inline]
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// The head of a line and the two bytes behind it.
+#[inline]
+fn head_and(kind: Kind, two: bool, bytes: [u8; 2]) -> u32 {
+    let LineHead { kind, lines } = head(kind, two);
+    let [first, second] = bytes;
+    u32::from_le_bytes([kind, lines, first, second])
+}
+
+/// A [`RequestLine`](nupa_proto::pool::line::RequestLine).
+#[inline]
+fn request_words(class: Class, body: &RequestBody, part: Part, two: bool) -> LineWords {
+    let head = head_and(Kind::Request, two, [body.opcode, body.flags]);
+    let [part, behind] = match class {
+        // A `LongPart`.
+        Class::Request => [pair(part.offset, part.payload_len), pair(part.behind, 0)],
+        // Here is the payload, or nothing.
+        _ => [0; 2],
+    };
+    let words = [
+        pair(head, body.sequence.get()),
+        pair(body.source_qpn.get(), body.target_qpn.get()),
+        pair(body.psn.get(), body.len.get()),
+        body.remote_addr.get(),
+        pair(body.remote_key.get(), body.imm_or_key.get()),
+        part,
+        behind,
+    ];
+    words.map(u64::to_le)
+}
+
+/// A [`ResponseLine`](nupa_proto::pool::line::ResponseLine).
+#[inline]
+fn response_words(body: &ResponseBody, part: Part, two: bool) -> LineWords {
+    let head = head_and(Kind::Response, two, [body.reply, body.status]);
+    let [low, high] = body.credits.get().to_le_bytes();
+    let last = u32::from_le_bytes([body.rnr_timer, body.check, low, high]);
+    let words = [
+        pair(head, body.sequence.get()),
+        pair(body.source_qpn.get(), body.target_qpn.get()),
+        pair(part.behind, part.offset),
+        pair(part.payload_len, last),
+        body.found.get(),
+        0,
+        0,
+    ];
+    words.map(u64::to_le)
+}
+
+impl Lines {
     /// How many lines an entry has, as its first one says.
     #[inline]
     pub(crate) fn count(first: &LineBody) -> Result<u32, Violation> {

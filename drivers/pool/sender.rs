@@ -5,7 +5,7 @@ mod acks;
 
 use self::acks::Acks;
 use crate::{
-    line::{inline_len, stamp, Lines, Part},
+    line::{before_inline, first_line, inline_len, second_line, stamp, takes_two, Part},
     message::{Outgoing, Violation},
     place::Place,
     window::zero,
@@ -204,30 +204,29 @@ impl Sender {
         message: &Outgoing<'_>,
         part: Part,
     ) -> u32 {
-        let lines = Lines::write(self.place.class(), message, part);
         let inline = inline_len(entry, payload);
         if part.payload_len != 0 && inline == 0 {
             window.publish(payload.start, u64::from(part.payload_len));
         }
-        let taken = match &lines.second {
-            Some(_) => MAX_LINES,
-            None => 1,
-        };
+        let two = takes_two(message);
+        let taken = if two { MAX_LINES } else { 1 };
         self.clear_up_to(window, self.written.wrapping_add(taken));
-        if let Some(second) = &lines.second {
-            self.write_line(window, self.written.wrapping_add(1), second);
+        if two {
+            self.write_line(window, self.written.wrapping_add(1), second_line(message));
         }
-        let said = lines.first.len().saturating_sub(inline);
-        let said = lines.first.get(..said).unwrap_or_default();
-        self.write_line(window, self.written, said);
+        let first = first_line(self.place.class(), message, part);
+        match inline {
+            0 => self.write_line(window, self.written, first),
+            _ => self.write_line(window, self.written, before_inline(first)),
+        }
         taken
     }
 
     /// Writes a line behind its stamp, then that.
     #[inline]
-    fn write_line(&self, window: &impl Window, index: u32, body: &[u8]) {
+    fn write_line<const WORDS: usize>(&self, window: &impl Window, index: u32, body: [u64; WORDS]) {
         let line = self.place.entry(index);
-        window.write(line.wrapping_add(LINE_STAMP), body);
+        window.write_words(line.wrapping_add(LINE_STAMP), body);
         window.store(line, stamp(self.published, index));
         window.publish(line, LINE);
     }

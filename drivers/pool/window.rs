@@ -3,6 +3,7 @@
 
 use core::ops::Range;
 use nupa_proto::pool::LINE;
+use zerocopy::IntoBytes;
 
 /// Memory that cannot be read: what was stored there is lost. Nothing else happens; hosts survive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,12 @@ pub trait Window {
 
     /// Copies in.
     fn write(&self, offset: u64, bytes: &[u8]);
+
+    /// Copies words in that lie in memory as they are to lie in the pool, at a multiple of 8. What is in registers need not be stored elsewhere before.
+    #[inline]
+    fn write_words<const WORDS: usize>(&self, offset: u64, words: [u64; WORDS]) {
+        self.write(offset, words.as_bytes());
+    }
 
     /// Lets others see what was stored to a range: before anything that is stored later, but for the same line.
     fn publish(&self, offset: u64, len: u64);

@@ -209,6 +209,22 @@ impl Mapping {
         Some(())
     }
 
+    /// Stores words in any order.
+    #[inline(always)]
+    pub(crate) fn write_words<const WORDS: usize>(
+        &self,
+        offset: usize,
+        words: [u64; WORDS],
+    ) -> Option<()> {
+        self.writable.then_some(())?;
+        self.at(offset, size_of_val(&words))?;
+        let places = (offset..).step_by(size_of::<u64>());
+        for (word, place) in words.into_iter().zip(places) {
+            self.atomic_u64(place)?.store(word, Ordering::Relaxed);
+        }
+        Some(())
+    }
+
     /// Adds, wrapping, and returns what was there before. Sequentially consistent.
     #[inline]
     pub(crate) fn fetch_add_u64(&self, offset: usize, value: u64) -> Option<u64> {

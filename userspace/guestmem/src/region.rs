@@ -88,6 +88,19 @@ impl MmapRegion {
             .ok_or(outside(offset))
     }
 
+    /// Stores words at a multiple of 8, in any order.
+    #[inline]
+    pub fn write_words<const WORDS: usize>(
+        &self,
+        offset: usize,
+        words: [u64; WORDS],
+    ) -> Result<(), AccessError> {
+        aligned(offset, 8)?;
+        self.mapping
+            .write_words(offset, words)
+            .ok_or(outside(offset))
+    }
+
     /// Copies `len` bytes from one region to another, or within one, where they may overlap.
     #[inline]
     pub fn copy(

@@ -81,6 +81,11 @@ impl<R: Deref<Target = MmapRegion>> Window for PoolMemory<R> {
     }
 
     #[inline]
+    fn write_words<const WORDS: usize>(&self, offset: u64, words: [u64; WORDS]) {
+        let _ = self.region().write_words(at(offset), words);
+    }
+
+    #[inline]
     fn publish(&self, offset: u64, len: u64) {
         match self.coherent {
             true => fence(Ordering::Release),

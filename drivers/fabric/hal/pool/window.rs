@@ -115,6 +115,11 @@ impl nupa_pool::Window for PoolWindow {
     }
 
     #[inline]
+    fn write_words<const WORDS: usize>(&self, offset: u64, words: [u64; WORDS]) {
+        let _ = self.0.write_words(at(offset), words);
+    }
+
+    #[inline]
     fn publish(&self, offset: u64, len: u64) {
         let _ = self.0.publish(at(offset)..at(offset.saturating_add(len)));
     }
