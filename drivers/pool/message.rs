@@ -100,6 +100,14 @@ pub struct Acknowledged {
     pub target_qpn: u32,
 }
 
+impl Acknowledged {
+    /// Whether another one is of the same two queue pairs.
+    #[inline]
+    pub fn same_queue_pairs(&self, other: &Self) -> bool {
+        (self.source_qpn, self.target_qpn) == (other.source_qpn, other.target_qpn)
+    }
+}
+
 /// An entry that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {

@@ -91,20 +91,25 @@ impl Sender {
         }
     }
 
-    /// The next request that is done because it was taken out, and not answered.
+    /// The next request that is done because it was taken out, and not answered. Of several of the same queue pairs that follow one another it is the
+    /// last: it says that those before it are done.
     pub(crate) fn next_ack(
         &mut self,
         window: &impl Window,
     ) -> Result<Option<Acknowledged>, Violation> {
+        let mut last: Option<Acknowledged> = None;
         while self.has_acks() {
-            let (lines, acknowledged) = self.read_own(window)?;
+            let (lines, next) = self.read_own(window)?;
+            if let (Some(last), Some(next)) = (&last, &next) {
+                if !last.same_queue_pairs(next) {
+                    break;
+                }
+            }
             let left = self.acks.done.wrapping_sub(self.acks.looked_at);
             self.acks.looked_at = self.acks.looked_at.wrapping_add(lines.min(left));
-            if acknowledged.is_some() {
-                return Ok(acknowledged);
-            }
+            last = next.or(last);
         }
-        Ok(None)
+        Ok(last)
     }
 
     /// Frees what the peer has taken out as far as its being taken says nothing.

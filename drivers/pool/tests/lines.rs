@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Entries of lines: what they look like.
+//! Entries of lines: what they look like, and which requests are done when they are taken out.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod rig;
 
-use nupa_pool::in_lines;
+use nupa_pool::{in_lines, Body, Outgoing};
 use nupa_proto::pool::{
     line::{LineHead, LongPart, RequestLine, ResponseLine, LINE_BODY},
     message::{Entry, Kind, RequestBody, ResponseBody, REQUEST_DATAGRAM},
     Class,
 };
-use rig::Random;
+use rig::{pair_in, write_request, Node, Random};
 use zerocopy::{transmute, FromZeros, IntoBytes};
 
 /// An entry of which every byte is drawn but for its kind.
@@ -87,5 +87,67 @@ fn head(kind: Kind, two: bool) -> LineHead {
     LineHead {
         kind: kind.to_wire(),
         lines: if two { 2 } else { 1 },
+    }
+}
+
+/// Sends requests of queue pairs from the first of two nodes, and takes them out at the other.
+fn pass(a: &mut Node, b: &mut Node, class: Class, requests: &[(u32, u32)]) {
+    let (here, there) = (a.host.clone(), b.host.clone());
+    for (qpn, number) in requests {
+        let mut body = write_request(8, *number);
+        body.source_qpn.set(*qpn);
+        body.target_qpn.set(qpn.wrapping_add(100));
+        let sender = a.link(1).send.of(class);
+        here.send(sender, &Outgoing::Request(&body), &[0; 8], 0)
+            .unwrap();
+        assert!(b.link(0).next(&there, class).unwrap().is_some());
+        b.link(0).release(&there, class);
+    }
+    b.link(0).receive.of(class).publish(&there);
+}
+
+/// Which requests are said to be done: queue pair and number.
+fn done(a: &mut Node, responses: Class) -> Vec<(u32, u32)> {
+    let host = a.host.clone();
+    let mut found = Vec::new();
+    while let Some(message) = a.link(1).next(&host, responses).unwrap() {
+        let Body::Done(done) = message.body else {
+            panic!("nobody has answered");
+        };
+        assert_eq!(done.target_qpn, done.source_qpn.wrapping_add(100));
+        found.push((done.source_qpn, done.sequence));
+        a.link(1).release(&host, responses);
+    }
+    found
+}
+
+#[test]
+fn of_several_requests_of_a_queue_pair_the_last_is_said_to_be_done() {
+    for (requests, responses) in [
+        (Class::ShortRequest, Class::ShortResponse),
+        (Class::Request, Class::Response),
+    ] {
+        let (_, mut a, mut b) = pair_in(true);
+        // Around the ring several times.
+        for round in 0..300 {
+            let number = |index: u32| round * 8 + index;
+            let sent = [
+                (1, number(0)),
+                (1, number(1)),
+                (1, number(2)),
+                (2, number(3)),
+                (1, number(4)),
+                (3, number(5)),
+                (3, number(6)),
+            ];
+            pass(&mut a, &mut b, requests, &sent);
+            let expected = [
+                (1, number(2)),
+                (2, number(3)),
+                (1, number(4)),
+                (3, number(6)),
+            ];
+            assert_eq!(done(&mut a, responses), expected);
+        }
     }
 }

@@ -151,10 +151,8 @@ fn long_messages_come_behind_short_ones_that_were_sent_before(in_lines: bool) {
         if in_lines {
             let [short, long] =
                 [Class::ShortResponse, Class::Response].map(|class| a.done(1, class));
-            assert_eq!(
-                (short, long),
-                (vec![3 * round, 3 * round + 2], vec![3 * round + 1])
-            );
+            // Of the two short ones, the last.
+            assert_eq!((short, long), (vec![3 * round + 2], vec![3 * round + 1]));
         }
     }
 }
@@ -302,7 +300,10 @@ fn send_some(
             _ => (Class::Request, 257 + random.below(4000) as u32),
         };
         let link = a.link(1);
-        let mut body = write_request(len, numbers.next().unwrap());
+        let number = numbers.next().unwrap();
+        let mut body = write_request(len, number);
+        // Each of another queue pair, so that of each it is said when it is done.
+        body.source_qpn.set(number);
         if random.below(3) == 0 {
             body.opcode = Opcode::Read.to_wire();
         }
