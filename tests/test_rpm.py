@@ -38,7 +38,7 @@ FILES = {
                     "/usr/share/doc/nupa-tools/install.md", "/usr/share/doc/nupa-tools/examples/nupanet0.network",
                     "/usr/share/bash-completion/completions/nupactl"} | UNITS,
                    ("/usr/bin/", "/usr/lib/systemd/system/", "/usr/share/")),
-    "nupa-devel": ({"/usr/include/infiniband/nupadv.h", "/usr/include/rdma/nupa-abi.h"}, ("/usr/include/",)),
+    "nupa-devel": ({"/usr/include/infiniband/nupadv.h", "/usr/include/linux/nupa_memory.h", "/usr/include/rdma/nupa-abi.h"}, ("/usr/include/",)),
     "nupa-dkms": ({f"/usr/src/nupa-1.2.3/{name}" for name in ("dkms.conf", "dkms/build", "dkms/kernel.sh", "Kbuild", "drivers/net/nupa_net.rs")},
                   ("/usr/src/nupa-1.2.3",)),
 }

@@ -9,42 +9,19 @@
  * taken away gets them back from the fault handler only, which knows whether the device is revoked.
  */
 
-#include <linux/cdev.h>
-#include <linux/device.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/mmu_context.h>
 #include <linux/module.h>
-#include <linux/mutex.h>
 #include <linux/overflow.h>
 #include <linux/random.h>
-#include <linux/rwsem.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/xarray.h>
+#include <linux/nupa_memory.h>
 
-#include "memory_device_helpers.h"
-
-struct nk_memory_device {
-	struct device dev;
-	struct cdev cdev;
-	/* Of the list of devices. */
-	struct list_head entry;
-	/* The files that are open. */
-	struct mutex files_lock;
-	struct list_head mappings;
-	unsigned int opens;
-	/* Held for reading while a page is inserted. Inside of mmap_lock. */
-	struct rw_semaphore lock;
-	/* Written with both locks, read with either. */
-	bool revoked;
-	/* These do not change. */
-	phys_addr_t start;
-	u64 len;
-	char name[];
-};
+#include "memory_device_internal.h"
 
 /* An inode that the device is opened by: each has mappings of its own. Under files_lock. */
 struct nk_memory_mapping {
@@ -55,7 +32,8 @@ struct nk_memory_mapping {
 
 /* An open file. */
 struct nk_memory_file {
-	struct nk_memory_device *dev;
+	/* All of the device. */
+	struct nk_memory_view view;
 	struct nk_memory_mapping *mapping;
 };
 
@@ -144,7 +122,7 @@ static int memory_open(struct inode *inode, struct file *filp)
 
 	if (!file || !new)
 		goto free;
-	file->dev = dev;
+	file->view = (struct nk_memory_view) { .dev = dev, .pages = PHYS_PFN(dev->len) };
 	mutex_lock(&dev->files_lock);
 	if (dev->revoked) {
 		mutex_unlock(&dev->files_lock);
@@ -169,7 +147,7 @@ free:
 static int memory_release(struct inode *inode, struct file *filp)
 {
 	struct nk_memory_file *file = filp->private_data;
-	struct nk_memory_device *dev = file->dev;
+	struct nk_memory_device *dev = file->view.dev;
 
 	mutex_lock(&dev->files_lock);
 	dev->opens--;
@@ -186,7 +164,7 @@ static struct nk_memory_device *device_of_file(const struct file *filp)
 {
 	struct nk_memory_file *file = filp->private_data;
 
-	return file->dev;
+	return file->view.dev;
 }
 
 static loff_t memory_llseek(struct file *filp, loff_t offset, int whence)
@@ -194,19 +172,15 @@ static loff_t memory_llseek(struct file *filp, loff_t offset, int whence)
 	return fixed_size_llseek(filp, offset, whence, device_of_file(filp)->len);
 }
 
-static struct nk_memory_device *device_of(const struct vm_fault *vmf)
-{
-	return device_of_file(vmf->vma->vm_file);
-}
-
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
-	struct nk_memory_device *dev = device_of(vmf);
+	const struct nk_memory_view *view = vmf->vma->vm_private_data;
+	struct nk_memory_device *dev = view->dev;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	down_read(&dev->lock);
-	if (!dev->revoked && vmf->pgoff < PHYS_PFN(dev->len))
-		ret = vmf_insert_pfn(vmf->vma, vmf->address, PHYS_PFN(dev->start) + vmf->pgoff);
+	if (!dev->revoked && vmf->pgoff < view->pages)
+		ret = vmf_insert_pfn(vmf->vma, vmf->address, PHYS_PFN(dev->start) + view->start + vmf->pgoff);
 	up_read(&dev->lock);
 	return ret;
 }
@@ -214,8 +188,9 @@ static vm_fault_t memory_fault(struct vm_fault *vmf)
 #ifdef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
 static vm_fault_t memory_huge_fault(struct vm_fault *vmf, unsigned int order)
 {
+	const struct nk_memory_view *view = vmf->vma->vm_private_data;
 	unsigned long addr = ALIGN_DOWN(vmf->address, PMD_SIZE);
-	struct nk_memory_device *dev = device_of(vmf);
+	struct nk_memory_device *dev = view->dev;
 	struct vm_area_struct *vma = vmf->vma;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 	unsigned long pgoff, pfn;
@@ -224,7 +199,7 @@ static vm_fault_t memory_huge_fault(struct vm_fault *vmf, unsigned int order)
 		return VM_FAULT_FALLBACK;
 	/* mmap() has checked that the mapping ends inside. */
 	pgoff = vma->vm_pgoff + ((addr - vma->vm_start) >> PAGE_SHIFT);
-	pfn = PHYS_PFN(dev->start) + pgoff;
+	pfn = PHYS_PFN(dev->start) + view->start + pgoff;
 	if (!IS_ALIGNED(pfn, 1UL << PMD_ORDER))
 		return VM_FAULT_FALLBACK;
 	down_read(&dev->lock);
@@ -252,11 +227,13 @@ static const struct vm_operations_struct memory_vm_ops = {
 #endif
 };
 
-/* Private mappings would be copies, which is not what such memory is for; nor is it for code. */
-static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
+/*
+ * Maps a part of a device, which the file of the mapping keeps. Private mappings would be copies, which is not what such memory is for; nor
+ * is it for code.
+ */
+int nk_memory_mmap(struct vm_area_struct *vma, struct nk_memory_view *view)
 {
-	struct nk_memory_device *dev = device_of_file(filp);
-	u64 pages = PHYS_PFN(dev->len);
+	struct nk_memory_device *dev = view->dev;
 	bool revoked;
 
 	/* It may be a moment later: then the first fault finds out. */
@@ -269,11 +246,29 @@ static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
 		return -EINVAL;
 	if (vma->vm_flags & VM_EXEC)
 		return -EPERM;
-	if (vma->vm_pgoff > pages || vma_pages(vma) > pages - vma->vm_pgoff)
+	if (vma->vm_pgoff > view->pages || vma_pages(vma) > view->pages - vma->vm_pgoff)
 		return -EINVAL;
 	vm_flags_mod(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_WIPEONFORK, VM_MAYEXEC);
+	vma->vm_private_data = view;
 	vma->vm_ops = &memory_vm_ops;
 	return 0;
+}
+
+static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	struct nk_memory_file *file = filp->private_data;
+
+	return nk_memory_mmap(vma, &file->view);
+}
+
+static long memory_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	switch (cmd) {
+	case NUPA_MEMORY_EXPORT_DMABUF:
+		return nk_memory_export_dmabuf(device_of_file(filp), filp->f_mode, (void __user *)arg);
+	default:
+		return -ENOTTY;
+	}
 }
 
 static const struct file_operations memory_fops = {
@@ -282,6 +277,8 @@ static const struct file_operations memory_fops = {
 	.release = memory_release,
 	.llseek = memory_llseek,
 	.mmap = memory_mmap,
+	.unlocked_ioctl = memory_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
 	.get_unmapped_area = thp_get_unmapped_area,
 };
 
@@ -314,6 +311,7 @@ int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len,
 	memcpy(dev->name, name, name_len);
 	mutex_init(&dev->files_lock);
 	INIT_LIST_HEAD(&dev->mappings);
+	INIT_LIST_HEAD(&dev->dmabufs);
 	init_rwsem(&dev->lock);
 	dev->start = start;
 	dev->len = len;
@@ -353,7 +351,7 @@ put:
 	return ret;
 }
 
-/* Files that are open. Sleeps. */
+/* Files that are open, and DMA buffers that there are. Sleeps. */
 unsigned int nk_memory_device_opens(struct nk_memory_device *dev)
 {
 	unsigned int opens;
@@ -382,6 +380,7 @@ bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force)
 		/* No more are inserted. Inodes stay as long as they are open. */
 		list_for_each_entry(mapping, &dev->mappings, entry)
 			unmap_mapping_range(mapping->mapping, 0, 0, 1);
+		nk_memory_revoke_dmabufs(dev);
 	}
 	mutex_unlock(&dev->files_lock);
 	return may;
@@ -401,7 +400,9 @@ void nk_memory_device_remove(struct nk_memory_device *dev)
 /* Offset into the device, in bytes, of an address in a mapping of it. */
 static u64 offset_of_address(const struct vm_area_struct *vma, unsigned long addr)
 {
-	return ((u64)vma->vm_pgoff << PAGE_SHIFT) + (addr - vma->vm_start);
+	const struct nk_memory_view *view = vma->vm_private_data;
+
+	return PFN_PHYS(view->start + vma->vm_pgoff) + (addr - vma->vm_start);
 }
 
 /*
@@ -412,6 +413,7 @@ static u64 offset_of_address(const struct vm_area_struct *vma, unsigned long add
 bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *found)
 {
 	struct mm_struct *mm = current->mm;
+	const struct nk_memory_view *view;
 	struct nk_memory_device *dev = NULL;
 	struct vm_area_struct *vma;
 	vm_flags_t flags = ~0UL;
@@ -430,11 +432,12 @@ bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *foun
 	for_each_vma_range(vmi, vma, end) {
 		if (vma->vm_start > next || vma->vm_ops != &memory_vm_ops)
 			break;
+		view = vma->vm_private_data;
 		if (!dev) {
 			file = vma->vm_file;
-			dev = device_of_file(file);
+			dev = view->dev;
 			offset = offset_of_address(vma, addr);
-		} else if (dev != device_of_file(vma->vm_file) || offset_of_address(vma, next) - offset != next - addr) {
+		} else if (dev != view->dev || offset_of_address(vma, next) - offset != next - addr) {
 			break;
 		}
 		flags &= vma->vm_flags;
@@ -450,6 +453,7 @@ bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *foun
 		return false;
 	}
 	found->file = get_file(file);
+	found->dev = dev;
 	found->offset = offset;
 	found->readable = flags & VM_READ;
 	found->writable = flags & VM_WRITE;
@@ -460,7 +464,7 @@ bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *foun
 /* Whether it is a part of this device. Does not sleep. */
 bool nk_memory_range_is_of(const struct nk_memory_range *range, const struct nk_memory_device *dev)
 {
-	return device_of_file(range->file) == dev;
+	return range->dev == dev;
 }
 
 /* Lets go of the file, which is closed later. Does not sleep. */
