@@ -291,7 +291,7 @@ def test_sleep_ends_devices(nodes, rdma, saw):
 
 @pools
 def test_devices_come_and_go_while_programs_use_them(nodes, rdma, saw):
-    """Removal, mapping, page faults and opens at the same time: each either works or is refused."""
+    """Removal, mapping, page faults, opens and exports at the same time: each either works or is refused."""
     one, two = nodes
     keep = create(one, "keep", PAGE)
     loops = [(one, f"for n in $(seq 20); do {NUPACTL} memory create m 64K >/dev/null || exit; "
@@ -300,8 +300,8 @@ def test_devices_come_and_go_while_programs_use_them(nodes, rdma, saw):
                    f"{NUPACTL} memory remove --force m || exit; done")]
     users = [rdma.program(node, device=None) for node in nodes for _ in range(2)]
     running = [node.spawn(loop) for node, loop in loops]
-    for user in users:
-        user.begin("map_race", "/dev/nupa/m", 15)
+    for number, user in enumerate(users):
+        user.begin("map_race", "/dev/nupa/m", 15, dmabuf=number % 2 == 1)
     done = [each.wait(120) for each in running]
     assert all(each.code == 0 for each in done), done
     counts = [user.result(60) for user in users]

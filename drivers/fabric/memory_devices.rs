@@ -52,8 +52,8 @@ enum Held {
     Imported(Arc<ImportedMemory>),
 }
 
-/// Memory of a memory device that a process had mapped when it was found. The function may use it until this is dropped: the memory goes to
-/// nobody else, even if the device has ended since. The device counts as open that long.
+/// Memory of a memory device that a process had mapped, or had a DMA buffer of, when it was found. The function may use it until this is
+/// dropped: the memory goes to nobody else, even if the device has ended since. The device counts as open that long.
 pub struct MappedMemory {
     held: Held,
     range: memory_device::Range,
@@ -243,10 +243,20 @@ impl Port {
     /// What the calling process has mapped at an address, if all of `len` bytes there, at least one, are of one memory device of this
     /// port's controller, at rising offsets. Takes the process's `mmap_lock`, then the lock of the memory devices. Sleeps.
     pub fn mapped_memory(&self, addr: u64, len: u64) -> Option<MappedMemory> {
-        let range = memory_device::Range::find(addr, len)?;
+        self.memory_of(memory_device::Range::find(addr, len)?, len)
+    }
+
+    /// As [`Port::mapped_memory`], for `len` bytes at an offset of a DMA buffer that the calling process has. Takes the lock of the memory
+    /// devices. Sleeps.
+    pub fn dmabuf_memory(&self, fd: i32, offset: u64, len: u64) -> Option<MappedMemory> {
+        self.memory_of(memory_device::Range::of_dmabuf(fd, offset, len)?, len)
+    }
+
+    /// The memory of a range of `len` bytes, if its device is one of this port's controller and has not ended.
+    fn memory_of(&self, range: memory_device::Range, len: u64) -> Option<MappedMemory> {
         let all = self.controller.memory_devices.all.lock();
         let found = all.iter().find(|of| range.is_of(&of.device))?;
-        // As mmap() has checked of each mapping.
+        // As was checked when it was mapped, or the buffer made.
         let end = range.offset().checked_add(len)?;
         if end > found.size() {
             return None;

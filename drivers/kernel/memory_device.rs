@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Character devices that processes map physical memory by, and that it can be taken away from them by.
 //!
-//! C headers: `include/linux/cdev.h`, `include/linux/mm.h` (`vmf_insert_pfn()`).
+//! C headers: `include/linux/cdev.h`, `include/linux/mm.h` (`vmf_insert_pfn()`), `include/linux/dma-buf.h`.
 
 use crate::{bindings, mmap::MmapRange, raw};
 use core::ptr::NonNull;
@@ -28,8 +28,9 @@ impl Drop for Registration {
 }
 
 /// A character device whose bytes are those of physical memory: `/dev/NAME`, which root may open, and others if the administrator lets
-/// them. Mappings are shared and not executable; its size is where `lseek()` finds the end. Dropping this removes the device and unmaps
-/// the memory from all processes, which get `SIGBUS` when they access it afterwards. Both sleep.
+/// them. Mappings are shared and not executable; its size is where `lseek()` finds the end. A process can have a DMA buffer made of a part of
+/// it (`include/uapi/linux/nupa_memory.h`). Dropping this removes the device and unmaps the memory from all processes, which get `SIGBUS` when
+/// they access it afterwards. Both sleep.
 ///
 /// # Invariants
 ///
@@ -77,7 +78,7 @@ impl MemoryDevice {
         self.memory.len()
     }
 
-    /// How many times it is open. Sleeps.
+    /// How many times it is open, each DMA buffer of it counted as one. Sleeps.
     pub fn opens(&self) -> u32 {
         // SAFETY: By the type's invariant.
         unsafe { bindings::nk_memory_device_opens(self.device.as_ptr()) }
@@ -101,12 +102,12 @@ impl Drop for MemoryDevice {
     }
 }
 
-/// A part of a device that a process has mapped. It counts as an open file of the device, even after the process has unmapped it, and
-/// does not keep the device from being revoked.
+/// A part of a device that a process has mapped, or has a DMA buffer of. It counts as an open file of the device, even after the process has
+/// unmapped it and closed the buffer, and does not keep the device from being revoked.
 ///
 /// # Invariants
 ///
-/// C filled it in, and `file` is a reference of ours to an open file of a memory device.
+/// C filled it in, and `file` is a reference of ours to an open file of a memory device, or to a DMA buffer of one, which keeps `dev`.
 pub struct Range(bindings::nk_memory_range);
 
 // SAFETY: `fput()` may be called by any task.
@@ -125,6 +126,17 @@ impl Range {
         is_there.then(|| Self(found))
     }
 
+    /// Finds the device that the calling process has a DMA buffer of: `None` unless `fd` is one, and all of `len` bytes at `offset`, at least
+    /// one, are in it. Does not sleep.
+    pub fn of_dmabuf(fd: i32, offset: u64, len: u64) -> Option<Self> {
+        let mut found = bindings::nk_memory_range::default();
+        // SAFETY: C writes to `found` in this call only.
+        let is_there =
+            unsafe { bindings::nk_memory_dmabuf_find_range(fd, offset, len, &mut found) };
+        // INVARIANT: C says so, and has taken a reference to the file.
+        is_there.then(|| Self(found))
+    }
+
     /// Whether it is a part of this device. Does not sleep.
     pub fn is_of(&self, device: &MemoryDevice) -> bool {
         // SAFETY: By the invariants of both types.
@@ -136,12 +148,12 @@ impl Range {
         self.0.offset
     }
 
-    /// Whether the process could read all of it when it was found.
+    /// Whether the process could read all of it when it was found, by the mapping or by the buffer's file.
     pub fn is_readable(&self) -> bool {
         self.0.readable
     }
 
-    /// Whether the process could write to all of it when it was found.
+    /// Whether the process could write to all of it when it was found, as above.
     pub fn is_writable(&self) -> bool {
         self.0.writable
     }

@@ -207,7 +207,20 @@ impl Driver for Rdma {
     ) -> Result<Option<Region>> {
         let mapped = dev.port.mapped_memory(addr, region.len);
         mapped
-            .map(|memory| Region::of_mapped(dev, pd, memory, region))
+            .map(|memory| Region::of_mapped(dev, pd, memory, region, EFAULT))
+            .transpose()
+    }
+
+    fn reg_own_dmabuf_mr(
+        dev: &Device<Self>,
+        pd: &nk_rdma::Pd<Self>,
+        fd: i32,
+        offset: u64,
+        region: &UserRegion,
+    ) -> Result<Option<Region>> {
+        let exported = dev.port.dmabuf_memory(fd, offset, region.len);
+        exported
+            .map(|memory| Region::of_mapped(dev, pd, memory, region, EACCES))
             .transpose()
     }
 

@@ -98,19 +98,20 @@ impl Region {
         Self::create(dev, pd, &parameters)
     }
 
-    /// Registers memory of a memory device that a process has mapped. `EFAULT` if the process may not access it so.
+    /// Registers memory of a memory device that a process has mapped, or has a DMA buffer of. `denied` if the process may not access it so.
     pub(crate) fn of_mapped(
         dev: &Device<Rdma>,
         pd: &Pd<Rdma>,
         memory: MappedMemory,
         region: &UserRegion,
+        denied: Error,
     ) -> Result<Self> {
         let allowed = match region.access.is_writable() {
             true => memory.is_writable(),
             false => memory.is_readable(),
         };
         if !allowed {
-            return Err(EFAULT);
+            return Err(denied);
         }
         let made = Self::of_device_memory(dev, pd, memory.address()?, region)?;
         Ok(Self {

@@ -3,10 +3,12 @@
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import resource
 import signal
+import struct
 import time
 
 from pattern import difference, not_zero, pattern
@@ -14,6 +16,11 @@ from share import LIBRARY
 
 HUGE_PAGE = 2 << 20
 MAP_FIXED = 0x10
+EXPORT_DMABUF = 0xDC00  # NUPA_MEMORY_EXPORT_DMABUF of include/uapi/linux/nupa_memory.h
+EXPORT_SIZE = 32  # bytes of struct nupa_memory_dmabuf
+PIDFD_GETFD = 438  # a system call
+PRIME_FD_TO_HANDLE = 0xC00C642E  # _IOWR('d', 0x2e, struct drm_prime_handle)
+MODES = {"R": os.O_RDONLY, "W": os.O_WRONLY, "RW": os.O_RDWR}
 PROTECTIONS = {"R": mmap.PROT_READ, "W": mmap.PROT_WRITE, "X": mmap.PROT_EXEC}
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -21,6 +28,7 @@ libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+libc.remap_file_pages.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.c_int)
 
 
 def bits(protection):
@@ -46,6 +54,29 @@ def ending(mapping):
     return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else None
 
 
+def reaches(mapping):
+    """Whether this process itself still has the first byte, which it hands to the kernel. A child would have its pages mapped anew."""
+    ends = os.pipe()
+    try:
+        with memoryview(mapping) as view, view[:1] as byte:
+            os.write(ends[1], byte)
+        return True
+    except OSError as error:
+        if error.errno != errno.EFAULT:
+            raise
+        return False
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def exported(file, offset, length, mode="RW", flags=0, **other):
+    """The descriptor of a DMA buffer of a part of a device. `other`: fields that ought to be as they are by default."""
+    asked = struct.pack("=IIQQII", other.get("size", EXPORT_SIZE), MODES[mode] | flags, offset, length, other.get("more_flags", 0),
+                        other.get("reserved", 0))
+    return fcntl.ioctl(file, EXPORT_DMABUF, bytearray(asked + bytes.fromhex(other.get("behind", ""))))
+
+
 class Mapped:
     """The part of a program that maps a memory device."""
 
@@ -55,6 +86,33 @@ class Mapped:
 
     def map_close(self, file):
         os.close(self.objects[file])
+
+    def map_export(self, file, offset, length, mode="RW", cloexec=True, **other):
+        """A DMA buffer of a part of a device."""
+        made = exported(self.objects[file], offset, length, mode, os.O_CLOEXEC if cloexec else 0, **other)
+        assert os.get_inheritable(made) != cloexec
+        return self.add(made, file=made, size=os.lseek(made, 0, os.SEEK_END))
+
+    def map_take(self, pid, file):
+        """Another process's DMA buffer, as if that had sent it."""
+        taken = checked(libc.syscall(PIDFD_GETFD, os.pidfd_open(pid), file, 0))
+        return self.add(taken, file=taken, size=os.lseek(taken, 0, os.SEEK_END))
+
+    def map_ioctl(self, file, number, data):
+        """Some other request."""
+        fcntl.ioctl(self.objects[file], number, bytes.fromhex(data))
+
+    def map_peek(self, address, size):
+        return ctypes.string_at(address, size).hex()
+
+    def map_remap(self, address, size, page):
+        """Maps another part of the same file there, as nobody does any more."""
+        checked(libc.remap_file_pages(address, size, 0, page, 0))
+
+    def map_give_to_graphics(self, path, file):
+        """Has a driver of graphics import a DMA buffer."""
+        with open(path, "rb+", buffering=0) as device:
+            fcntl.ioctl(device, PRIME_FD_TO_HANDLE, struct.pack("=IIi", 0, 0, file))
 
     def map_map(self, file, size, offset=0, protection="RW", private=False):
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
@@ -105,8 +163,8 @@ class Mapped:
     def map_word(self, mapping):
         return int.from_bytes(self.objects[mapping][:8], "little")
 
-    def map_race(self, path, seconds):
-        """Opens, maps and touches a device that comes and goes; counts what happened to processes that did."""
+    def map_race(self, path, seconds, dmabuf=False):
+        """Opens, maps and touches a device that comes and goes, itself or by a DMA buffer; counts what happened to processes that did."""
         counts = dict.fromkeys(("opened", "touched", "SIGBUS"), 0)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -116,14 +174,18 @@ class Mapped:
                 if error.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
                     raise
                 continue
+            files = [file]
             try:
-                with mmap.mmap(file, mmap.PAGESIZE) as mapping:
+                if dmabuf:
+                    files.append(exported(file, 0, mmap.PAGESIZE))
+                with mmap.mmap(files[-1], mmap.PAGESIZE) as mapping:
                     counts[ending(mapping) or "touched"] += 1
             except OSError as error:
                 if error.errno != errno.ENODEV:
                     raise
             finally:
-                os.close(file)
+                for each in files:
+                    os.close(each)
             counts["opened"] += 1
         return counts
 
@@ -161,4 +223,7 @@ class Mapped:
         return release, children
 
     def map_touch(self, mapping):
-        return ending(self.objects[mapping])
+        """The signal that ends who touches it; None if there is none."""
+        signal_of_child = ending(self.objects[mapping])
+        assert reaches(self.objects[mapping]) == (signal_of_child is None)
+        return signal_of_child

@@ -120,6 +120,16 @@ pub trait Driver: Sized + Send + Sync + 'static {
         region: &UserRegion,
     ) -> Result<Option<Self::Mr>>;
 
+    /// Registers `region.len` bytes at `offset` of a DMA buffer of the calling process, if its memory is the device's own. `None` if it is not:
+    /// then it is pinned for [`Driver::reg_user_mr`]. `EACCES` if the buffer's file does not allow what the region is to allow.
+    fn reg_own_dmabuf_mr(
+        dev: &Device<Self>,
+        pd: &Pd<Self>,
+        fd: i32,
+        offset: u64,
+        region: &UserRegion,
+    ) -> Result<Option<Self::Mr>>;
+
     /// Registers pinned memory of a process.
     fn reg_user_mr(
         dev: &Device<Self>,

@@ -126,10 +126,21 @@ impl<D: Driver> VTable<D> {
             // SAFETY: See the module above.
             let (dev, pd) = unsafe { (Device::<D>::from_raw((*pd).device), Pd::from_raw(pd)) };
             let access = Access::from_raw(access);
-            Self::new_region(Pins::default(), |pins| {
+            let region = UserRegion { iova, len, access };
+            let ib = Self::new_region(Pins::default(), |pins| {
+                if let Some(made) = D::reg_own_dmabuf_mr(dev, pd, fd, offset, &region)? {
+                    return Ok(made);
+                }
                 let umem = pins.pin_dmabuf(dev, fd, offset, usize::try_from(len)?, access)?;
-                D::reg_user_mr(dev, pd, umem, &UserRegion { iova, len, access })
-            })
+                D::reg_user_mr(dev, pd, umem, &region)
+            })?;
+            // What `rdma resource` shows; of other regions the core sets it.
+            // SAFETY: The core does not know the region yet.
+            unsafe {
+                (*ib).iova = iova;
+                (*ib).length = len;
+            }
+            Ok(ib)
         })())
     }
 

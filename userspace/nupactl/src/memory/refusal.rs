@@ -98,12 +98,12 @@ impl Attempt<'_> {
             (Self::Remove(_), Some(Errno::NOENT | Errno::NODEV)) => {
                 "it is there no more: somebody else removed it, or its controller was reset".to_owned()
             }
-            (Self::Remove(_), Some(Errno::BUSY)) => {
-                "programs have it open, have it mapped, or have registered it with ibv_reg_mr: end them (`fuser -v` on its file shows the \
-                 first two, and `rdma resource show mr` programs with regions), or remove it with --force. Then programs get SIGBUS when they touch \
-                 their mappings; regions go on working, and their memory is free once they are gone"
-                    .to_owned()
-            }
+            (Self::Remove(name), Some(Errno::BUSY)) => format!(
+                "programs have it open, have it mapped, have a DMA buffer of it, or have registered it: end them (`fuser -v` on its file shows the \
+                 first two, `grep -ls nupa/{name}$ /proc/*/fdinfo/*` those with buffers, and `rdma resource show mr` those with regions), or remove it \
+                 with --force. Then programs get SIGBUS when they touch their mappings; regions go on working, and their memory is free once they are \
+                 gone"
+            ),
             _ => "`nupactl status` shows how the controllers are, and the kernel log may say why".to_owned(),
         }
     }
