@@ -6,6 +6,8 @@ import errno
 import lzma
 import os
 import pathlib
+import subprocess
+import time
 
 import pytest
 
@@ -17,12 +19,15 @@ from test_memory_devices import MIB, PAGE, attach, create, refused, without_devi
 from test_nupactl import NUPACTL, told
 from test_rdma_direct import direct_writes
 from verbs import ALL_ACCESS, remote, sge
+from waiting import DEBUG_KERNEL
 
 pytestmark = only(*POOLS, why="there are memory devices on pools only")
 
 SIZE = 4 * MIB
 # The buffer is of this part of a device of that size.
 BEGIN, LENGTH = MIB + PAGE, 2 * MIB
+# Seconds that a device takes to let go of memory.
+LETS_GO = 2
 
 
 @pytest.fixture
@@ -291,3 +296,69 @@ def test_programs_that_end(nodes, rdma, saw):
         one.up()
         one.await_ping(two.ip)
     saw(f"the module had {users} users with the buffer, {left} without it")
+
+
+@pytest.fixture
+def importer(nodes):
+    """A node with a device that imports DMA buffers (tests/importer)."""
+    subprocess.run([TOP / "scripts" / "build", "importer"], check=True, stdout=subprocess.DEVNULL)
+    nodes[0].run(f"insmod /nupa/build/importer{'-debug' if DEBUG_KERNEL else ''}/nupa_importer.ko delay_ms={LETS_GO * 1000}")
+    yield nodes[0]
+    nodes[0].run("rmmod nupa_importer")
+
+
+def exporter(rdma, node):
+    """A program that has a device of a name open."""
+    create(node, "m", SIZE)
+    program = rdma.program(node, device=None)
+    return program, program.map_open("/dev/nupa/m")
+
+
+@only("ivshmem", why="memory of a CXL device other devices can have")
+def test_memory_of_a_pci_device_is_for_no_other(importer, rdma, saw):
+    program, file = exporter(rdma, importer)
+    buffer = program.map_export(file, 0, SIZE)
+    found = [program.fails("map_import", buffer.file, kind) for kind in ("static", "pinned", "paged", "dynamic")]
+    assert found == [errno.EOPNOTSUPP] * len(found), found
+    saw("EOPNOTSUPP for all kinds of devices")
+
+
+@only("cxl", why="that of an ivshmem device is for no other device: test_memory_of_a_pci_device_is_for_no_other")
+def test_another_device_has_the_memory(importer, rdma, saw):
+    """One that can give it back when it is told to: it reads and writes what is there until the memory device ends, which waits for it."""
+    program, file = exporter(rdma, importer)
+    buffer, reader = program.map_export(file, BEGIN, LENGTH), program.map_export(file, BEGIN, LENGTH, mode="R")
+    found = [program.fails("map_import", buffer.file, kind) for kind in ("static", "pinned", "paged")]
+    assert found == [errno.EOPNOTSUPP] * len(found), found
+    assert program.fails("map_import", reader.file) == errno.EACCES
+    # A device that only reads.
+    quiet = program.map_import(reader.file, "dynamic to")
+    device = program.map_import(buffer.file)
+    all_of_it = Look(program, file, SIZE)
+    all_of_it.fill(1)
+    held = pattern(1, SIZE)[BEGIN : BEGIN + LENGTH].hex()
+    assert program.map_import_load(device, 0, LENGTH) == program.map_import_load(quiet, 0, LENGTH) == held
+    program.map_import_store(device, LENGTH - 7, "07" * 7)
+    end = BEGIN + LENGTH
+    assert all_of_it.load(end - 8, 9) == pattern(1, SIZE)[end - 8 : end - 7].hex() + "07" * 7 + pattern(1, SIZE)[end : end + 1].hex()
+    # A device that has let go is waited for no more.
+    program.map_close(quiet)
+    for each in (reader, file):
+        program.map_close(each)
+    program.map_unmap(all_of_it.mapping)
+    refused(importer, "remove m")
+    start = time.monotonic()
+    importer.run(f"{NUPACTL} memory remove --force m")
+    took = time.monotonic() - start
+    assert took > LETS_GO, took
+    assert program.fails("map_import_load", device, 0, 1) == errno.ESTALE
+    assert program.fails("map_import", buffer.file) == errno.ENODEV
+    # One that lets go at once; and one that goes with its program meanwhile.
+    importer.run("echo 0 >/sys/module/nupa_importer/parameters/delay_ms")
+    create(importer, "m", SIZE)
+    file = program.map_open("/dev/nupa/m")
+    devices = [program.map_import(program.map_export(file, 0, SIZE).file) for _ in range(2)]
+    importer.run(f"{NUPACTL} memory remove --force m")
+    assert [program.fails("map_import_load", each, 0, 1) for each in devices] == [errno.ESTALE] * 2
+    program.end()
+    saw(f"removal took {took:.1f} s, of which a device took {LETS_GO} s to let go")

@@ -29,8 +29,8 @@ impl Drop for Registration {
 
 /// A character device whose bytes are those of physical memory: `/dev/NAME`, which root may open, and others if the administrator lets
 /// them. Mappings are shared and not executable; its size is where `lseek()` finds the end. A process can have a DMA buffer made of a part of
-/// it (`include/uapi/linux/nupa_memory.h`). Dropping this removes the device and unmaps the memory from all processes, which get `SIGBUS` when
-/// they access it afterwards. Both sleep.
+/// it (`include/uapi/linux/nupa_memory.h`). Other devices can have such a buffer if the memory is the platform's. Dropping this removes the device
+/// and unmaps the memory from all processes, which get `SIGBUS` when they access it afterwards, and from devices, which it waits for. Both sleep.
 ///
 /// # Invariants
 ///
@@ -55,7 +55,7 @@ impl MemoryDevice {
         }
         let mut added = core::ptr::null_mut();
         // SAFETY: `parent` is valid, and `name` has that many bytes, which C copies. Processes may have the memory by the
-        // invariants of `MmapRange`, and we keep it until the device is revoked.
+        // invariants of `MmapRange`, and so may devices if it says so; we keep it until the device is revoked.
         to_result(unsafe {
             bindings::nk_memory_device_add(
                 raw::device(parent),
@@ -63,6 +63,7 @@ impl MemoryDevice {
                 name.len(),
                 memory.start(),
                 memory.len(),
+                memory.is_platform(),
                 &mut added,
             )
         })?;

@@ -298,7 +298,7 @@ static bool is_taken(const char *name)
  * Adds a device of whole pages of memory, which nobody but root may open until somebody says so. -EEXIST if there is one of the name,
  * -ENODEV before nk_memory_device_init(). The memory stays what it is until the device is revoked. Sleeps.
  */
-int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len, phys_addr_t start, u64 len,
+int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len, phys_addr_t start, u64 len, bool is_platform,
 			 struct nk_memory_device **added)
 {
 	struct nk_memory_device *dev;
@@ -315,6 +315,7 @@ int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len,
 	init_rwsem(&dev->lock);
 	dev->start = start;
 	dev->len = len;
+	dev->is_platform = is_platform;
 	device_initialize(&dev->dev);
 	dev->dev.class = &memory_class;
 	dev->dev.parent = parent;

@@ -25,7 +25,7 @@ struct nk_memory_range {
 
 int nk_memory_device_init(void);
 void nk_memory_device_exit(void);
-int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len, phys_addr_t start, u64 len,
+int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len, phys_addr_t start, u64 len, bool is_platform,
 			 struct nk_memory_device **added);
 unsigned int nk_memory_device_opens(struct nk_memory_device *dev);
 bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force);

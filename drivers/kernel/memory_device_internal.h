@@ -31,6 +31,8 @@ struct nk_memory_device {
 	/* These do not change. */
 	phys_addr_t start;
 	u64 len;
+	/* Memory of the platform, not of a PCI device. */
+	bool is_platform;
 	char name[];
 };
 

@@ -7,13 +7,20 @@
  * any more, as with mappings.
  */
 
+#include <linux/cc_platform.h>
+#include <linux/completion.h>
 #include <linux/dma-buf.h>
+#include <linux/dma-map-ops.h>
+#include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
 #include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/overflow.h>
+#include <linux/scatterlist.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/nupa_memory.h>
@@ -27,29 +34,128 @@ struct memory_dmabuf {
 	struct dma_buf *dmabuf;
 	/* Of the device's list; not in it if the device was revoked before. Under the device's files_lock. */
 	struct list_head entry;
+	/* Under the lock of dmabuf->resv, which nothing is taken inside of. */
+	bool revoked;
+	unsigned int maps;
+	/* It was revoked, and no device has mapped it any more. */
+	struct completion unmapped;
 };
 
-/* Other devices cannot have the memory. Our own RDMA device has it without an attachment (nk_memory_dmabuf_find_range()). */
+/* Bytes of an entry of a device's table at most. */
+#define SEGMENT SZ_1G
+
+/*
+ * Whether another device reaches the memory by the address that CPUs have it at, and sees what is in their caches; an IOMMU between them is the DMA
+ * API's. So it is with memory of the platform, such as that of CXL, which could be the kernel's own. With a BAR of another PCI device it may be
+ * otherwise: what leads from one to the other is not looked at.
+ */
+static bool can_reach(const struct nk_memory_device *memory, struct device *device)
+{
+	/* What has no pages is mapped as memory of a device: caches are not written back, and what CPUs encrypt is not decrypted. */
+	if (!memory->is_platform || !device->dma_mask || !dev_is_dma_coherent(device) || cc_platform_has(CC_ATTR_MEM_ENCRYPT))
+		return false;
+	return memory->start + memory->len - 1 <= min_not_zero(dma_get_mask(device), device->bus_dma_limit);
+}
+
+/* The memory has no pages, and is taken away: a device has to bear both. What it pins is taken away all the same, and there is nothing to pin. */
 static int memory_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attachment)
 {
 	struct memory_dmabuf *buf = dmabuf->priv;
 	struct nk_memory_device *dev = buf->view.dev;
 	bool revoked;
 
+	/* It may be a moment later: then mapping it fails. */
 	down_read(&dev->lock);
 	revoked = dev->revoked;
 	up_read(&dev->lock);
-	return revoked ? -ENODEV : -EOPNOTSUPP;
+	if (revoked)
+		return -ENODEV;
+	if (!attachment->peer2peer || !dma_buf_attach_revocable(attachment) || !can_reach(dev, attachment->dev))
+		return -EOPNOTSUPP;
+	return 0;
 }
 
-/* Nobody is attached. */
+/* Unmaps the first entries of a table, and frees it. */
+static void free_table(struct device *device, struct sg_table *table, unsigned int mapped, enum dma_data_direction direction)
+{
+	struct scatterlist *sg;
+	unsigned int i;
+
+	for_each_sg(table->sgl, sg, mapped, i)
+		dma_unmap_resource(device, sg_dma_address(sg), sg_dma_len(sg), direction, 0);
+	/* This is how many sg_free_table() frees. */
+	table->orig_nents = table->nents;
+	sg_free_table(table);
+	kfree(table);
+}
+
 static struct sg_table *memory_dmabuf_map(struct dma_buf_attachment *attachment, enum dma_data_direction direction)
 {
-	return ERR_PTR(-EOPNOTSUPP);
+	struct dma_buf *dmabuf = attachment->dmabuf;
+	struct memory_dmabuf *buf = dmabuf->priv;
+	phys_addr_t start = buf->view.dev->start + PFN_PHYS(buf->view.start);
+	struct sg_table *table;
+	struct scatterlist *sg;
+	u64 done = 0, len;
+	dma_addr_t addr;
+	unsigned int i;
+	int ret;
+
+	dma_resv_assert_held(dmabuf->resv);
+	if (buf->revoked)
+		return ERR_PTR(-ENODEV);
+	if (direction != DMA_TO_DEVICE && !(dmabuf->file->f_mode & FMODE_WRITE))
+		return ERR_PTR(-EACCES);
+	table = kzalloc(sizeof(*table), GFP_KERNEL);
+	if (!table)
+		return ERR_PTR(-ENOMEM);
+	ret = sg_alloc_table(table, DIV_ROUND_UP(dmabuf->size, SEGMENT), GFP_KERNEL);
+	if (ret) {
+		kfree(table);
+		return ERR_PTR(ret);
+	}
+	for_each_sg(table->sgl, sg, table->nents, i) {
+		len = min_t(u64, dmabuf->size - done, SEGMENT);
+		addr = dma_map_resource(attachment->dev, start + done, len, direction, 0);
+		if (dma_mapping_error(attachment->dev, addr)) {
+			free_table(attachment->dev, table, i, direction);
+			return ERR_PTR(-EIO);
+		}
+		sg_dma_address(sg) = addr;
+		sg_dma_len(sg) = len;
+		done += len;
+	}
+	/* There are no pages, and nobody is to look for them. */
+	table->orig_nents = 0;
+	buf->maps++;
+	return table;
 }
 
 static void memory_dmabuf_unmap(struct dma_buf_attachment *attachment, struct sg_table *table, enum dma_data_direction direction)
 {
+	struct memory_dmabuf *buf = attachment->dmabuf->priv;
+
+	dma_resv_assert_held(attachment->dmabuf->resv);
+	free_table(attachment->dev, table, table->nents, direction);
+	if (!--buf->maps && buf->revoked)
+		complete(&buf->unmapped);
+}
+
+/* Takes the memory away from devices; none can map it any more. Waits for them, which has an end by the contract of revocable attachments. */
+static void take_from_devices(struct memory_dmabuf *buf)
+{
+	struct dma_buf *dmabuf = buf->dmabuf;
+	bool mapped;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	buf->revoked = true;
+	dma_buf_invalidate_mappings(dmabuf);
+	/* Until then they may write. */
+	dma_resv_wait_timeout(dmabuf->resv, DMA_RESV_USAGE_BOOKKEEP, false, MAX_SCHEDULE_TIMEOUT);
+	mapped = buf->maps;
+	dma_resv_unlock(dmabuf->resv);
+	if (mapped)
+		wait_for_completion(&buf->unmapped);
 }
 
 /*
@@ -85,7 +191,7 @@ static void memory_dmabuf_release(struct dma_buf *dmabuf)
 	kfree(buf);
 }
 
-/* CPUs and our own RDMA device see the same bytes without begin_cpu_access(). What other hosts see is as of any mapping. */
+/* CPUs and devices see the same bytes without begin_cpu_access(). What other hosts see is as of any mapping. */
 static const struct dma_buf_ops memory_dmabuf_ops = {
 	.attach = memory_dmabuf_attach,
 	.map_dma_buf = memory_dmabuf_map,
@@ -106,6 +212,7 @@ static struct dma_buf *memory_dmabuf_new(struct nk_memory_device *dev, u64 offse
 		return ERR_PTR(-ENOMEM);
 	buf->view = (struct nk_memory_view) { .dev = dev, .start = PHYS_PFN(offset), .pages = PHYS_PFN(length) };
 	INIT_LIST_HEAD(&buf->entry);
+	init_completion(&buf->unmapped);
 	get_device(&dev->dev);
 	/* For people, in /proc/PID/fdinfo: whose device it is. The buffer keeps the device. */
 	info.exp_name = dev->name;
@@ -173,7 +280,7 @@ long nk_memory_export_dmabuf(struct nk_memory_device *dev, fmode_t mode, void __
 	return ret;
 }
 
-/* Takes the memory away from those that have mapped a buffer; nobody can map one any more. Sleeps. */
+/* Takes the memory away from processes and devices that have mapped a buffer; nobody can map one any more. Sleeps, and waits for devices. */
 void nk_memory_revoke_dmabufs(struct nk_memory_device *dev)
 {
 	struct memory_dmabuf *buf;
@@ -182,13 +289,14 @@ void nk_memory_revoke_dmabufs(struct nk_memory_device *dev)
 	lockdep_assert_held(&dev->files_lock);
 	list_for_each_entry(buf, &dev->dmabufs, entry) {
 		/*
-		 * Without a reference it is about to be released, and nobody has mapped it. Its file is there until it is out of the list,
+		 * Without a reference it is about to be released, and nobody has mapped it or is attached. Its file is there until it is out of the list,
 		 * its inode is not.
 		 */
 		file = get_file_active(&buf->dmabuf->file);
 		if (!file)
 			continue;
 		unmap_mapping_range(file->f_mapping, 0, 0, 1);
+		take_from_devices(buf);
 		/* This is never the release itself, which needs the lock: that is done later, or by a worker. */
 		fput(file);
 	}

@@ -14,32 +14,43 @@ pub(crate) trait Owner: Send + Sync {}
 
 impl Owner for ARef<pci::Device> {}
 
+/// What memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A device's, not cached.
+    Device,
+    /// Mapped cached.
+    Cached,
+    /// As above, and the platform's: this host's devices reach it by its physical address, as they do what the kernel has of such memory.
+    Platform,
+}
+
 /// Whole pages of physical memory that a process may map, and that nothing else is used for as long as this or a part of it
 /// exists. Only what owns such memory makes one: a BAR here, [`Window`](crate::window::Window) and
 /// [`RingMemory`](crate::ring::RingMemory).
 ///
 /// # Invariants
 ///
-/// `start` and `len` are multiples of a page, `len` is not 0, and `owner` keeps all of the memory as what it is.
+/// `start` and `len` are multiples of a page, `len` is not 0, the memory is of this `kind`, and `owner` keeps all of it as what it is.
 #[derive(Clone)]
 pub struct MmapRange {
     start: u64,
     len: u64,
-    cached: bool,
+    kind: Kind,
     owner: Arc<dyn Owner>,
 }
 
 impl MmapRange {
-    /// `len` bytes at the physical address `start`: ordinary memory, which is `cached`, or a device's. `None` if they are not
-    /// whole pages.
+    /// `len` bytes at the physical address `start`. `None` if they are not whole pages.
     ///
     /// # Safety
     ///
-    /// Processes may read and write the memory, and `owner` keeps it from being used for anything else.
+    /// The memory is of this kind, processes and, if it is the platform's, devices may read and write it, and `owner` keeps it from being used
+    /// for anything else.
     pub(crate) unsafe fn new(
         start: u64,
         len: u64,
-        cached: bool,
+        kind: Kind,
         owner: Arc<dyn Owner>,
     ) -> Option<Self> {
         let whole = start % PAGE == 0 && len % PAGE == 0 && len != 0;
@@ -48,7 +59,7 @@ impl MmapRange {
         Some(Self {
             start,
             len,
-            cached,
+            kind,
             owner,
         })
     }
@@ -63,7 +74,7 @@ impl MmapRange {
         let owner = Arc::new(ARef::<pci::Device>::from(&**dev), GFP_KERNEL)?;
         // SAFETY: Memory behind a BAR is the device's, never the kernel's. The address space stays the device's while a driver is
         // bound, and the RDMA core, which is who maps it, takes all mappings away before an unbind ends.
-        unsafe { Self::new(start, len - len % PAGE, false, owner) }.ok_or(EINVAL)
+        unsafe { Self::new(start, len - len % PAGE, Kind::Device, owner) }.ok_or(EINVAL)
     }
 
     /// `len` bytes at `offset`; `None` if they are not whole pages, or do not lie inside.
@@ -71,7 +82,7 @@ impl MmapRange {
         let inside = offset.checked_add(len)? <= self.len;
         let start = self.start.checked_add(offset).filter(|_| inside)?;
         // SAFETY: The memory is part of this range, and has the same owner.
-        unsafe { Self::new(start, len, self.cached, self.owner.clone()) }
+        unsafe { Self::new(start, len, self.kind, self.owner.clone()) }
     }
 
     /// Physical address of the first byte.
@@ -87,6 +98,11 @@ impl MmapRange {
 
     /// Whether it is ordinary memory, which is mapped cached; else it is a device's.
     pub fn is_cached(&self) -> bool {
-        self.cached
+        self.kind != Kind::Device
+    }
+
+    /// Whether it is the platform's, and this host's devices reach it by its physical address.
+    pub fn is_platform(&self) -> bool {
+        self.kind == Kind::Platform
     }
 }

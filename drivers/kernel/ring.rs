@@ -6,7 +6,7 @@
 use crate::{
     bindings,
     bound::BoundDevice,
-    mmap::{MmapRange, Owner},
+    mmap::{Kind, MmapRange, Owner},
 };
 use core::mem::size_of;
 use kernel::{
@@ -60,7 +60,7 @@ impl RingMemory {
         // SAFETY: `page` points into memory that `Coherent` got from `dma_alloc_coherent()`, a whole page of it.
         let start = unsafe { bindings::nk_coherent_phys(page.cast()) };
         // SAFETY: The memory is freed with the last reference; whoever reads or writes it expects others to do so, too.
-        unsafe { MmapRange::new(start, PAGE_SIZE as u64, true, self.clone()) }
+        unsafe { MmapRange::new(start, PAGE_SIZE as u64, Kind::Cached, self.clone()) }
     }
 
     /// Bytes.

@@ -5,7 +5,7 @@
 
 use crate::{
     bindings, dax,
-    mmap::{MmapRange, Owner},
+    mmap::{Kind, MmapRange, Owner},
     pci::as_raw,
 };
 use core::{
@@ -76,6 +76,7 @@ pub struct Window {
     poison: Atomic<u64>,
     /// Nobody shows in it that this host lives, for tests.
     frozen: Atomic<bool>,
+    kind: Kind,
     /// Of the memory; held until the mapping is gone.
     region: Region,
 }
@@ -125,8 +126,11 @@ impl Window {
         extent: Extent,
     ) -> Result<Self> {
         let memory = dev.memory()?;
-        // SAFETY: The range is that of a DAX device, which is memory that the kernel does not use for itself.
-        unsafe { Self::new(memory.start, extent.of(memory.len), name, coherence) }
+        // SAFETY: The range is that of a DAX device, which is memory of the platform that the kernel does not use for itself, and might.
+        unsafe {
+            let len = extent.of(memory.len);
+            Self::new(memory.start, len, name, coherence, Kind::Platform)
+        }
     }
 
     /// As [`Window::of_dax`], for a memory BAR whose memory bears to be cached.
@@ -148,14 +152,21 @@ impl Window {
                 extent.of(dev.resource_len(bar)?),
                 name,
                 coherence,
+                Kind::Cached,
             )
         }
     }
 
     /// # Safety
     ///
-    /// The range is memory of a device, and not the kernel's own.
-    unsafe fn new(start: u64, len: u64, name: &'static CStr, coherence: Coherence) -> Result<Self> {
+    /// The range is memory of a device, of this kind, and not the kernel's own.
+    unsafe fn new(
+        start: u64,
+        len: u64,
+        name: &'static CStr,
+        coherence: Coherence,
+        kind: Kind,
+    ) -> Result<Self> {
         let len = usize::try_from(len)?;
         let end = start.checked_add(len as u64);
         if len == 0 || len % PAGE_SIZE != 0 || start % PAGE_SIZE as u64 != 0 || end.is_none() {
@@ -169,6 +180,7 @@ impl Window {
             coherence,
             poison: Atomic::new(NO_LINE),
             frozen: Atomic::new(false),
+            kind,
             region,
         })
     }
@@ -191,8 +203,8 @@ impl Window {
 
     /// All of it, for processes to map.
     pub fn mmap_range(self: &Arc<Self>) -> Option<MmapRange> {
-        // SAFETY: Everybody may change this memory at any time, and it is reserved as long as the window exists.
-        unsafe { MmapRange::new(self.start(), self.len() as u64, true, self.clone()) }
+        // SAFETY: Everybody may change this memory at any time, and it is reserved as long as the window exists, which knows its kind.
+        unsafe { MmapRange::new(self.start(), self.len() as u64, self.kind, self.clone()) }
     }
 
     /// Offset of a physical address, if it and the `len` bytes from there lie inside.

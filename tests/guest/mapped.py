@@ -109,6 +109,27 @@ class Mapped:
         """Maps another part of the same file there, as nobody does any more."""
         checked(libc.remap_file_pages(address, size, 0, page, 0))
 
+    def map_import(self, file, kind="dynamic"):
+        """Has the device of tests/importer import a DMA buffer."""
+        device = os.open("/dev/nupa_importer", os.O_RDWR)
+        try:
+            os.write(device, f"{file} {kind}".encode())
+        except OSError:
+            os.close(device)
+            raise
+        return self.add(device)
+
+    def map_import_load(self, device, offset, size):
+        """What that device reads."""
+        data = b""
+        while len(data) < size:
+            data += os.pread(self.objects[device], size - len(data), offset + len(data))
+        return data.hex()
+
+    def map_import_store(self, device, offset, text):
+        """Has that device write within a page."""
+        os.pwrite(self.objects[device], bytes.fromhex(text), offset)
+
     def map_give_to_graphics(self, path, file):
         """Has a driver of graphics import a DMA buffer."""
         with open(path, "rb+", buffering=0) as device:
