@@ -298,6 +298,37 @@ def test_programs_that_end(nodes, rdma, saw):
     saw(f"the module had {users} users with the buffer, {left} without it")
 
 
+def test_a_path_descriptor_keeps_a_buffer(nodes, rdma, saw):
+    """O_PATH keeps the directory entry of a buffer, and with it the buffer, whose file is freed when its last descriptor is closed."""
+    one, _ = nodes
+    for force in (False, True):
+        create(one, "m", SIZE)
+        program = rdma.program(one, device=None)
+        file = program.map_open("/dev/nupa/m")
+        buffers = [program.map_export(file, 0, SIZE) for _ in range(20)]
+        for buffer in buffers:
+            look = Look(program, buffer, PAGE)
+            look.fill(1)
+            program.map_unmap(look.mapping)
+        paths = [program.map_path(buffer) for buffer in buffers]
+        mapped = Look(program, program.map_export(file, 0, SIZE), PAGE)
+        for each in (*buffers, file):
+            program.map_close(each)
+        # What takes the place of the files that are freed.
+        others = [program.map_open("/dev/zero") for _ in buffers]
+        assert [device["opens"] for device in told(one, "memory list")] == [21]
+        refused(one, "remove m")
+        if force:
+            one.run(f"{NUPACTL} memory remove --force m")
+            assert program.map_touch(mapped.mapping) == "SIGBUS"
+        for each in (*paths, *others):
+            program.map_close(each)
+        program.end()
+        if not force:
+            one.run(f"{NUPACTL} memory remove m")
+    saw("20 buffers without a file")
+
+
 @pytest.fixture
 def importer(nodes):
     """A node with a device that imports DMA buffers (tests/importer)."""

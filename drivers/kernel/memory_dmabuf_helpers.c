@@ -32,11 +32,18 @@ MODULE_IMPORT_NS("DMA_BUF");
 struct memory_dmabuf {
 	struct nk_memory_view view;
 	struct dma_buf *dmabuf;
+	/*
+	 * A reference. The buffer is released with its dentry, which lets go of the inode first, and which an O_PATH descriptor keeps when
+	 * dmabuf->file is already freed.
+	 */
+	struct inode *inode;
 	/* Of the device's list; not in it if the device was revoked before. Under the device's files_lock. */
 	struct list_head entry;
 	/* Under the lock of dmabuf->resv, which nothing is taken inside of. */
 	bool revoked;
 	unsigned int maps;
+	/* When it was revoked. */
+	bool was_mapped;
 	/* It was revoked, and no device has mapped it any more. */
 	struct completion unmapped;
 };
@@ -141,15 +148,30 @@ static void memory_dmabuf_unmap(struct dma_buf_attachment *attachment, struct sg
 		complete(&buf->unmapped);
 }
 
-/* Takes the memory away from devices; none can map it any more. Waits for them, which has an end by the contract of revocable attachments. */
-static void take_from_devices(struct memory_dmabuf *buf)
+/* Tells devices to let go; none can map the memory any more. */
+static void revoke_from_devices(struct memory_dmabuf *buf)
+{
+	struct dma_buf *dmabuf = buf->dmabuf;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	buf->revoked = true;
+	buf->was_mapped = buf->maps;
+	dma_buf_invalidate_mappings(dmabuf);
+	dma_resv_unlock(dmabuf->resv);
+}
+
+/*
+ * Waits until devices that had mapped the memory have let go, which has an end by the contract of revocable attachments. What none had mapped is not
+ * waited for: whoever has the file can add fences (DMA_BUF_IOCTL_IMPORT_SYNC_FILE), and they say nothing there.
+ */
+static void wait_for_devices(struct memory_dmabuf *buf)
 {
 	struct dma_buf *dmabuf = buf->dmabuf;
 	bool mapped;
 
+	if (!buf->was_mapped)
+		return;
 	dma_resv_lock(dmabuf->resv, NULL);
-	buf->revoked = true;
-	dma_buf_invalidate_mappings(dmabuf);
 	/* Until then they may write. */
 	dma_resv_wait_timeout(dmabuf->resv, DMA_RESV_USAGE_BOOKKEEP, false, MAX_SCHEDULE_TIMEOUT);
 	mapped = buf->maps;
@@ -180,6 +202,7 @@ static void memory_dmabuf_release(struct dma_buf *dmabuf)
 {
 	struct memory_dmabuf *buf = dmabuf->priv;
 	struct nk_memory_device *dev = buf->view.dev;
+	struct inode *inode = buf->inode;
 
 	mutex_lock(&dev->files_lock);
 	if (!list_empty(&buf->entry)) {
@@ -187,6 +210,7 @@ static void memory_dmabuf_release(struct dma_buf *dmabuf)
 		dev->opens--;
 	}
 	mutex_unlock(&dev->files_lock);
+	iput(inode);
 	put_device(&dev->dev);
 	kfree(buf);
 }
@@ -228,6 +252,8 @@ static struct dma_buf *memory_dmabuf_new(struct nk_memory_device *dev, u64 offse
 	}
 	/* From here on it ends by memory_dmabuf_release(). */
 	buf->dmabuf = dmabuf;
+	buf->inode = file_inode(dmabuf->file);
+	ihold(buf->inode);
 	mutex_lock(&dev->files_lock);
 	revoked = dev->revoked;
 	if (!revoked) {
@@ -284,22 +310,15 @@ long nk_memory_export_dmabuf(struct nk_memory_device *dev, fmode_t mode, void __
 void nk_memory_revoke_dmabufs(struct nk_memory_device *dev)
 {
 	struct memory_dmabuf *buf;
-	struct file *file;
 
 	lockdep_assert_held(&dev->files_lock);
+	/* All lose it before any device is waited for. Buffers are not released meanwhile: that takes the lock. */
 	list_for_each_entry(buf, &dev->dmabufs, entry) {
-		/*
-		 * Without a reference it is about to be released, and nobody has mapped it or is attached. Its file is there until it is out of the list,
-		 * its inode is not.
-		 */
-		file = get_file_active(&buf->dmabuf->file);
-		if (!file)
-			continue;
-		unmap_mapping_range(file->f_mapping, 0, 0, 1);
-		take_from_devices(buf);
-		/* This is never the release itself, which needs the lock: that is done later, or by a worker. */
-		fput(file);
+		unmap_mapping_range(buf->inode->i_mapping, 0, 0, 1);
+		revoke_from_devices(buf);
 	}
+	list_for_each_entry(buf, &dev->dmabufs, entry)
+		wait_for_devices(buf);
 }
 
 /*

@@ -93,6 +93,10 @@ class Mapped:
         assert os.get_inheritable(made) != cloexec
         return self.add(made, file=made, size=os.lseek(made, 0, os.SEEK_END))
 
+    def map_path(self, file):
+        """A descriptor of where a file is, which does not keep it open (O_PATH)."""
+        return self.add(os.open(f"/proc/self/fd/{self.objects[file]}", os.O_PATH))
+
     def map_take(self, pid, file):
         """Another process's DMA buffer, as if that had sent it."""
         taken = checked(libc.syscall(PIDFD_GETFD, os.pidfd_open(pid), file, 0))
