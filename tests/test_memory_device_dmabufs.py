@@ -393,3 +393,30 @@ def test_another_device_has_the_memory(importer, rdma, saw):
     assert [program.fails("map_import_load", each, 0, 1) for each in devices] == [errno.ESTALE] * 2
     program.end()
     saw(f"removal took {took:.1f} s, of which a device took {LETS_GO} s to let go")
+
+
+@only("cxl", why="that of an ivshmem device is for no other device")
+def test_a_slow_device_keeps_no_memory_of_programs(nodes, importer, rdma, saw):
+    """When several memory devices end, programs lose all of them before a device is waited for that has imported a part of the first."""
+    _, two = nodes
+    program, file = exporter(rdma, importer)
+    program.map_import(program.map_export(file, 0, SIZE).file)
+    create(importer, "n", PAGE)
+    mapping = program.map_map(program.map_open("/dev/nupa/n"), PAGE)
+    assert program.map_touch(mapping) is None
+    device, driver = importer.device(), importer.driver_directory()
+    start = time.monotonic()
+    unbind = importer.spawn(f"echo {device} >{driver}/unbind")
+    try:
+        while program.map_touch(mapping) is None:
+            assert time.monotonic() - start < 30
+        lost = time.monotonic() - start
+        assert unbind.wait(60).code == 0
+        ended = time.monotonic() - start
+    finally:
+        importer.run(f"echo {device} >{driver}/bind")
+        importer.up()
+        importer.await_ping(two.ip)
+    assert lost + LETS_GO / 2 < ended, (lost, ended)
+    program.end()
+    saw(f"lost after {lost:.1f} s, and ended after {ended:.1f} s")

@@ -150,6 +150,8 @@ impl Controller {
     pub(crate) fn end_memory_devices(&self, why: &str) {
         let mut all = self.memory_devices.all.lock();
         for device in all.iter() {
+            // All processes lose all of it before a device is waited for that has imported some.
+            device.device.revoke();
             dev_warn!(
                 self.device(),
                 "memory device /dev/nupa/{} ends, because {why}: programs that have mapped it get SIGBUS\n",

@@ -85,6 +85,12 @@ impl MemoryDevice {
         unsafe { bindings::nk_memory_device_opens(self.device.as_ptr()) }
     }
 
+    /// Takes it away from all processes. Nobody can open it afterwards. Other devices are told, and waited for when this is dropped. Sleeps.
+    pub fn revoke(&self) {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::nk_memory_device_revoke(self.device.as_ptr(), true) };
+    }
+
     /// Takes it away from all processes, unless it is open: then nothing happens, and this is false. Nobody can open it afterwards.
     /// Sleeps.
     pub fn revoke_unused(&self) -> bool {
@@ -95,9 +101,10 @@ impl MemoryDevice {
 
 impl Drop for MemoryDevice {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant; this is its end. Only then, when no process has it any more, `memory` is dropped.
+        // SAFETY: By the type's invariant; this is its end. Only then, when no process and no device has it any more, `memory` is dropped.
         unsafe {
             bindings::nk_memory_device_revoke(self.device.as_ptr(), true);
+            bindings::nk_memory_device_await(self.device.as_ptr());
             bindings::nk_memory_device_remove(self.device.as_ptr());
         }
     }

@@ -337,6 +337,7 @@ int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len,
 	if (ret) {
 		/* Who knows the number may have opened it. */
 		nk_memory_device_revoke(dev, true);
+		nk_memory_device_await(dev);
 		xa_erase(&minors, minor);
 		goto unlock;
 	}
@@ -364,8 +365,8 @@ unsigned int nk_memory_device_opens(struct nk_memory_device *dev)
 }
 
 /*
- * Takes the memory away from all processes: none can open the device, and those that have mapped it get SIGBUS when they touch it. False, and
- * nothing is done, if it is open and not forced. Sleeps.
+ * Takes the memory away from all processes: none can open the device, and those that have mapped it get SIGBUS when they touch it. Other
+ * devices are told, and may have it until nk_memory_device_await() returns. False, and nothing is done, if it is open and not forced. Sleeps.
  */
 bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force)
 {
@@ -385,6 +386,14 @@ bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force)
 	}
 	mutex_unlock(&dev->files_lock);
 	return may;
+}
+
+/* Waits until other devices have let go of the memory of a device that is revoked. Sleeps. */
+void nk_memory_device_await(struct nk_memory_device *dev)
+{
+	mutex_lock(&dev->files_lock);
+	nk_memory_await_dmabufs(dev);
+	mutex_unlock(&dev->files_lock);
 }
 
 /* The end of a device that is revoked. Sleeps. */

@@ -29,6 +29,7 @@ int nk_memory_device_add(struct device *parent, const u8 *name, size_t name_len,
 			 struct nk_memory_device **added);
 unsigned int nk_memory_device_opens(struct nk_memory_device *dev);
 bool nk_memory_device_revoke(struct nk_memory_device *dev, bool force);
+void nk_memory_device_await(struct nk_memory_device *dev);
 void nk_memory_device_remove(struct nk_memory_device *dev);
 bool nk_memory_device_find_range(u64 addr, u64 len, struct nk_memory_range *found);
 bool nk_memory_dmabuf_find_range(int fd, u64 offset, u64 len, struct nk_memory_range *found);

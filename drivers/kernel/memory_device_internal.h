@@ -47,5 +47,6 @@ struct nk_memory_view {
 int nk_memory_mmap(struct vm_area_struct *vma, struct nk_memory_view *view);
 long nk_memory_export_dmabuf(struct nk_memory_device *dev, fmode_t mode, void __user *arg);
 void nk_memory_revoke_dmabufs(struct nk_memory_device *dev);
+void nk_memory_await_dmabufs(struct nk_memory_device *dev);
 
 #endif

@@ -306,17 +306,25 @@ long nk_memory_export_dmabuf(struct nk_memory_device *dev, fmode_t mode, void __
 	return ret;
 }
 
-/* Takes the memory away from processes and devices that have mapped a buffer; nobody can map one any more. Sleeps, and waits for devices. */
+/* Takes the memory away from processes that have mapped a buffer, and tells devices; nobody can map one any more. Sleeps. */
 void nk_memory_revoke_dmabufs(struct nk_memory_device *dev)
 {
 	struct memory_dmabuf *buf;
 
 	lockdep_assert_held(&dev->files_lock);
-	/* All lose it before any device is waited for. Buffers are not released meanwhile: that takes the lock. */
+	/* Buffers are not released meanwhile: that takes the lock. */
 	list_for_each_entry(buf, &dev->dmabufs, entry) {
 		unmap_mapping_range(buf->inode->i_mapping, 0, 0, 1);
 		revoke_from_devices(buf);
 	}
+}
+
+/* Waits until devices have let go of the buffers of a device that was revoked. Sleeps. */
+void nk_memory_await_dmabufs(struct nk_memory_device *dev)
+{
+	struct memory_dmabuf *buf;
+
+	lockdep_assert_held(&dev->files_lock);
 	list_for_each_entry(buf, &dev->dmabufs, entry)
 		wait_for_devices(buf);
 }
