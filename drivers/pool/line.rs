@@ -178,7 +178,7 @@ pub(crate) fn second_line(message: &Outgoing<'_>) -> LineWords {
 /// Two fields that follow one another.
 #[inline]
 fn pair(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
+    u64::from(low) | (u64::from(high) << 32)
 }
 
 /// The head of a line and the two bytes behind it.
