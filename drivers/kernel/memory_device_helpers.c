@@ -227,20 +227,25 @@ static const struct vm_operations_struct memory_vm_ops = {
 #endif
 };
 
+/* Whether a device has been revoked by now. Sleeps. Who holds files_lock reads it by that. */
+bool nk_memory_is_revoked(struct nk_memory_device *dev)
+{
+	bool revoked;
+
+	down_read(&dev->lock);
+	revoked = dev->revoked;
+	up_read(&dev->lock);
+	return revoked;
+}
+
 /*
  * Maps a part of a device, which the file of the mapping keeps. Private mappings would be copies, which is not what such memory is for; nor
  * is it for code.
  */
 int nk_memory_mmap(struct vm_area_struct *vma, struct nk_memory_view *view)
 {
-	struct nk_memory_device *dev = view->dev;
-	bool revoked;
-
 	/* It may be a moment later: then the first fault finds out. */
-	down_read(&dev->lock);
-	revoked = dev->revoked;
-	up_read(&dev->lock);
-	if (revoked)
+	if (nk_memory_is_revoked(view->dev))
 		return -ENODEV;
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;

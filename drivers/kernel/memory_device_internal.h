@@ -44,6 +44,7 @@ struct nk_memory_view {
 	unsigned long pages;
 };
 
+bool nk_memory_is_revoked(struct nk_memory_device *dev);
 int nk_memory_mmap(struct vm_area_struct *vma, struct nk_memory_view *view);
 long nk_memory_export_dmabuf(struct nk_memory_device *dev, fmode_t mode, void __user *arg);
 void nk_memory_revoke_dmabufs(struct nk_memory_device *dev);

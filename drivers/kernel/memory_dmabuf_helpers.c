@@ -69,13 +69,9 @@ static int memory_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachmen
 {
 	struct memory_dmabuf *buf = dmabuf->priv;
 	struct nk_memory_device *dev = buf->view.dev;
-	bool revoked;
 
 	/* It may be a moment later: then mapping it fails. */
-	down_read(&dev->lock);
-	revoked = dev->revoked;
-	up_read(&dev->lock);
-	if (revoked)
+	if (nk_memory_is_revoked(dev))
 		return -ENODEV;
 	if (!attachment->peer2peer || !dma_buf_attach_revocable(attachment) || !can_reach(dev, attachment->dev))
 		return -EOPNOTSUPP;
