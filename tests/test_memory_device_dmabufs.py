@@ -408,9 +408,10 @@ def test_a_slow_device_keeps_no_memory_of_programs(nodes, importer, rdma, saw):
     start = time.monotonic()
     unbind = importer.spawn(f"echo {device} >{driver}/unbind")
     try:
-        while program.map_touch(mapping) is None:
+        while program.map_ending(mapping) is None:
             assert time.monotonic() - start < 30
         lost = time.monotonic() - start
+        assert program.map_touch(mapping) == "SIGBUS"
         assert unbind.wait(60).code == 0
         ended = time.monotonic() - start
     finally:

@@ -247,8 +247,12 @@ class Mapped:
         os.close(waits)
         return release, children
 
+    def map_ending(self, mapping):
+        """The signal that ends a child that touches it; None if there is none."""
+        return ending(self.objects[mapping])
+
     def map_touch(self, mapping):
-        """The signal that ends who touches it; None if there is none."""
-        signal_of_child = ending(self.objects[mapping])
+        """The signal that ends who touches it, this process as its children; None if there is none. Not while the device ends: they touch it one after the other."""
+        signal_of_child = self.map_ending(mapping)
         assert reaches(self.objects[mapping]) == (signal_of_child is None)
         return signal_of_child
