@@ -10,7 +10,7 @@ use crate::{
 use nupa_engine::{
     hal::Memory,
     rings::{CompletionRing, EventRing, RecvRing, SendRing},
-    NodeTable,
+    NodeTable, Resources,
 };
 use nupa_proto::{
     admin::*,
@@ -180,17 +180,18 @@ impl Host {
             ..ResizeCq::default()
         };
         cq.ring.publish();
+        let mut resources = Resources::default();
         loop {
             let (node, machine) = world.nodes.node_mut(self.id).expect("node exists");
+            node.swap_resources(&mut resources);
             let resized = node.resize_cq(machine, &body);
-            let resources = node.take_resources();
+            node.swap_resources(&mut resources);
             let goes_on = resized.is_ok() && resources.is_in_part();
             assert_eq!(resources.is_in_part(), goes_on, "one that failed is over");
             resized?;
             if !goes_on {
                 break;
             }
-            node.provide(resources);
             meanwhile(world);
         }
         cq.ring.resize(self.machine.ring(ring.addr.get()), log);

@@ -25,7 +25,15 @@ impl<T> Table<T> for Slots<T> {
     fn grow(&mut self, len: usize) -> Result<(), NoMemory> {
         let more = len.saturating_sub(self.0.len());
         self.0.reserve(more, GFP_KERNEL).map_err(|_| NoMemory)?;
-        for _ in 0..more {
+        self.add_empty(more)
+    }
+}
+
+impl<T> Slots<T> {
+    /// Adds empty slots, for which there is room. By itself because of the space that one takes on the stack, below which there would be the allocation.
+    #[inline(never)]
+    fn add_empty(&mut self, count: usize) -> Result<(), NoMemory> {
+        for _ in 0..count {
             self.0.push(None, GFP_KERNEL).map_err(|_| NoMemory)?;
         }
         Ok(())

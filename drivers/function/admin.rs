@@ -29,11 +29,11 @@ pub(crate) fn prepare<S: Storage>(
     memory: &impl Memory,
     limits: &Limits,
     command: &Command,
-) -> Prepared<S> {
-    let mut prepared = Prepared::default();
+    prepared: &mut Prepared<S>,
+) {
     let (resources, body) = (&mut prepared.resources, &command.body);
     let Ok(opcode) = AdminOpcode::try_from(command.opcode.get()) else {
-        return prepared;
+        return;
     };
     let parsed = match opcode {
         AdminOpcode::CreateEq => {
@@ -67,7 +67,6 @@ pub(crate) fn prepare<S: Storage>(
     };
     // An error is found again when the command is executed.
     parsed.unwrap_or_default();
-    prepared
 }
 
 /// What was got for a command, and how far it is.
@@ -119,12 +118,10 @@ pub(crate) fn execute<F: Functions>(
             let Some(function) = functions.function_mut(id) else {
                 return Progress::Done(Err(AdminStatus::Internal));
             };
-            function
-                .node
-                .provide(core::mem::take(&mut prepared.resources));
+            function.node.swap_resources(&mut prepared.resources);
             let outcome = carry_out(engine, functions, id, command, prepared.qp.as_ref());
             if let Some(function) = functions.function_mut(id) {
-                prepared.resources = function.node.take_resources();
+                function.node.swap_resources(&mut prepared.resources);
             }
             if prepared.resources.is_in_part() {
                 return Progress::InPart;
@@ -191,11 +188,15 @@ fn execute_local<S: Storage, H: Host>(
         AdminOpcode::CreateMr => created(node.create_mr(host, &parse::<CreateMr>(body)?)),
         AdminOpcode::AllocKey => created(node.alloc_key(host, &parse::<AllocKey>(body)?)),
         AdminOpcode::CreateQp => {
+            let read;
             let parameters = match qp {
-                Some(parameters) => *parameters,
-                None => qp_parameters(host.memory(), &buffer(body)?)?,
+                Some(parameters) => parameters,
+                None => {
+                    read = qp_parameters(host.memory(), &buffer(body)?)?;
+                    &read
+                }
             };
-            created(node.create_qp(host, &parameters))
+            created(node.create_qp(host, parameters))
         }
         AdminOpcode::QueryQp => node.query_qp(by_id(body)?).map(|state| compose(&state)),
         AdminOpcode::SetRxFilter => done(node.set_rx_filter(host, &parse::<SetRxFilter>(body)?)),

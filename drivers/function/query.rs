@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Admin commands that only look.
+//! Admin commands that only look. Each is by itself because of the space that it takes on the stack: others go deeper.
 
 use nupa_engine::hal::{Memory, Platform, Storage};
 use nupa_proto::{
@@ -17,6 +17,7 @@ use crate::{
 };
 
 /// `QueryDevice`.
+#[inline(never)]
 pub(crate) fn device<S: Storage, H>(function: &Function<S, H>) -> Body {
     let mut limits = function.node.limits().to_wire();
     limits.firmware = function.firmware.map(Into::into);
@@ -24,6 +25,7 @@ pub(crate) fn device<S: Storage, H>(function: &Function<S, H>) -> Body {
 }
 
 /// `QueryNode`.
+#[inline(never)]
 pub(crate) fn node(functions: &impl Functions, id: u32) -> Outcome {
     let id = u16::try_from(id).map_err(|_| AdminStatus::NoSuchObject)?;
     let member = functions.node_status(id).ok_or(AdminStatus::NoSuchObject)?;
@@ -35,6 +37,7 @@ pub(crate) fn node(functions: &impl Functions, id: u32) -> Outcome {
 }
 
 /// `ListNodes`.
+#[inline(never)]
 pub(crate) fn list_nodes<F: Functions>(functions: &F, id: u16, buffer: &BufferRef) -> Outcome {
     let mut map = [0u8; (MAX_NODES as usize).div_ceil(8)];
     let nodes = functions.max_nodes();
@@ -50,6 +53,7 @@ pub(crate) fn list_nodes<F: Functions>(functions: &F, id: u16, buffer: &BufferRe
 }
 
 /// `QueryCounters`. Drivers that were made for an older version of the interface know fewer of them.
+#[inline(never)]
 pub(crate) fn counters<S: Storage, H: Platform>(
     function: &Function<S, H>,
     buffer: &BufferRef,

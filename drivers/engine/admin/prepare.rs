@@ -17,14 +17,10 @@ use nupa_proto::{
 };
 
 impl<S: Storage> Node<S> {
-    /// Hands over what the admin command that is executed next needs, in place of what is left of the one before.
-    pub fn provide(&mut self, resources: Resources<S>) {
-        self.resources = resources;
-    }
-
-    /// What is left of that, and what the command has left.
-    pub fn take_resources(&mut self) -> Resources<S> {
-        core::mem::take(&mut self.resources)
+    /// Hands over what the admin command that is executed next needs; after it, has back what is left of that, and what the command has left.
+    pub fn swap_resources(&mut self, resources: &mut Resources<S>) {
+        // They are large, and kernel stacks are small.
+        core::mem::swap(&mut self.resources, resources);
     }
 }
 

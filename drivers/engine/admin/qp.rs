@@ -59,19 +59,35 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// Creates a queue pair in the reset state. A side whose doorbell slot is `SLOT_NONE` does not exist.
+    /// Creates a queue pair in the reset state. A side whose doorbell slot is `SLOT_NONE` does not exist. By itself because of the space that it
+    /// takes on the stack.
+    #[inline(never)]
     pub fn create_qp(
         &mut self,
         platform: &impl Platform,
         body: &CreateQp,
     ) -> Result<u32, AdminStatus> {
+        // It is large: it goes from here to its place, and is not on the stack as well on its way.
+        let mut made = None;
+        self.make_qp(platform, body, &mut made)?;
+        self.add_qp(platform, body, &mut made)
+    }
+
+    /// A queue pair that is in no table yet. As above.
+    #[inline(never)]
+    fn make_qp(
+        &mut self,
+        platform: &impl Platform,
+        body: &CreateQp,
+        made: &mut Option<QueuePair<S::Pages>>,
+    ) -> Result<(), AdminStatus> {
         let kind = QpType::try_from(body.qp_type).map_err(|_| AdminStatus::InvalidField)?;
         check_flags(kind, body)?;
         let (pd, page) = (body.pd.get(), body.doorbell_page.get());
         self.pds.get(pd).ok_or(AdminStatus::NoSuchObject)?;
         let gsi = body.flags & QP_FLAG_GSI != 0;
         let rd_atomic = self.limits().max_rd_atomic;
-        let qp = QueuePair {
+        *made = Some(QueuePair {
             kind,
             state: QpStateCode::Reset,
             flags: body.flags,
@@ -97,13 +113,8 @@ impl<S: Storage> Node<S> {
             idle_polls: 0,
             deferred: DeferredEvents::default(),
             traffic: Traffic::default(),
-        };
-        if body.sq_slot == body.rq_slot && !(qp.send.ring.is_none() && qp.has_recv()) {
-            return Err(AdminStatus::InvalidField);
-        }
-        // There may be room for each of its rings and not for both.
-        self.check_pages(qp.stored_pages())?;
-        self.add_qp(platform, qp)
+        });
+        Ok(())
     }
 
     fn send_side(
@@ -196,11 +207,20 @@ impl<S: Storage> Node<S> {
         kept.map(Some).map_err(|NoMemory| AdminStatus::NoResources)
     }
 
+    /// Adds a queue pair to those that there are. As above.
+    #[inline(never)]
     fn add_qp(
         &mut self,
         platform: &impl Platform,
-        qp: QueuePair<S::Pages>,
+        body: &CreateQp,
+        made: &mut Option<QueuePair<S::Pages>>,
     ) -> Result<u32, AdminStatus> {
+        let qp = made.as_ref().ok_or(AdminStatus::Internal)?;
+        if body.sq_slot == body.rq_slot && !(qp.send.ring.is_none() && qp.has_recv()) {
+            return Err(AdminStatus::InvalidField);
+        }
+        // There may be room for each of its rings and not for both.
+        self.check_pages(qp.stored_pages())?;
         let (page, pd, gsi) = (qp.page, qp.pd, qp.flags & QP_FLAG_GSI != 0);
         let (send, recv) = (qp.send.slot, qp.recv.slot());
         let (cqns, srqn) = (qp.cqns(), qp.recv.srqn);
@@ -210,10 +230,10 @@ impl<S: Storage> Node<S> {
             if self.qps.get(GSI_QPN).is_some() {
                 return Err(AdminStatus::Busy);
             }
-            let added = self.qps.insert_reserved(GSI_QPN, qp);
+            let added = self.qps.insert_reserved(GSI_QPN, made);
             added.map(|()| GSI_QPN)
         } else {
-            self.qps.insert(|_| qp)
+            self.qps.insert_from(made)
         };
         let qpn = qpn.map_err(|_| AdminStatus::NoResources)?;
         let claimed = [(send, Owner::Send(qpn)), (recv, Owner::Recv(qpn))]
@@ -223,7 +243,7 @@ impl<S: Storage> Node<S> {
         if let Err(status) = claimed {
             self.slots.release(page, send);
             self.slots.release(page, recv);
-            self.qps.remove(qpn);
+            self.drop_qp(qpn);
             return Err(status);
         }
         for cqn in cqns.into_iter().flatten() {
@@ -233,6 +253,13 @@ impl<S: Storage> Node<S> {
         self.use_pd(pd);
         self.count_pages(stored);
         Ok(qpn)
+    }
+
+    /// Drops one that was just added. As above.
+    #[cold]
+    #[inline(never)]
+    fn drop_qp(&mut self, qpn: u32) {
+        self.qps.remove(qpn);
     }
 
     /// Makes the lists that queue pairs may have to wait in.

@@ -95,11 +95,33 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
     /// Adds the object that `make` builds from its number: the lowest free one, or one in turn ([`Objects::in_turn`]).
     /// May allocate.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, Full> {
+        let free = self.make_room()?;
+        let number = self.number(free)?;
+        *self.table.slots_mut().get_mut(free).ok_or(Full)? = Some(make(number));
+        self.count(free);
+        Ok(number)
+    }
+
+    /// As [`Objects::insert`], from where the object is: large ones are not moved over the stack.
+    pub(crate) fn insert_from(&mut self, object: &mut Option<T>) -> Result<u32, Full> {
+        let free = self.make_room()?;
+        let number = self.number(free)?;
+        self.exchange(free, object)?;
+        self.count(free);
+        Ok(number)
+    }
+
+    fn number(&self, slot: usize) -> Result<u32, Full> {
+        let slot = u32::try_from(slot).map_err(|_| Full)?;
+        Ok(self.first.saturating_add(slot))
+    }
+
+    /// A free slot.
+    fn make_room(&mut self) -> Result<usize, Full> {
         let free = match self.free_in_turn() {
             Some(free) => free,
             None => self.lowest_free()?,
         };
-        let range = self.full.slots_of(self.full.group_of(free));
         if free >= self.limit as usize {
             return Err(Full);
         }
@@ -109,22 +131,28 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
             let len = free.saturating_mul(2).clamp(8, self.limit.max(8) as usize);
             self.table.grow(len).map_err(|_| Full)?;
         }
-        let at = u32::try_from(free).map_err(|_| Full)?;
-        let number = self.first.saturating_add(at);
-        let slots = self.table.slots_mut();
-        *slots.get_mut(free).ok_or(Full)? = Some(make(number));
-        let group = slots.get(range.start.max(self.reserved)..range.end);
-        if group.is_some_and(|group| group.iter().all(Option::is_some)) {
-            self.full.close(self.full.group_of(free));
-        }
-        if let Some(next) = &mut self.next {
-            *next = at.saturating_add(1);
-        }
-        Ok(number)
+        Ok(free)
     }
 
-    /// Adds an object with one of the reserved numbers, which is free. May allocate.
-    pub(crate) fn insert_reserved(&mut self, number: u32, object: T) -> Result<(), Full> {
+    /// Takes note of the object that was put into a free slot.
+    fn count(&mut self, slot: usize) {
+        let range = self.full.slots_of(self.full.group_of(slot));
+        let slots = self.table.slots();
+        let group = slots.get(range.start.max(self.reserved)..range.end);
+        if group.is_some_and(|group| group.iter().all(Option::is_some)) {
+            self.full.close(self.full.group_of(slot));
+        }
+        if let Some(next) = &mut self.next {
+            *next = (slot as u32).saturating_add(1);
+        }
+    }
+
+    /// Adds an object with one of the reserved numbers, which is free, from where it is. May allocate.
+    pub(crate) fn insert_reserved(
+        &mut self,
+        number: u32,
+        object: &mut Option<T>,
+    ) -> Result<(), Full> {
         let at = self.slot(number);
         if at >= self.reserved || at >= self.limit as usize {
             return Err(Full);
@@ -132,11 +160,17 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
         if at >= self.table.slots().len() {
             self.table.grow(self.reserved).map_err(|_| Full)?;
         }
-        let slot = self.table.slots_mut().get_mut(at).ok_or(Full)?;
-        match slot {
-            None => *slot = Some(object),
-            Some(_) => return Err(Full),
+        match self.table.slots().get(at) {
+            Some(None) => self.exchange(at, object),
+            _ => Err(Full),
         }
+    }
+
+    /// By itself because of the space that it takes on the stack.
+    #[inline(never)]
+    fn exchange(&mut self, slot: usize, object: &mut Option<T>) -> Result<(), Full> {
+        let slot = self.table.slots_mut().get_mut(slot).ok_or(Full)?;
+        core::mem::swap(slot, object);
         Ok(())
     }
 

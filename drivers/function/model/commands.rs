@@ -40,7 +40,8 @@ impl<F: Functions> Model<F> {
             let Some(function) = self.function(id) else {
                 return;
             };
-            let mut prepared = fetched.prepare(function.host.memory());
+            let mut prepared = PreparedCommand::new(fetched);
+            prepared.prepare(function.host.memory());
             loop {
                 match self.execute_command(&mut prepared) {
                     Executed::Done | Executed::Forgotten => break,
@@ -55,7 +56,7 @@ impl<F: Functions> Model<F> {
         }
     }
 
-    /// Takes the next admin command that waits. The host is to [prepare](FetchedCommand::prepare) it, which may take long, with or
+    /// Takes the next admin command that waits. The host is to [prepare](PreparedCommand::prepare) it, which may take long, with or
     /// without what keeps others from the function, and to [execute](Model::execute_command) it; then to ask again. One that is fetched
     /// before that makes this one be forgotten, without a completion.
     pub fn fetch_command(&mut self, id: u16) -> Option<FetchedCommand<F::Storage>> {
@@ -132,7 +133,9 @@ impl<F: Functions> Model<F> {
         }
     }
 
-    /// Writes the completion of an admin command. An error means that a ring cannot be reached any more.
+    /// Writes the completion of an admin command. An error means that a ring cannot be reached any more. By itself because of the
+    /// space that it takes on the stack.
+    #[inline(never)]
     fn complete_command(
         &mut self,
         id: u16,
@@ -163,21 +166,28 @@ pub struct FetchedCommand<S: Storage> {
     storage: PhantomData<fn() -> S>,
 }
 
-impl<S: Storage> FetchedCommand<S> {
-    /// Gets what it needs: memory, and page lists, from the function's memory. May allocate and sleep.
-    pub fn prepare(self, memory: &impl Memory) -> PreparedCommand<S> {
-        let prepared = admin::prepare(memory, &self.limits, &self.command);
-        PreparedCommand {
-            fetched: self,
-            prepared,
-        }
-    }
-}
-
 /// An admin command with all that it needs.
 pub struct PreparedCommand<S: Storage> {
     fetched: FetchedCommand<S>,
     prepared: Prepared<S>,
+}
+
+impl<S: Storage> PreparedCommand<S> {
+    /// The command, with nothing yet.
+    pub fn new(fetched: FetchedCommand<S>) -> Self {
+        Self {
+            fetched,
+            prepared: Prepared::default(),
+        }
+    }
+
+    /// Gets what it needs: memory, and page lists, from the function's memory. May allocate and sleep.
+    pub fn prepare(&mut self, memory: &impl Memory) {
+        let FetchedCommand {
+            limits, command, ..
+        } = &self.fetched;
+        admin::prepare(memory, limits, command, &mut self.prepared);
+    }
 }
 
 /// How far an admin command was executed.

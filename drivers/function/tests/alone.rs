@@ -16,7 +16,7 @@ use nupa_engine::{
 };
 use nupa_function::{
     DoorbellMemory, Executed, Function, FunctionConfig, Functions, Host, Model, NodeStatus, Note,
-    CAPS,
+    PreparedCommand, CAPS,
 };
 use nupa_proto::{
     admin::{
@@ -349,7 +349,8 @@ fn commands_are_prepared_without_the_function() {
     ] {
         list(&mut world, first);
         let (at, fetched) = fetch(&mut world);
-        let mut prepared = fetched.prepare(&world.here().host.ram);
+        let mut prepared = PreparedCommand::new(fetched);
+        prepared.prepare(&world.here().host.ram);
         list(&mut world, instead);
         let executed = world.model.execute_command(&mut prepared);
         assert_eq!(executed, Executed::Done);
@@ -358,7 +359,8 @@ fn commands_are_prepared_without_the_function() {
     }
     // One that was not done when the function was reset is done no more, not even if as many were fetched since.
     let (_, fetched) = fetch(&mut world);
-    let mut prepared = fetched.prepare(&world.here().host.ram);
+    let mut prepared = PreparedCommand::new(fetched);
+    prepared.prepare(&world.here().host.ram);
     world.write(regs::REG_CONTROL, regs::CONTROL_RESET.into());
     world.start(PAGES);
     world.commands = 0;

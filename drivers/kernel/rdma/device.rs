@@ -104,12 +104,9 @@ impl<D: Driver> Unregistered<D> {
         let vectors = i32::try_from(vectors)?;
         let ib = self.0.as_ptr().cast::<bindings::ib_device>();
         let parent = raw::device(parent);
-        let mut ops = VTable::<D>::OPS;
-        ops.owner = module.as_ptr();
-        ops.set_uverbs_robust_udata(1);
-        // SAFETY: The device is ours alone before its registration. The core copies the table.
+        self.set_operations(module);
+        // SAFETY: The device is ours alone before its registration.
         unsafe {
-            bindings::ib_set_device_ops(ib, &ops);
             bindings::nk_rdma_set_device(ib, VTable::<D>::METHODS, parent, guid, vectors);
             (*ib).local_dma_lkey = D::LOCAL_DMA_LKEY;
         }
@@ -121,6 +118,19 @@ impl<D: Driver> Unregistered<D> {
             follower: ManuallyDrop::new(follower),
             _parent: PhantomData,
         })
+    }
+
+    /// Says what the device can do, with the code of `module`. By itself because of the space that it takes on the stack, below which the core makes much.
+    #[inline(never)]
+    fn set_operations(&self, module: &'static ThisModule)
+    where
+        D: KernelVerbs,
+    {
+        let mut ops = VTable::<D>::OPS;
+        ops.owner = module.as_ptr();
+        ops.set_uverbs_robust_udata(1);
+        // SAFETY: The device is ours alone before its registration. The core copies the table.
+        unsafe { bindings::ib_set_device_ops(self.0.as_ptr().cast(), &ops) };
     }
 }
 

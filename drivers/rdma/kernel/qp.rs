@@ -234,9 +234,22 @@ impl Qp {
         let handler = Handler::new(Users::Kernel(events.clone()));
         let handler = Arc::new(handler, GFP_KERNEL)?;
         let parameters = parameters(init, QP_FLAG_PRIVILEGED);
-        let (object, send, recv) =
-            dev.port()
-                .create_kernel_qp(parameters, &sizes, handler.clone())?;
+        let made = dev
+            .port()
+            .create_kernel_qp(parameters, &sizes, handler.clone())?;
+        Self::attached(dev, init, made, handler, events, handle)
+    }
+
+    /// One of a pair of the port, which is told of completions. By itself because of the space that it takes on the stack, of which the port needs much.
+    #[inline(never)]
+    fn attached(
+        dev: &Device<Rdma>,
+        init: &QpInit<'_, Rdma>,
+        (object, send, recv): (nupa_fabric::Qp, SendPoster, Option<RecvPoster>),
+        handler: Arc<Handler>,
+        events: Arc<LateEvents>,
+        handle: QpHandle,
+    ) -> Result<Self> {
         let srq = init.srq.map(|srq| srq.kernel().cloned()).transpose()?;
         let pair = Arc::pin_init(
             pin_init!(Pair {

@@ -5,7 +5,6 @@ use super::{
     heartbeat::{Beating, HeartbeatTimer},
     kicks::Kicks,
     lock::OwnerLock,
-    memory::NodeMemory,
     node::PoolNode,
     poll_interval::Wait,
     poll_state::PollState,
@@ -33,7 +32,7 @@ use nk::{
     sched::cond_resched,
 };
 use nupa_engine::WRITERS_PAUSE_US;
-use nupa_function::{pool::Turn, Executed, FetchedCommand};
+use nupa_function::{pool::Turn, Executed, PreparedCommand};
 use nupa_proto::doorbell::device_memory_offset;
 
 /// Polls for the function in softirq context.
@@ -79,9 +78,9 @@ pub(super) struct PoolFunction {
     #[pin]
     pub(super) owner: OwnerLock,
     /// Held while a register is written and all admin commands that this sets off are executed, and while it changes whether the function
-    /// may use memory. Taken before `owner`.
+    /// may use memory. Taken before `owner`. The command that is executed lies here: it is large.
     #[pin]
-    pub(super) registers: Mutex<()>,
+    pub(super) registers: Mutex<CommandPlace>,
     /// Writes the heartbeat, except while the host sleeps.
     pub(super) heartbeat: Arc<HeartbeatTimer>,
     #[pin]
@@ -90,6 +89,9 @@ pub(super) struct PoolFunction {
     #[pin]
     pub(super) asleep: Mutex<Option<Asleep>>,
 }
+
+/// Where an admin command lies while it is executed.
+pub(super) type CommandPlace = Option<PreparedCommand<KernelStorage>>;
 
 /// What is taken from its place while the host sleeps, so that nobody works with it.
 pub(super) struct Asleep {
@@ -269,27 +271,54 @@ impl PoolFunction {
 
     fn write(&self, register: usize, data: &[u8]) -> Result {
         // One command after the other, and the memory that they name stays within reach until they are done.
-        let _turn = self.registers.lock();
-        let mut next = self.with(|node| {
-            node.write_register(register, data);
-            node.fetch_command()
-        })?;
-        while let Some((command, memory)) = next {
-            self.execute(command, &memory)?;
-            next = self.with(PoolNode::fetch_command)?;
-        }
+        let mut command = self.registers.lock();
+        let done = self.write_and_execute(register, data, &mut command);
+        // One that could not be executed.
+        *command = None;
+        done?;
         // Events, answers to others, timers.
         self.poller.schedule();
         Ok(())
     }
 
-    /// Executes an admin command; softirqs go on with the node while it is prepared, and between parts of it. Sleeps. By itself because
-    /// of the space that it takes on the stack.
+    fn write_and_execute(
+        &self,
+        register: usize,
+        data: &[u8],
+        command: &mut CommandPlace,
+    ) -> Result {
+        self.begin_write(register, data)?;
+        self.fetch(command)?;
+        while let Some(prepared) = command {
+            self.execute(prepared)?;
+            self.fetch(command)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a register. Sleeps. By itself because of the space that it takes on the stack, as what follows.
     #[inline(never)]
-    fn execute(&self, command: FetchedCommand<KernelStorage>, memory: &NodeMemory) -> Result {
-        let mut prepared = command.prepare(memory);
+    fn begin_write(&self, register: usize, data: &[u8]) -> Result {
+        self.with(|node| node.write_register(register, data))
+    }
+
+    /// Prepares the admin command that waits, in place of the one that was there. Sleeps.
+    #[inline(never)]
+    fn fetch(&self, place: &mut CommandPlace) -> Result {
+        // What there was may take long to drop.
+        *place = None;
+        let next = self.with(PoolNode::fetch_command)?;
+        if let Some((command, memory)) = next {
+            place.insert(PreparedCommand::new(command)).prepare(&memory);
+        }
+        Ok(())
+    }
+
+    /// Executes an admin command; softirqs go on with the node between parts of it. Sleeps.
+    #[inline(never)]
+    fn execute(&self, command: &mut PreparedCommand<KernelStorage>) -> Result {
         loop {
-            match self.with(|node| node.model.execute_command(&mut prepared))? {
+            match self.with(|node| node.model.execute_command(command))? {
                 Executed::Done | Executed::Forgotten => return Ok(()),
                 Executed::InPart => {}
                 Executed::Waits => fsleep(WRITERS_PAUSE),

@@ -109,57 +109,11 @@ pub(super) fn map(
 impl<'bound> PoolInstance<'bound> {
     /// Joins the pool and starts the function. Sleeps, for seconds where a slot has to be taken over.
     pub(super) fn new(device: &'bound Device<Core<'_>>, place: Place) -> Result<Self> {
-        let clock = HostClock::new();
-        let wakeable = place.own_bell != 0;
-        let window = PoolWindow::new(place.window)?;
-        let host = HostMemory::new(device, Some(window.mapping().clone()))?;
-        let faults = FaultFiles::new(device, &window)?;
-        let membership = join(device, &window, clock, place.own_bell)?;
-        let range = membership.pool().device_memory(membership.node());
-        let own = window.address(range.start)..window.address(range.end);
-        let pages = window.pages(range.start, range.end.saturating_sub(range.start));
-        let shared = Shared::new(&membership, &window);
-        let vectors = cpu::nr_cpu_ids().saturating_add(1).min(MAX_VECTORS);
-        let behind_caches = place.persistent || !window.mapping().is_coherent();
-        let memory = NodeMemory::new(host, own, behind_caches);
-        let count = u16::try_from(vectors)?;
-        let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
-        let nodes = nodes(&membership, &window, host)?;
-        let heartbeat = Beat::timer(window.clone(), membership.heartbeat())?;
-        let node = node(
-            device,
-            membership,
-            heartbeat.clone(),
-            window,
-            nodes,
-            place.bell,
-            clock,
-        )?;
-        let kicks = Kicks::new(DOORBELL_PAGES)?;
-        let function = Arc::pin_init(
-            pin_init!(PoolFunction {
-                poller: place.poller,
-                poll_cpu: Atomic::new(poll_cpu().unwrap_or(NO_CPU)),
-                switching <- new_mutex!(()),
-                thread <- new_mutex!(None),
-                clock,
-                poll_state: PollState::new(wakeable),
-                kicks,
-                own: pages,
-                persistent: place.persistent,
-                shared,
-                owner <- OwnerLock::new(node),
-                registers <- new_mutex!(()),
-                heartbeat,
-                beating <- new_mutex!(None),
-                asleep <- new_mutex!(None),
-            }),
-            GFP_KERNEL,
-        )?;
-        let closing = Closing(function.clone());
-        function.set_beating(true);
+        let (faults, closing) = function(device, place)?;
+        let function = closing.0.clone();
         let device: &'bound Device<Bound> = device;
         let found = Found::new(device, function.clone())?;
+        let vectors = vectors();
         let instance = Instance::new(device, found, vectors, |controller| {
             start(device, function, controller)
         })?;
@@ -176,6 +130,66 @@ impl PoolInstance<'_> {
     pub(super) fn controller(&self) -> &Arc<Controller> {
         self.instance.controller()
     }
+}
+
+/// Vectors of a function: for events, and one for each processor.
+fn vectors() -> u32 {
+    cpu::nr_cpu_ids().saturating_add(1).min(MAX_VECTORS)
+}
+
+/// Joins the pool and makes a function there, which gives its sign of life. By itself because of the space that it takes on the stack, below which the
+/// drivers of what is published find theirs.
+#[inline(never)]
+fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Closing)> {
+    let clock = HostClock::new();
+    let wakeable = place.own_bell != 0;
+    let window = PoolWindow::new(place.window)?;
+    let host = HostMemory::new(device, Some(window.mapping().clone()))?;
+    let faults = FaultFiles::new(device, &window)?;
+    let membership = join(device, &window, clock, place.own_bell)?;
+    let range = membership.pool().device_memory(membership.node());
+    let own = window.address(range.start)..window.address(range.end);
+    let pages = window.pages(range.start, range.end.saturating_sub(range.start));
+    let shared = Shared::new(&membership, &window);
+    let behind_caches = place.persistent || !window.mapping().is_coherent();
+    let memory = NodeMemory::new(host, own, behind_caches);
+    let count = u16::try_from(vectors())?;
+    let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
+    let nodes = nodes(&membership, &window, host)?;
+    let heartbeat = Beat::timer(window.clone(), membership.heartbeat())?;
+    let node = node(
+        device,
+        membership,
+        heartbeat.clone(),
+        window,
+        nodes,
+        place.bell,
+        clock,
+    )?;
+    let kicks = Kicks::new(DOORBELL_PAGES)?;
+    let function = Arc::pin_init(
+        pin_init!(PoolFunction {
+            poller: place.poller,
+            poll_cpu: Atomic::new(poll_cpu().unwrap_or(NO_CPU)),
+            switching <- new_mutex!(()),
+            thread <- new_mutex!(None),
+            clock,
+            poll_state: PollState::new(wakeable),
+            kicks,
+            own: pages,
+            persistent: place.persistent,
+            shared,
+            owner <- OwnerLock::new(node),
+            registers <- new_mutex!(None),
+            heartbeat,
+            beating <- new_mutex!(None),
+            asleep <- new_mutex!(None),
+        }),
+        GFP_KERNEL,
+    )?;
+    let closing = Closing(function);
+    closing.0.set_beating(true);
+    Ok((faults, closing))
 }
 
 /// Takes a slot of the pool. By itself because of the space that it takes on the stack.
