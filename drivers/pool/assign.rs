@@ -6,7 +6,8 @@
 use crate::{
     attach::Pool,
     join::{watch, JoinOptions, Slots, TakenSlot},
-    membership::{Membership, NodeSet},
+    membership::Membership,
+    node_set::NodeSet,
     peer::Peer,
     Time, Window,
 };
@@ -110,7 +111,8 @@ impl Pool {
         if node >= nodes {
             return Err(NotAssigned::NoSuchNode { nodes });
         }
-        let (mut slots, mut owners) = (Slots::UNREAD, Owners::default());
+        let mut peers = [Peer::UNKNOWN; MAX_NODES as usize];
+        let (mut slots, mut owners) = (Slots::unread(&mut peers), Owners::default());
         slots.read(self, window, |node, found| match found.identity {
             0 => {}
             identity if identity == options.identity => owners.own.insert(node),
@@ -134,7 +136,7 @@ impl Pool {
         window: &impl Window,
         time: &impl Time,
         options: &AssignOptions,
-        slots: &Slots,
+        slots: &Slots<'_>,
         owners: &Owners,
     ) -> Result<(), NotAssigned> {
         let node = options.node;
@@ -162,7 +164,7 @@ impl Pool {
         &self,
         window: &impl Window,
         time: &impl Time,
-        slots: &Slots,
+        slots: &Slots<'_>,
         node: u16,
         token: u64,
         identity: u64,
@@ -179,7 +181,7 @@ impl Pool {
             options,
             taken_us: time.now_us(),
         };
-        let mut membership = Membership::new(&slot, [Peer::UNKNOWN; MAX_NODES as usize]);
+        let mut membership = Membership::new(&slot, [Peer::UNKNOWN; 0]);
         membership.enter(window, &options);
         membership.leave(window);
         Ok(())

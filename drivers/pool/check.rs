@@ -14,7 +14,7 @@ pub use self::problem::{Fault, Must, Problem};
 use crate::{attach::read_state, geometry::Geometry, Poisoned, Window};
 use core::{mem::offset_of, ops::Range};
 use nupa_proto::pool::{
-    crc32, PoolState, Superblock, MAGIC, MAX_LOG_BULK, MAX_LOG_ENTRIES, MAX_NODES, MIN_LOG_BULK,
+    crc32, PoolState, Superblock, AREA_NODES, MAGIC, MAX_LOG_BULK, MAX_LOG_ENTRIES, MIN_LOG_BULK,
     MIN_LOG_ENTRIES, POOL_NON_COHERENT, STATE_OFFSET, VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
@@ -135,9 +135,9 @@ fn geometry(block: &Superblock, len: u64, report: &mut impl FnMut(Problem)) -> O
             field!(
                 max_nodes,
                 block.max_nodes.get(),
-                Must::Lie(2, u64::from(MAX_NODES))
+                Must::Lie(2, u64::from(AREA_NODES))
             ),
-            (2..=MAX_NODES).contains(&block.max_nodes.get()),
+            (2..=AREA_NODES).contains(&block.max_nodes.get()),
         ),
         (
             field!(

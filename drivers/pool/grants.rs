@@ -198,11 +198,11 @@ pub(crate) fn clear(window: &impl Window, geometry: &Geometry, own: u16, peer: u
 )]
 mod tests {
     use super::*;
-    use nupa_proto::pool::{DIRECTORY_SIZE, MAX_NODES};
+    use nupa_proto::pool::{AREA_NODES, DIRECTORY_SIZE};
 
     /// A directory's parts, as they lie in the pool.
     fn parts(own: u16, peer: u16) -> [(u64, u64); 2] {
-        let geometry = Geometry::choose(1 << 36, MAX_NODES).unwrap();
+        let geometry = Geometry::choose(1 << 36, AREA_NODES).unwrap();
         let directory = geometry.directory(own).unwrap();
         [
             (busy(&directory, peer) - directory.start, LINE),
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_directory_has_room_for_every_node() {
-        let last = parts(3, MAX_NODES - 1);
+        let last = parts(3, AREA_NODES - 1);
         assert_eq!(last[0].0 + last[0].1, GRANT_TABLE);
         // The second half is not for grants.
         assert!(last[1].0 + last[1].1 <= DIRECTORY_SIZE / 2);

@@ -2,14 +2,15 @@
 //! Taking a node slot.
 
 use crate::{
-    attach::Pool,
-    membership::{Membership, NodeSet},
-    peer::Peer,
-    refusal::Refusal,
+    attach::Pool, membership::Membership, node_set::NodeSet, peer::Peer, refusal::Refusal,
     Poisoned, Time, Window, SETTLE_US,
 };
 use core::borrow::BorrowMut;
-use nupa_proto::pool::{Claim, ClaimState, Slot, DEAD_AFTER_US, GRANT_TIMEOUT_US, LINE, MAX_NODES};
+#[cfg(not(MODULE))]
+use nupa_proto::pool::MAX_NODES;
+use nupa_proto::pool::{
+    Claim, ClaimState, Slot, AREA_NODES, DEAD_AFTER_US, GRANT_TIMEOUT_US, LINE,
+};
 
 /// What a node that joins says of itself.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +67,6 @@ struct Sign {
     heartbeat: u64,
 }
 
-impl Sign {
-    const NONE: Self = Self {
-        claim: 0,
-        heartbeat: 0,
-    };
-}
-
 /// A slot that can be read. One that cannot be is not taken.
 pub(crate) struct Found {
     sign: Sign,
@@ -99,33 +93,36 @@ impl Found {
     }
 }
 
-/// All slots as they were found. It lies on the stack, so of each it keeps what is compared later and no more.
-pub(crate) struct Slots {
-    signs: [Sign; MAX_NODES as usize],
+/// All slots as they were found. What of each is compared later lies in what will be known of its node: a kernel's stack has no room for that.
+pub(crate) struct Slots<'a> {
+    peers: &'a mut [Peer],
     pub(crate) readable: NodeSet,
     /// Nobody has them.
     pub(crate) free: NodeSet,
 }
 
-impl Slots {
-    pub(crate) const UNREAD: Self = Self {
-        signs: [Sign::NONE; MAX_NODES as usize],
-        readable: NodeSet::EMPTY,
-        free: NodeSet::EMPTY,
-    };
+impl<'a> Slots<'a> {
+    /// None was looked at. Each of `peers` is [`Peer::UNKNOWN`].
+    pub(crate) fn unread(peers: &'a mut [Peer]) -> Self {
+        Self {
+            peers,
+            readable: NodeSet::EMPTY,
+            free: NodeSet::EMPTY,
+        }
+    }
 
-    /// Reads all slots, and shows each that can be read to `look`. In its place: a value that is returned would lie there twice.
+    /// Reads all slots, and shows each that can be read to `look`.
     pub(crate) fn read(
         &mut self,
         pool: &Pool,
         window: &impl Window,
         mut look: impl FnMut(u16, &Found),
     ) {
-        for (node, sign) in (0..pool.geometry().max_nodes()).zip(&mut self.signs) {
+        for (node, peer) in (0..pool.geometry().max_nodes()).zip(self.peers.iter_mut()) {
             let Ok(found) = Found::read(window, pool.geometry().slot(node)) else {
                 continue;
             };
-            *sign = found.sign;
+            (peer.claim, peer.heartbeat) = (found.sign.claim, found.sign.heartbeat);
             self.readable.insert(node);
             if found.is_free() {
                 self.free.insert(node);
@@ -142,43 +139,49 @@ impl Slots {
             .filter(move |node| !free.contains(*node))
     }
 
+    fn sign(&self, node: u16) -> Option<Sign> {
+        self.peers.get(usize::from(node)).map(|peer| Sign {
+            claim: peer.claim,
+            heartbeat: peer.heartbeat,
+        })
+    }
+
     /// The claim word that a slot had.
     pub(crate) fn claim(&self, node: u16) -> u64 {
-        self.signs
-            .get(usize::from(node))
-            .map_or(0, |sign| sign.claim)
+        self.sign(node).map_or(0, |sign| sign.claim)
     }
 
     /// Whether whoever has it has not shown since.
     pub(crate) fn is_same(&self, pool: &Pool, window: &impl Window, node: u16) -> bool {
         let later = Found::read(window, pool.geometry().slot(node));
-        later.is_ok_and(|later| self.signs.get(usize::from(node)) == Some(&later.sign))
+        later.is_ok_and(|later| self.sign(node) == Some(later.sign))
     }
 }
 
 impl Pool {
     /// Takes a node slot: the one that the node wants or had before, else one that nobody had, else any that is free, else one
-    /// whose node is dead. Sleeps until it is certain that the slot is its own, and begins to watch the others.
+    /// whose node is dead. Sleeps until it is certain that the slot is its own, and begins to watch the others. It is for pools of no more than
+    /// [`AREA_NODES`].
     pub fn join(
         &self,
         window: &impl Window,
         time: &impl Time,
         options: &JoinOptions,
     ) -> Result<Membership, Refusal> {
-        let peers = [Peer::UNKNOWN; MAX_NODES as usize];
+        let peers = [Peer::UNKNOWN; AREA_NODES as usize];
         self.join_with(window, time, options, peers)
     }
 
     /// As [`Pool::join`], but what is known of the others is kept in `peers`, of which each is [`Peer::UNKNOWN`]: a place for each
-    /// [node](crate::Geometry::max_nodes) of the pool.
+    /// [node](crate::Geometry::max_nodes) of the pool. A slot without a place there is not taken.
     pub fn join_with<P: BorrowMut<[Peer]>>(
         &self,
         window: &impl Window,
         time: &impl Time,
         options: &JoinOptions,
-        peers: P,
+        mut peers: P,
     ) -> Result<Membership<P>, Refusal> {
-        let slot = self.take_slot(window, time, options)?;
+        let slot = self.take_slot(window, time, options, peers.borrow_mut())?;
         let mut membership = Membership::new(&slot, peers);
         membership.enter(window, options);
         let start = time.now_us();
@@ -195,9 +198,12 @@ impl Pool {
         window: &impl Window,
         time: &impl Time,
         options: &JoinOptions,
+        peers: &mut [Peer],
     ) -> Result<TakenSlot, Refusal> {
         for _ in 0..ATTEMPTS {
-            let (node, found) = self.pick(window, time, options)?;
+            let picked = self.pick(window, time, options, peers);
+            peers.fill(Peer::UNKNOWN);
+            let (node, found) = picked?;
             if let Some(claim) = self.claim(window, time, node, found, options.token) {
                 return Ok(TakenSlot {
                     pool: *self,
@@ -220,19 +226,21 @@ impl Pool {
         window: &impl Window,
         time: &impl Time,
         options: &JoinOptions,
+        peers: &mut [Peer],
     ) -> Result<(u16, u64), Refusal> {
         let max_nodes = self.geometry().max_nodes();
         let (mut own, mut unused) = (NodeSet::default(), NodeSet::default());
         if let Some(node) = options.prefer.filter(|node| *node < max_nodes) {
             own.insert(node);
         }
-        let mut slots = Slots::UNREAD;
+        let mut slots = Slots::unread(peers);
         slots.read(self, window, |node, found| match found.identity {
             0 => unused.insert(node),
             identity if identity == options.identity => own.insert(node),
             _ => {}
         });
         let is_own = |node: &u16| own.contains(*node);
+        let slots = &slots;
         let is_same = |node: u16| slots.is_same(self, window, node);
         if slots.free.is_empty() || own.iter().any(|node| !slots.free.contains(node)) {
             let shown = || !slots.readable.iter().any(is_same);
@@ -252,9 +260,12 @@ impl Pool {
 
     /// Nodes that have a slot: those that live, and those that have given no sign of it for as long as a node may be silent,
     /// which this waits for. Writes nothing.
+    #[cfg(not(MODULE))]
     pub fn nodes(&self, window: &impl Window, time: &impl Time) -> (NodeSet, NodeSet) {
-        let mut slots = Slots::UNREAD;
+        let mut peers = [Peer::UNKNOWN; MAX_NODES as usize];
+        let mut slots = Slots::unread(&mut peers);
         slots.read(self, window, |_, _| {});
+        let slots = &slots;
         let is_same = |node: u16| slots.is_same(self, window, node);
         watch(time, DEAD_AFTER_US, || !slots.held().any(is_same));
         let (mut live, mut silent) = (NodeSet::default(), NodeSet::default());

@@ -2,7 +2,6 @@
 //! The rings between this node and another.
 
 use crate::{
-    geometry::Geometry,
     grants::Grants,
     message::{Body, Message, Outgoing, Violation},
     place::Place,
@@ -239,15 +238,12 @@ pub(crate) struct Ends {
     receive: PerClass<Place>,
 }
 
-/// The rings between `own` and `peer`.
-pub(crate) fn ends(geometry: &Geometry, own: u16, peer: u16) -> Ends {
-    Ends {
-        send: PerClass::new(|class| geometry.ring(own, peer, class)),
-        receive: PerClass::new(|class| geometry.ring(peer, own, class)),
-    }
-}
-
 impl Ends {
+    /// The rings that lie at these places.
+    pub(crate) fn new(send: PerClass<Place>, receive: PerClass<Place>) -> Self {
+        Self { send, receive }
+    }
+
     /// The same rings with entries of lines.
     pub(crate) fn in_lines(self) -> Self {
         let Self {

@@ -6,70 +6,17 @@ use crate::{
     grants::{self, Grants},
     heartbeat::Heartbeat,
     join::{next_epoch, JoinOptions, TakenSlot},
-    link::{self, Ends, Link},
+    link::{Ends, Link},
+    node_set::NodeSet,
     peer::{knows_lines, Change, Peer, Standing},
     window::zero,
     Poisoned, Window,
 };
 use core::borrow::BorrowMut;
 use nupa_proto::pool::{
-    Claim, ClaimState, Presence, Slot, CAP_POOL_LINES, HEARTBEAT_US, LINE, MAX_NODES,
+    Claim, ClaimState, Presence, Slot, AREA_NODES, CAP_POOL_LINES, HEARTBEAT_US, LINE,
     PRESENCE_POLLING, PRESENCE_UP,
 };
-
-/// A set of node ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeSet(u64);
-
-impl NodeSet {
-    /// No node.
-    pub const EMPTY: Self = Self(0);
-
-    /// Adds a node; ids that no node can have are none.
-    pub fn insert(&mut self, node: u16) {
-        self.0 |= Self::bit(node);
-    }
-
-    /// Takes a node out.
-    pub fn remove(&mut self, node: u16) {
-        self.0 &= !Self::bit(node);
-    }
-
-    /// Whether a node is in it.
-    pub fn contains(self, node: u16) -> bool {
-        self.0 & Self::bit(node) != 0
-    }
-
-    const fn bit(node: u16) -> u64 {
-        match node < MAX_NODES {
-            true => 1u64.wrapping_shl(node as u32),
-            false => 0,
-        }
-    }
-
-    /// Whether no node is in it.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Its nodes, in order.
-    #[inline]
-    pub fn iter(self) -> impl Iterator<Item = u16> {
-        self.iter_from(0)
-    }
-
-    /// Its nodes from `first` on in order, then those before.
-    #[inline]
-    pub fn iter_from(self, first: u16) -> impl Iterator<Item = u16> {
-        let first = first % MAX_NODES;
-        let mut left = self.0.rotate_right(first.into());
-        core::iter::from_fn(move || {
-            let behind = u16::try_from(left.trailing_zeros()).ok()?;
-            left &= left.wrapping_sub(1);
-            (behind < MAX_NODES).then_some(first.wrapping_add(behind) % MAX_NODES)
-        })
-    }
-}
 
 /// What a look around shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +48,7 @@ pub struct PeerInfo {
 
 /// A node's place in the fabric. What it knows of the others is in `P`, by their ids; a node that has no place there is never seen.
 #[derive(Debug)]
-pub struct Membership<P = [Peer; MAX_NODES as usize]> {
+pub struct Membership<P = [Peer; AREA_NODES as usize]> {
     pool: Pool,
     node: u16,
     claim: Claim,
@@ -452,7 +399,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     fn ends(&self, peer: u16) -> Ends {
-        link::ends(self.pool.geometry(), self.node, peer)
+        self.pool.geometry().ends(self.node, peer)
     }
 
     fn others(&self) -> impl Iterator<Item = u16> {

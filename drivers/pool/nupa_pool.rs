@@ -38,6 +38,7 @@ mod line;
 mod link;
 mod membership;
 mod message;
+mod node_set;
 mod peer;
 mod place;
 mod receiver;
@@ -55,8 +56,9 @@ pub use self::{
     identity::identity,
     join::JoinOptions,
     link::{Link, PerClass},
-    membership::{Events, Membership, NodeSet, PeerInfo},
+    membership::{Events, Membership, PeerInfo},
     message::{Acknowledged, Body, Message, Outgoing, Violation},
+    node_set::NodeSet,
     peer::Peer,
     place::Place,
     receiver::Receiver,

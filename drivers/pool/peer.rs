@@ -18,7 +18,9 @@ pub(crate) enum Standing {
 /// What a node knows of another. Where that is kept is for the host to say, see [`Pool::join_with`](crate::Pool::join_with).
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    heartbeat: u64,
+    /// While a slot is looked for, what its claim word was.
+    pub(crate) claim: u64,
+    pub(crate) heartbeat: u64,
     /// When the heartbeat was seen to move.
     moved_us: u64,
     pub(crate) epoch: u32,
@@ -72,6 +74,7 @@ pub(crate) fn knows_lines(window: &impl Window, slot: u64) -> Result<bool, Poiso
 impl Peer {
     /// Of a node that was not looked at yet.
     pub const UNKNOWN: Self = Self {
+        claim: 0,
         heartbeat: 0,
         moved_us: 0,
         epoch: 0,

@@ -11,9 +11,11 @@ use nupa_proto::pool::{
 /// Where a ring lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Offset of the words of all rings between the two nodes.
+    /// Offset of the producer's words for all rings between the two nodes.
     link: u64,
-    /// Offset of this one's in each of their lines.
+    /// Offset that the consumer's words are counted from: the same, or where what the consumer writes lies by itself.
+    back: u64,
+    /// Offset of this ring's words in each of their lines.
     word: u64,
     entries: u64,
     log_entries: u8,
@@ -24,12 +26,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// A ring of a class: its words lie at `link` with those of the others, its entries at `entries`. `logs`: log2 of its entries of 256 bytes, and of the
-    /// bytes of its payload area.
-    pub(crate) fn new(class: Class, link: u64, entries: u64, logs: (u8, u8)) -> Self {
+    /// A ring of a class: the producer's words lie at the first of `links`, and the consumer's at the second, with those of the others; its entries at
+    /// `entries`. `logs`: log2 of its entries of 256 bytes, and of the bytes of its payload area.
+    pub(crate) fn new(class: Class, links: [u64; 2], entries: u64, logs: (u8, u8)) -> Self {
         let (log_entries, log_bulk) = logs;
+        let [link, back] = links;
         Self {
             link,
+            back,
             word: u64::from(class.to_wire()).wrapping_mul(size_of::<u64>() as u64),
             entries,
             log_entries,
@@ -116,30 +120,30 @@ impl Place {
     /// Offset of the producer's link word.
     #[inline]
     pub fn producer(&self) -> u64 {
-        self.word(LINK_PRODUCER)
+        self.word(self.link, LINK_PRODUCER)
     }
 
     /// Offset of the producer's want word.
     #[inline]
     pub fn producer_want(&self) -> u64 {
-        self.word(LINK_WANT)
+        self.word(self.link, LINK_WANT)
     }
 
     /// Offset of the consumer's link word.
     #[inline]
     pub fn consumer(&self) -> u64 {
-        self.word(LINK_CONSUMER)
+        self.word(self.back, LINK_CONSUMER)
     }
 
     /// Offset of the consumer's bulk word.
     #[inline]
     pub fn consumer_bulk(&self) -> u64 {
-        self.word(LINK_BULK)
+        self.word(self.back, LINK_BULK)
     }
 
     #[inline]
-    fn word(&self, line: u64) -> u64 {
-        self.link.wrapping_add(line).wrapping_add(self.word)
+    fn word(&self, link: u64, line: u64) -> u64 {
+        link.wrapping_add(line).wrapping_add(self.word)
     }
 
     /// Offset of the entry, or line, of a free-running index.

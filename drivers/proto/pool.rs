@@ -24,8 +24,10 @@ pub const PAGE: u64 = 4096;
 /// The pool is not kept coherent between hosts: they write back what they wrote and invalidate before they read.
 pub const POOL_NON_COHERENT: u32 = 1 << 0;
 
-/// Most nodes of a pool.
-pub const MAX_NODES: u16 = 64;
+/// Most nodes that a pool of any version can have.
+pub const MAX_NODES: u16 = 1024;
+/// Most nodes of a pool that has an area of rings for every two of them ([`VERSION`]).
+pub const AREA_NODES: u16 = 64;
 /// Nodes that a pool is formatted for if nothing else is said.
 pub const DEFAULT_NODES: u16 = 8;
 

@@ -16,7 +16,8 @@ impl<H: PoolHal> PoolNode<H> {
         }
     }
 
-    /// Tells the engine which nodes came and went.
+    /// Tells the engine which nodes came and went. By itself because of the space that sets of nodes take on the stack.
+    #[inline(never)]
     pub(super) fn apply_events(&mut self, events: &Events) {
         for id in events.down.iter() {
             match self.membership.poisoned(id) {
@@ -37,6 +38,8 @@ impl<H: PoolHal> PoolNode<H> {
     }
 
     /// The slot belongs to another host, or the pool was formatted anew. Nothing in the pool is touched any more.
+    #[cold]
+    #[inline(never)]
     fn evicted(&mut self) {
         if self.model.functions.own.is_ready() {
             let id = self.id();
@@ -50,6 +53,7 @@ impl<H: PoolHal> PoolNode<H> {
     }
 
     /// Peers have declared this node dead.
+    #[cold]
     fn refused(&mut self, by: NodeSet) {
         for id in by.iter() {
             let peer = self.model.functions.peer_mut(id);
@@ -100,6 +104,8 @@ impl<H: PoolHal> PoolNode<H> {
         }
     }
 
+    /// Opens the link to a node. By itself because of the space that it takes on the stack.
+    #[inline(never)]
     fn up(&mut self, id: u16) {
         let Some(link) = self.membership.open(&self.window, id) else {
             return;

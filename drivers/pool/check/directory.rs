@@ -6,7 +6,7 @@ use crate::Window;
 use core::{mem::offset_of, ops::Range};
 use nupa_proto::pool::{
     sharing::{Export, Hold, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
-    Claim, DIRECTORY_SIZE, GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE, MAX_NODES, PAGE,
+    Claim, AREA_NODES, DIRECTORY_SIZE, GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE, PAGE,
 };
 
 impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
@@ -17,7 +17,7 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
         };
         self.window.refresh(start, DIRECTORY_SIZE);
         let nodes = self.geometry.max_nodes();
-        for other in 0..MAX_NODES {
+        for other in 0..AREA_NODES {
             let line = row(start.wrapping_add(GRANT_BUSY), other, LINE);
             let is_peer = other != node && other < nodes;
             // The word of a node that is none is as reserved as the rest of its line.

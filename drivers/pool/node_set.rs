@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Sets of small numbers: of node ids, and of a node's inboxes.
+
+use nupa_proto::pool::MAX_NODES;
+
+/// Bits of a word.
+const BITS: u16 = u64::BITS as u16;
+/// Words of a set.
+const WORDS: u16 = MAX_NODES / BITS;
+const _: () = assert!(WORDS.is_power_of_two() && MAX_NODES % BITS == 0);
+
+/// A set of node ids. It is copied as a whole, and lies on the stack of who goes through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSet([u64; WORDS as usize]);
+
+impl Default for NodeSet {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl NodeSet {
+    /// No node.
+    pub const EMPTY: Self = Self([0; WORDS as usize]);
+
+    /// Adds a node; ids that no node can have are none.
+    #[inline]
+    pub fn insert(&mut self, node: u16) {
+        if let Some(word) = self.word_mut(node) {
+            *word |= bit(node);
+        }
+    }
+
+    /// Takes a node out.
+    #[inline]
+    pub fn remove(&mut self, node: u16) {
+        if let Some(word) = self.word_mut(node) {
+            *word &= !bit(node);
+        }
+    }
+
+    /// Whether a node is in it.
+    #[inline]
+    pub fn contains(&self, node: u16) -> bool {
+        self.word(node / BITS) & bit(node) != 0
+    }
+
+    /// Whether no node is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// Its nodes, in order.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        self.iter_from(0)
+    }
+
+    /// Its nodes from `first` on in order, then those before.
+    #[inline]
+    pub fn iter_from(self, first: u16) -> impl Iterator<Item = u16> {
+        let first = first % MAX_NODES;
+        let start = first / BITS;
+        let behind = u64::MAX.wrapping_shl(u32::from(first));
+        let mut left = self.word(start) & behind;
+        let mut steps = 0u16;
+        core::iter::from_fn(move || {
+            while left == 0 {
+                if steps == WORDS {
+                    return None;
+                }
+                steps = steps.wrapping_add(1);
+                left = self.word(start.wrapping_add(steps) % WORDS);
+                if steps == WORDS {
+                    // What comes before the first one in its word.
+                    left &= !behind;
+                }
+            }
+            let found = left.trailing_zeros() as u16;
+            left &= left.wrapping_sub(1);
+            let word = start.wrapping_add(steps) % WORDS;
+            Some(word.wrapping_mul(BITS).wrapping_add(found))
+        })
+    }
+
+    #[inline]
+    fn word(&self, number: u16) -> u64 {
+        self.0.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn word_mut(&mut self, node: u16) -> Option<&mut u64> {
+        self.0.get_mut(usize::from(node / BITS))
+    }
+}
+
+#[inline]
+const fn bit(node: u16) -> u64 {
+    1u64.wrapping_shl(node as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::vec::Vec;
+
+    fn set(nodes: &[u16]) -> NodeSet {
+        let mut set = NodeSet::EMPTY;
+        nodes.iter().for_each(|node| set.insert(*node));
+        set
+    }
+
+    #[test]
+    fn nodes_are_found_in_order_from_any() {
+        let nodes = [0, 5, 63, 64, 700, MAX_NODES - 1];
+        let set = set(&nodes);
+        assert_eq!(set.iter().collect::<Vec<_>>(), nodes);
+        for first in [0, 1, 5, 6, 63, 64, 65, 699, 700, 701, MAX_NODES - 1] {
+            let (before, behind): (Vec<u16>, _) = nodes.iter().partition(|node| **node < first);
+            let expected = [behind, before].concat();
+            assert_eq!(set.iter_from(first).collect::<Vec<_>>(), expected);
+        }
+        assert_eq!(set.iter_from(MAX_NODES + 64).next(), Some(64));
+    }
+
+    #[test]
+    fn ids_that_no_node_can_have_are_none() {
+        let mut set = set(&[MAX_NODES, u16::MAX]);
+        assert!(set.is_empty() && !set.contains(MAX_NODES) && !set.contains(u16::MAX));
+        set.remove(MAX_NODES);
+        set.insert(65);
+        assert!(set.contains(65) && !set.contains(1) && !set.is_empty());
+        set.remove(65);
+        assert_eq!(set, NodeSet::EMPTY);
+    }
+}
