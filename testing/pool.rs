@@ -115,10 +115,7 @@ impl Members {
                 shared: Rc::clone(shared),
                 host: usize::from(id),
             };
-            let options = FormatOptions {
-                max_nodes: count.max(2),
-                token: 7,
-            };
+            let options = FormatOptions::new(count.max(2), 7);
             let pool = Pool::attach_or_format(&map, &time, &options, |_| true);
             let pool = pool.expect("formatted");
             let options = JoinOptions {

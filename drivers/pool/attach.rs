@@ -4,8 +4,8 @@
 use crate::{geometry::Geometry, refusal::Refusal, Poisoned, Time, Window};
 use core::ops::Range;
 use nupa_proto::pool::{
-    crc32, state_word, PoolState, Superblock, MAGIC, POOL_NON_COHERENT, STATE_GENERATION_SHIFT,
-    STATE_OFFSET, VERSION,
+    crc32, inbox::VERSION_INBOXES, state_word, PoolState, Superblock, MAGIC, POOL_NON_COHERENT,
+    STATE_GENERATION_SHIFT, STATE_OFFSET, VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -70,8 +70,18 @@ impl Survey {
 }
 
 impl Pool {
-    /// Checks the pool. Waits for whoever is formatting it, some seconds at most.
+    /// Checks the pool, which must have rings for every two nodes: it is for those who know nothing else. Waits for whoever is formatting it, some
+    /// seconds at most.
     pub fn attach(window: &impl Window, time: &impl Time) -> Result<Self, Refusal> {
+        let pool = Self::attach_any(window, time)?;
+        match pool.geometry.version() {
+            VERSION => Ok(pool),
+            found => Err(Refusal::Version { found }),
+        }
+    }
+
+    /// As [`Pool::attach`], whichever layout the pool has.
+    pub fn attach_any(window: &impl Window, time: &impl Time) -> Result<Self, Refusal> {
         Survey::new(window, time).pool()
     }
 
@@ -84,7 +94,7 @@ impl Pool {
             return Err(Refusal::Unformatted);
         }
         let found = block.version.get();
-        if found != VERSION {
+        if found != VERSION && found != VERSION_INBOXES {
             return Err(Refusal::Version { found });
         }
         let check = core::mem::take(&mut block.check).get();

@@ -6,6 +6,7 @@
 
 mod directory;
 mod links;
+mod pairs;
 mod problem;
 mod slots;
 
@@ -14,8 +15,10 @@ pub use self::problem::{Fault, Must, Problem};
 use crate::{attach::read_state, geometry::Geometry, Poisoned, Window};
 use core::{mem::offset_of, ops::Range};
 use nupa_proto::pool::{
-    crc32, PoolState, Superblock, AREA_NODES, MAGIC, MAX_LOG_BULK, MAX_LOG_ENTRIES, MIN_LOG_BULK,
-    MIN_LOG_ENTRIES, POOL_NON_COHERENT, STATE_OFFSET, VERSION,
+    crc32,
+    inbox::{InboxSuperblock, INBOX_MIN_LOG_BULK, VERSION_INBOXES},
+    PoolState, Superblock, AREA_NODES, MAGIC, MAX_LOG_BULK, MAX_LOG_ENTRIES, MAX_NODES,
+    MIN_LOG_BULK, MIN_LOG_ENTRIES, POOL_NON_COHERENT, STATE_OFFSET, VERSION,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -41,6 +44,9 @@ pub fn check(window: &impl Window, mut report: impl FnMut(Problem)) {
         if let Some(claim) = checker.slot(node) {
             checker.directory(node, claim);
         }
+    }
+    if geometry.inboxes().is_some() {
+        return checker.pairs();
     }
     for source in 0..geometry.max_nodes() {
         for target in (0..geometry.max_nodes()).filter(|target| *target != source) {
@@ -90,13 +96,10 @@ fn superblock(window: &impl Window, report: &mut impl FnMut(Problem)) -> Option<
             return None;
         }
     }
-    if block.version.get() != VERSION {
+    if ![VERSION, VERSION_INBOXES].contains(&block.version.get()) {
         // What else is there is another layout.
-        report(field!(
-            version,
-            block.version.get(),
-            Must::Be(u64::from(VERSION))
-        ));
+        let must = Must::Read("0x20000 or 0x30000");
+        report(field!(version, block.version.get(), must));
         return None;
     }
     if sum(block) != found {
@@ -106,8 +109,20 @@ fn superblock(window: &impl Window, report: &mut impl FnMut(Problem)) -> Option<
     if block.flags.get() & !POOL_NON_COHERENT != 0 {
         report(field!(flags, block.flags.get(), Must::Lie(0, 1)));
     }
-    if let Some(byte) = block.reserved.iter().find(|byte| **byte != 0) {
-        report(field!(reserved, *byte, Must::Be(0)));
+    let (reserved, at): (&[u8], _) = match block.version.get() {
+        VERSION => (&block.reserved, offset_of!(Superblock, reserved)),
+        _ => (
+            &Geometry::with_inboxes(&block).reserved,
+            offset_of!(InboxSuperblock, reserved),
+        ),
+    };
+    if let Some(byte) = reserved.iter().find(|byte| **byte != 0) {
+        let fault = Fault::Field {
+            name: "reserved",
+            found: u64::from(*byte),
+            must: Must::Be(0),
+        };
+        report(Problem::of_superblock(at as u64, fault));
     }
     Some(block)
 }
@@ -126,38 +141,49 @@ fn state(window: &impl Window, report: &mut impl FnMut(Problem)) {
     report(Problem::of_superblock(STATE_OFFSET, fault));
 }
 
-/// What lies where, by the four numbers that say so. None if they cannot be.
+/// What lies where, by the numbers that say so. None if they cannot be.
 fn geometry(block: &Superblock, len: u64, report: &mut impl FnMut(Problem)) -> Option<Geometry> {
     let size = block.size.get();
-    let numbers = [
-        (field!(size, size, Must::Be(len)), size == len),
-        (
-            field!(
-                max_nodes,
-                block.max_nodes.get(),
-                Must::Lie(2, u64::from(AREA_NODES))
-            ),
-            (2..=AREA_NODES).contains(&block.max_nodes.get()),
-        ),
-        (
-            field!(
-                log_entries,
-                block.log_entries,
-                Must::Lie(u64::from(MIN_LOG_ENTRIES), u64::from(MAX_LOG_ENTRIES))
-            ),
-            (MIN_LOG_ENTRIES..=MAX_LOG_ENTRIES).contains(&block.log_entries),
-        ),
-        (
-            field!(
-                log_bulk,
-                block.log_bulk,
-                Must::Lie(u64::from(MIN_LOG_BULK), u64::from(MAX_LOG_BULK))
-            ),
-            (MIN_LOG_BULK..=MAX_LOG_BULK).contains(&block.log_bulk),
-        ),
+    let (nodes, entries, bulk) = (block.max_nodes.get(), block.log_entries, block.log_bulk);
+    let with_inboxes = block.version.get() == VERSION_INBOXES;
+    let (most_nodes, least_bulk) = match with_inboxes {
+        true => (MAX_NODES, INBOX_MIN_LOG_BULK),
+        false => (AREA_NODES, MIN_LOG_BULK),
+    };
+    let lies = |first: u8, last: u8| Must::Lie(first.into(), last.into());
+    let must_nodes = Must::Lie(2, most_nodes.into());
+    let must_entries = lies(MIN_LOG_ENTRIES, MAX_LOG_ENTRIES);
+    let must_bulk = lies(least_bulk, MAX_LOG_BULK);
+    let mut numbers = [
+        Some((field!(size, size, Must::Be(len)), size == len)),
+        Some((
+            field!(max_nodes, nodes, must_nodes),
+            (2..=most_nodes).contains(&nodes),
+        )),
+        Some((
+            field!(log_entries, entries, must_entries),
+            (MIN_LOG_ENTRIES..=MAX_LOG_ENTRIES).contains(&entries),
+        )),
+        Some((
+            field!(log_bulk, bulk, must_bulk),
+            (least_bulk..=MAX_LOG_BULK).contains(&bulk),
+        )),
+        None,
     ];
+    if let (true, [.., last]) = (with_inboxes, &mut numbers) {
+        let inboxes = Geometry::with_inboxes(block).inboxes.get();
+        let must = Must::Lie(1, u64::from(nodes).saturating_sub(1));
+        let fault = Fault::Field {
+            name: "inboxes",
+            found: inboxes.into(),
+            must,
+        };
+        let at = offset_of!(InboxSuperblock, inboxes) as u64;
+        let problem = Problem::of_superblock(at, fault);
+        *last = Some((problem, (1..nodes).contains(&inboxes)));
+    }
     let mut sound = true;
-    for (problem, holds) in numbers {
+    for (problem, holds) in numbers.into_iter().flatten() {
         if !holds {
             report(problem);
             sound = false;
@@ -166,8 +192,7 @@ fn geometry(block: &Superblock, len: u64, report: &mut impl FnMut(Problem)) -> O
     if !sound {
         return None;
     }
-    let (nodes, entries, bulk) = (block.max_nodes.get(), block.log_entries, block.log_bulk);
-    let Some(geometry) = Geometry::new(size, nodes, entries, bulk) else {
+    let Some(geometry) = Geometry::of_numbers(block) else {
         let must = Must::Read("enough for rings of that many nodes, entries and bytes");
         report(field!(size, size, must));
         return None;
@@ -181,18 +206,43 @@ fn places(block: &Superblock, geometry: &Geometry, report: &mut impl FnMut(Probl
     let mut expected = *block;
     geometry.describe(&mut expected);
     macro_rules! compare {
-        ($($name:ident),*) => {
-            $(if block.$name != expected.$name {
-                report(field!($name, block.$name.get(), Must::Be(expected.$name.get())));
+        ($layout:ident, $found:expr, $expected:expr, $($name:ident),*) => {
+            $(if $found.$name != $expected.$name {
+                let must = Must::Be($expected.$name.get());
+                report(Problem {
+                    offset: offset_of!($layout, $name) as u64,
+                    area: None,
+                    fault: Fault::Field { name: stringify!($name), found: $found.$name.get(), must },
+                });
             })*
         };
     }
+    if geometry.inboxes().is_none() {
+        compare!(
+            Superblock,
+            block,
+            expected,
+            slots,
+            rings,
+            ring_stride,
+            device_memory,
+            device_memory_stride
+        );
+        return;
+    }
+    let (found, expected) = (
+        Geometry::with_inboxes(block),
+        Geometry::with_inboxes(&expected),
+    );
     compare!(
+        InboxSuperblock,
+        found,
+        expected,
         slots,
-        rings,
-        ring_stride,
-        device_memory,
-        device_memory_stride
+        pairs,
+        pair_stride,
+        regions,
+        region_stride
     );
 }
 

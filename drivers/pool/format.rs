@@ -4,14 +4,14 @@
 
 use crate::{
     attach::{read_state, ATTEMPTS},
-    geometry::Geometry,
+    geometry::{Format, Geometry},
     refusal::Refusal,
     window::zero,
     Pool, Survey, Time, Window, SETTLE_US,
 };
 use nupa_proto::pool::{
     crc32, state_word, Class, PoolState, Superblock, LINE, LINK_WORDS, MAGIC, PAGE,
-    POOL_NON_COHERENT, STATE_OFFSET, VERSION,
+    POOL_NON_COHERENT, STATE_OFFSET,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -20,8 +20,21 @@ use zerocopy::{FromZeros, IntoBytes};
 pub struct FormatOptions {
     /// Node slots.
     pub max_nodes: u16,
+    /// What the pool is to have behind them.
+    pub format: Format,
     /// A random number.
     pub token: u64,
+}
+
+impl FormatOptions {
+    /// A pool for so many nodes, with rings for every two of them.
+    pub fn new(max_nodes: u16, token: u64) -> Self {
+        Self {
+            max_nodes,
+            format: Format::Areas,
+            token,
+        }
+    }
 }
 
 impl Survey {
@@ -40,11 +53,11 @@ impl Survey {
             _ => {}
         }
         let (mapped, nodes) = (window.len(), options.max_nodes);
-        let geometry =
-            Geometry::choose(mapped, nodes).ok_or(Refusal::TooSmall { mapped, nodes })?;
+        let geometry = Geometry::choose(mapped, nodes, options.format)
+            .ok_or(Refusal::TooSmall { mapped, nodes })?;
         let formatter = Formatter { window, options };
         formatter.format(time, &geometry, self.state)?;
-        Pool::attach(window, time)
+        Pool::attach_any(window, time)
     }
 }
 
@@ -150,9 +163,13 @@ impl<W: Window> Formatter<'_, W> {
         }
     }
 
-    /// Clears what must not be mistaken for something: node slots, and the words of all rings.
+    /// Clears what must not be mistaken for something: node slots, and the words of all rings, or what nodes say about each other. The words of an inbox
+    /// who has it clears before it lends it.
     fn clear(&self, geometry: &Geometry) {
         zero(self.window, geometry.slots());
+        if let Some(rows) = geometry.rows() {
+            return zero(self.window, rows);
+        }
         for source in 0..geometry.max_nodes() {
             for target in (0..geometry.max_nodes()).filter(|target| *target != source) {
                 let words = geometry.ring(source, target, Class::Request).producer();
@@ -164,7 +181,6 @@ impl<W: Window> Formatter<'_, W> {
     fn describe(&self, geometry: &Geometry) {
         let mut block = Superblock::new_zeroed();
         block.magic.set(MAGIC);
-        block.version.set(VERSION);
         block.fabric_id.set(self.options.token);
         let flags = if self.window.is_coherent() {
             0

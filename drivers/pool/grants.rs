@@ -198,11 +198,12 @@ pub(crate) fn clear(window: &impl Window, geometry: &Geometry, own: u16, peer: u
 )]
 mod tests {
     use super::*;
+    use crate::geometry::Format;
     use nupa_proto::pool::{AREA_NODES, DIRECTORY_SIZE};
 
     /// A directory's parts, as they lie in the pool.
     fn parts(own: u16, peer: u16) -> [(u64, u64); 2] {
-        let geometry = Geometry::choose(1 << 36, AREA_NODES).unwrap();
+        let geometry = Geometry::choose(1 << 36, AREA_NODES, Format::Areas).unwrap();
         let directory = geometry.directory(own).unwrap();
         [
             (busy(&directory, peer) - directory.start, LINE),

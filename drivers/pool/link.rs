@@ -244,6 +244,20 @@ impl Ends {
         Self { send, receive }
     }
 
+    /// The ring of a class to the other node.
+    #[cfg(not(MODULE))]
+    pub(crate) fn to(&self, class: Class) -> Place {
+        let Self { mut send, .. } = *self;
+        *send.of(class)
+    }
+
+    /// The ring of a class from the other node.
+    #[cfg(not(MODULE))]
+    pub(crate) fn from(&self, class: Class) -> Place {
+        let Self { mut receive, .. } = *self;
+        *receive.of(class)
+    }
+
     /// The same rings with entries of lines.
     pub(crate) fn in_lines(self) -> Self {
         let Self {

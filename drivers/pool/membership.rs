@@ -107,7 +107,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             window.store(self.field(offset), value);
         }
         for peer in self.others() {
-            self.ends(peer).clear(window);
+            if let Some(ends) = self.ends(peer) {
+                ends.clear(window);
+            }
         }
         if let Some(directory) = self.pool.geometry().directory(self.node) {
             zero(window, directory);
@@ -189,8 +191,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     /// Leaves for good; the slot is free, and this membership void.
     pub fn leave(&mut self, window: &impl Window) {
         if !window.is_coherent() && self.is_valid(window) {
-            for peer in self.others() {
-                self.ends(peer).write_back(window);
+            for ends in self.others().filter_map(|peer| self.ends(peer)) {
+                ends.write_back(window);
             }
         }
         // Of large rings that may have taken so long that another host has the slot by now: the heartbeat has stopped.
@@ -253,7 +255,10 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                     events.down.insert(node);
                 }
                 Change::None if peer.standing == Standing::Up => {
-                    match self.ends(node).is_refused(window, self.epoch()) {
+                    let refused = self
+                        .ends(node)
+                        .map(|ends| ends.is_refused(window, self.epoch()));
+                    match refused.unwrap_or(Ok(false)) {
                         Ok(false) => {}
                         Ok(true) => events.refused_by.insert(node),
                         Err(poisoned) => {
@@ -272,6 +277,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     /// The link to a node that is up. There is one for each time that it comes up.
+    ///
+    /// By itself because of the space that it takes on the stack.
+    #[inline(never)]
     pub fn open(&mut self, window: &impl Window, node: u16) -> Option<Link> {
         if !self.is_valid(window) {
             return None;
@@ -289,8 +297,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         // Before the peer can find this node's side of the link.
         grants::clear(window, geometry, self.node, node);
         let ends = match in_lines {
-            true => self.ends(node).in_lines(),
-            false => self.ends(node),
+            true => self.ends(node)?.in_lines(),
+            false => self.ends(node)?,
         };
         let grants = Grants::new(window, geometry, self.node, node);
         Some(ends.open(window, self.claim.epoch, epoch, grants))
@@ -383,8 +391,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     fn refuse(&self, window: &impl Window, node: u16) {
         grants::clear(window, self.pool.geometry(), self.node, node);
-        if let Some(peer) = self.known(node) {
-            self.ends(node).refuse(window, peer.epoch);
+        if let Some((peer, ends)) = self.known(node).zip(self.ends(node)) {
+            ends.refuse(window, peer.epoch);
         }
     }
 
@@ -398,7 +406,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.peers.borrow_mut().get_mut(usize::from(node))
     }
 
-    fn ends(&self, peer: u16) -> Ends {
+    fn ends(&self, peer: u16) -> Option<Ends> {
         self.pool.geometry().ends(self.node, peer)
     }
 

@@ -73,6 +73,7 @@ pub use self::{
     check::{check, Fault, Must, Problem},
     forge::{behind_lines, in_lines, of_line},
     format::FormatOptions,
+    geometry::Format,
 };
 
 /// How long a claim is left alone before it counts. More than anybody takes from reading such a word to seeing their own claim in

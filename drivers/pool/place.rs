@@ -2,10 +2,13 @@
 //! Where a ring lies, and what lies where in it.
 
 use core::ops::Range;
-use nupa_proto::pool::{
-    line::{line_inline, LINES_PER_ENTRY},
-    message::{bulk_size, bulk_start, max_payload, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
-    Class, LINE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_WANT,
+use nupa_proto::{
+    frame::MAX_SUPER_FRAME,
+    pool::{
+        line::{line_inline, LINES_PER_ENTRY},
+        message::{bulk_size, bulk_start, max_payload, ENTRY_PAYLOAD, ENTRY_SIZE, MAX_INLINE},
+        Class, LINE, LINK_BULK, LINK_CONSUMER, LINK_PRODUCER, LINK_WANT,
+    },
 };
 
 /// Where a ring lies.
@@ -15,11 +18,11 @@ pub struct Place {
     link: u64,
     /// Offset that the consumer's words are counted from: the same, or where what the consumer writes lies by itself.
     back: u64,
-    /// Offset of this ring's words in each of their lines.
-    word: u64,
     entries: u64,
     log_entries: u8,
     log_bulk: u8,
+    /// Bytes that a payload may reach over the end of the payload area.
+    tail: u16,
     class: Class,
     /// Its entries are of [lines](nupa_proto::pool::line).
     in_lines: bool,
@@ -34,13 +37,19 @@ impl Place {
         Self {
             link,
             back,
-            word: u64::from(class.to_wire()).wrapping_mul(size_of::<u64>() as u64),
             entries,
             log_entries,
             log_bulk,
+            tail: 0,
             class,
             in_lines: false,
         }
+    }
+
+    /// The same ring, whose payload area has so many bytes more behind its end, which a payload that begins before may reach over.
+    #[must_use]
+    pub(crate) fn with_tail(self, tail: u16) -> Self {
+        Self { tail, ..self }
     }
 
     /// The same ring with entries of lines, in place of those of 256 bytes.
@@ -86,7 +95,11 @@ impl Place {
     #[inline]
     pub(crate) fn payload(&self, index: u32, position: u32, len: u32) -> (u64, u32) {
         let size = bulk_size(len, self.most_inline());
-        let start = bulk_start(position, size, self.log_bulk);
+        let start = bulk_start(
+            position,
+            size.saturating_sub(self.tail.into()),
+            self.log_bulk,
+        );
         let at = match (len <= self.most_inline(), self.in_lines) {
             (false, _) => self.bulk(start),
             (true, false) => self.entry(index).wrapping_add(ENTRY_PAYLOAD),
@@ -114,7 +127,13 @@ impl Place {
     /// Longest payload of an entry.
     #[inline]
     pub fn max_payload(&self) -> u32 {
-        max_payload(self.class, self.log_bulk)
+        // One fits wherever the one before ends, if no more than half of what there is.
+        let more = match self.class {
+            Class::Frame => u32::from(self.tail) / 2,
+            _ => 0,
+        };
+        let most = max_payload(self.class, self.log_bulk).saturating_add(more);
+        most.min(MAX_SUPER_FRAME)
     }
 
     /// Offset of the producer's link word.
@@ -143,7 +162,9 @@ impl Place {
 
     #[inline]
     fn word(&self, link: u64, line: u64) -> u64 {
-        link.wrapping_add(line).wrapping_add(self.word)
+        // Those of all classes are in one line, in their order.
+        let before = u64::from(self.class.to_wire()).wrapping_mul(size_of::<u64>() as u64);
+        link.wrapping_add(line).wrapping_add(before)
     }
 
     /// Offset of the entry, or line, of a free-running index.
@@ -166,7 +187,8 @@ impl Place {
 
     /// Where its entries and its payload area lie.
     pub(crate) fn room(&self) -> Range<u64> {
-        self.entries..self.area().saturating_add(u64::from(self.bulk_len()))
+        let bulk = u64::from(self.bulk_len()).saturating_add(u64::from(self.tail));
+        self.entries..self.area().saturating_add(bulk)
     }
 
     /// Offset of its payload area.

@@ -8,13 +8,15 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub mod inbox;
 pub mod line;
 pub mod message;
 pub mod sharing;
 
 /// Value of [`Superblock::magic`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NUPAPOOL");
-/// Value of [`Superblock::version`]: major in the upper half, minor in the lower. Another one is refused.
+/// Value of [`Superblock::version`]: major in the upper half, minor in the lower. Another one has another layout, see
+/// [`inbox::VERSION_INBOXES`], or is refused.
 pub const VERSION: u32 = 0x0002_0000;
 /// Bytes of a cache line: the unit that nodes with caches of their own write back and invalidate.
 pub const LINE: u64 = 64;
@@ -124,8 +126,10 @@ pub struct Slot {
     pub capabilities: U64,
     /// Says how to wake it when it sleeps, see [`BELL_IVSHMEM`]; 0 if it cannot be woken.
     pub bell: U64,
+    /// In a pool with [inboxes](mod@inbox): goes up when the node has changed what it says of others there, and never starts anew. In others zero.
+    pub changes: U64,
     /// Zero.
-    pub reserved1: [u8; 144],
+    pub reserved1: [u8; 136],
 }
 assert_size!(Slot, SLOT_SIZE);
 const _: () = assert!(core::mem::offset_of!(Slot, token) as u64 == LINE);

@@ -17,7 +17,15 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
         };
         self.window.refresh(start, DIRECTORY_SIZE);
         let nodes = self.geometry.max_nodes();
-        for other in 0..AREA_NODES {
+        let others = match self.geometry.inboxes() {
+            None => AREA_NODES,
+            // Grants are where the rings are.
+            Some(_) => {
+                self.zeroes(start..start.wrapping_add(EXPORT_TABLE));
+                0
+            }
+        };
+        for other in 0..others {
             let line = row(start.wrapping_add(GRANT_BUSY), other, LINE);
             let is_peer = other != node && other < nodes;
             // The word of a node that is none is as reserved as the rest of its line.

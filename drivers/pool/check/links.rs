@@ -4,8 +4,13 @@
 use super::{Checker, Fault, Must, Problem, WORD};
 use crate::{peer::knows_lines, place::Place, receiver::Receiver, Window};
 use nupa_proto::pool::{
-    message::BULK_ALIGN, Class, LinkWord, CLASSES, LINE, LINK_WORDS, SLOT_SIZE, TAG_NONE,
+    message::BULK_ALIGN, Class, LinkWord, CLASSES, LINE, LINK_CONSUMER, LINK_PRODUCER, LINK_WORDS,
+    SLOT_SIZE, TAG_NONE,
 };
+
+/// Bytes of the lines that the producer writes, and the consumer.
+const PRODUCER_LINES: u64 = LINK_CONSUMER - LINK_PRODUCER;
+const CONSUMER_LINES: u64 = LINK_WORDS - LINK_CONSUMER;
 
 /// How often words are read anew because the ring is in motion. One that is in motion for longer works.
 const ATTEMPTS: u32 = 16;
@@ -20,8 +25,15 @@ struct Words {
 impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
     /// Checks what lies between a source and a target.
     pub(super) fn link(&mut self, source: u16, target: u16) {
-        let first = self.geometry.ring(source, target, Class::Request);
-        self.window.refresh(first.producer(), LINK_WORDS);
+        let geometry = self.geometry;
+        self.rings(source, target, |class| geometry.ring(source, target, class));
+    }
+
+    /// Checks the rings from a source to a target.
+    pub(super) fn rings(&mut self, source: u16, target: u16, place: impl Fn(Class) -> Place) {
+        let first = place(Class::Request);
+        self.window.refresh(first.producer(), PRODUCER_LINES);
+        self.window.refresh(first.consumer(), CONSUMER_LINES);
         let producer = self.line(first.producer(), "word of the producer", |word| word.source);
         self.line(first.consumer(), "word of the consumer", |word| word.target);
         let bulk = "bulk word of the consumer";
@@ -29,7 +41,7 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
         self.want_line(first.producer_want(), producer);
         let in_lines = self.knows_lines(source) && self.knows_lines(target);
         for class in Class::ALL {
-            let ring = self.geometry.ring(source, target, *class);
+            let ring = place(*class);
             self.ring(&if in_lines { ring.in_lines() } else { ring });
         }
     }
@@ -147,7 +159,8 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
     /// The words of a ring; none if they cannot be read, or the consumer moves too often.
     fn words(&mut self, place: &Place) -> Option<Words> {
         for _ in 0..ATTEMPTS {
-            self.window.refresh(place.producer(), LINK_WORDS);
+            self.window.refresh(place.producer(), WORD);
+            self.window.refresh(place.consumer(), CONSUMER_LINES);
             let consumer = self.window.load(place.consumer()).ok()?;
             let bulk = self.window.load(place.consumer_bulk()).ok()?;
             let producer = self.window.load(place.producer()).ok()?;

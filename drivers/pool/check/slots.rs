@@ -16,7 +16,11 @@ impl<W: Window, R: FnMut(Problem)> Checker<'_, W, R> {
         let at = |offset: usize| slot.wrapping_add(offset as u64);
         self.window.refresh(slot, SLOT_SIZE as u64);
         self.zeroes(at(offset_of!(Slot, reserved0))..at(offset_of!(Slot, token)));
-        self.zeroes(at(offset_of!(Slot, reserved1))..at(SLOT_SIZE));
+        let reserved = match self.geometry.inboxes() {
+            None => offset_of!(Slot, changes),
+            Some(_) => offset_of!(Slot, reserved1),
+        };
+        self.zeroes(at(reserved)..at(SLOT_SIZE));
         self.bell(at(offset_of!(Slot, bell)));
         let found = self.load(slot)?;
         let Ok(claim) = Claim::from_wire(found) else {

@@ -9,13 +9,6 @@ use nupa_proto::pool::{
     MIN_LOG_ENTRIES, PAGE, SHORT_LOG_BULK,
 };
 
-/// log2 of the entries of a ring in pools that are formatted here.
-const LOG_ENTRIES: u8 = 8;
-/// Largest payload area that is of use: more does not stay in a processor's cache.
-const LOG_BULK: u8 = 21;
-/// Every so much-th part of a pool is device memory at least, where there is room.
-const DEVICE_MEMORY_PART: u64 = 4;
-
 /// How such a pool is divided behind its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Areas {
@@ -23,23 +16,11 @@ pub(super) struct Areas {
     sizes: Rings,
     ring_stride: u64,
     rings: u64,
-    device_memory: u64,
+    pub(super) device_memory: u64,
     device_memory_stride: u64,
 }
 
 impl Areas {
-    /// Divides a pool that is to be formatted, with payload areas as large as is of use. `rings`: where the slots end.
-    pub(super) fn choose(size: u64, max_nodes: u16, rings: u64) -> Option<Self> {
-        let candidates = || (MIN_LOG_BULK..=LOG_BULK).rev();
-        let divide = |log_bulk| Self::new(size, max_nodes, LOG_ENTRIES, log_bulk, rings);
-        let roomy = |areas: &Self| {
-            let left = size.saturating_sub(areas.device_memory);
-            left >= size / DEVICE_MEMORY_PART
-        };
-        let found = candidates().filter_map(divide).find(roomy);
-        found.or_else(|| divide(MIN_LOG_BULK))
-    }
-
     /// `None` if a number is out of bounds, or the pool too small for it.
     pub(super) fn new(
         size: u64,
@@ -60,6 +41,7 @@ impl Areas {
             // Frames are up to three times as long as parts of messages, and TCP sends some at a time.
             log_long: log_bulk.wrapping_sub(1).max(MIN_LOG_BULK),
             log_short: SHORT_LOG_BULK,
+            tail: 0,
         };
         let nodes = u64::from(max_nodes);
         let others = nodes.checked_sub(1)?;

@@ -15,6 +15,8 @@ pub(super) struct Rings {
     pub(super) log_long: u8,
     /// ... and of short ones.
     pub(super) log_short: u8,
+    /// Bytes that a frame may reach over the end of its payload area.
+    pub(super) tail: u16,
 }
 
 impl Rings {
@@ -31,8 +33,23 @@ impl Rings {
     /// Bytes of a ring: entries and payload area, whole pages.
     fn len(&self, class: Class) -> u64 {
         let entries = ENTRY_SIZE << self.log_entries;
-        let len = entries.wrapping_add(1 << self.log_bulk(class));
+        let bulk = 1u64.wrapping_shl(u32::from(self.log_bulk(class)));
+        let len = entries
+            .wrapping_add(bulk)
+            .wrapping_add(self.tail_of(class).into());
         len.next_multiple_of(PAGE)
+    }
+
+    const fn tail_of(&self, class: Class) -> u16 {
+        match class {
+            Class::Frame => self.tail,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the longest frame.
+    pub(super) fn max_frame(&self) -> u32 {
+        self.place(Class::Frame, [0; 2]).max_payload()
     }
 
     /// Bytes of all of them with the words before.
@@ -48,12 +65,8 @@ impl Rings {
         let before = before.map(|other| self.len(*other));
         let [link, _] = links;
         let entries = before.fold(link.wrapping_add(LINK_RINGS), u64::wrapping_add);
-        Place::new(
-            class,
-            links,
-            entries,
-            (self.log_entries, self.log_bulk(class)),
-        )
+        let logs = (self.log_entries, self.log_bulk(class));
+        Place::new(class, links, entries, logs).with_tail(self.tail_of(class))
     }
 
     /// The ring that is so far behind where they begin; none if it is the words.

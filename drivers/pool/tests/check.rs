@@ -209,7 +209,7 @@ fn slots_are_checked() {
         (offset_of!(Slot, presence) + 7, &[1], "no other flags"),
         (offset_of!(Slot, bell), &[1], "bell is 0x1"),
         (
-            offset_of!(Slot, reserved1) + 143,
+            offset_of!(Slot, reserved1) + 135,
             &[1],
             "offset 0x11f8, slot of node 1: reserved",
         ),

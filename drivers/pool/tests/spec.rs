@@ -8,7 +8,7 @@
 #[path = "../../proto/tests/spec/mod.rs"]
 mod spec;
 
-use nupa_proto::pool::{line::*, message::*, sharing::*, *};
+use nupa_proto::pool::{inbox::*, line::*, message::*, sharing::*, *};
 
 const SPEC: &str = include_str!("../../../Documentation/pool.md");
 
@@ -32,6 +32,25 @@ fn layouts_are_those_of_the_specification() {
             device_memory_stride,
             reserved
         }),
+        layout!(InboxSuperblock {
+            magic,
+            version,
+            check,
+            size,
+            fabric_id,
+            flags,
+            max_nodes,
+            log_entries,
+            log_bulk,
+            slots,
+            pairs,
+            pair_stride,
+            regions,
+            region_stride,
+            inboxes,
+            reserved
+        }),
+        layout!(Pair { offer, answer }),
         layout!(Slot {
             claim,
             reserved0,
@@ -41,6 +60,7 @@ fn layouts_are_those_of_the_specification() {
             identity,
             capabilities,
             bell,
+            changes,
             reserved1
         }),
         layout!(Header {
@@ -199,6 +219,8 @@ fn enumerations_are_those_of_the_specification() {
     enumeration!(SPEC, "\n| Value | `Class` |", Class);
     enumeration!(SPEC, "\n| Value | `Kind` |", Kind);
     enumeration!(SPEC, "\n| Value | `Reply` |", Reply);
+    enumeration!(SPEC, "\n| Value | `OfferState` |", OfferState);
+    enumeration!(SPEC, "\n| Value | `AnswerState` |", AnswerState);
 }
 
 #[test]
@@ -210,6 +232,11 @@ fn constants_are_those_of_the_specification() {
         ("LINK_CONSUMER", LINK_CONSUMER),
         ("LINK_BULK", LINK_BULK),
         ("LINK_RINGS", LINK_RINGS),
+        ("INBOX_BUSY", INBOX_BUSY),
+        ("INBOX_GRANTS", INBOX_GRANTS),
+        ("INBOX_MIN_LOG_BULK", u64::from(INBOX_MIN_LOG_BULK)),
+        ("INBOX_TAIL", u64::from(INBOX_TAIL)),
+        ("PAIR_SIZE", PAIR_SIZE),
         ("SHORT_LOG_BULK", u64::from(SHORT_LOG_BULK)),
         ("ENTRY_SIZE", ENTRY_SIZE),
         ("ENTRY_PAYLOAD", ENTRY_PAYLOAD),

@@ -73,7 +73,9 @@ pub const fn max_frame(log_bulk: u8) -> u32 {
 /// Longest payload of an entry of a class in a payload area of that size.
 #[inline]
 pub const fn max_payload(class: Class, log_bulk: u8) -> u32 {
+    let half = (1u32 << log_bulk) / 2;
     match class {
+        Class::Request | Class::Response if half < MAX_FRAGMENT => half,
         Class::Request | Class::Response => MAX_FRAGMENT,
         Class::Frame => max_frame(log_bulk),
         Class::ShortRequest => MAX_DATAGRAM,

@@ -124,6 +124,12 @@ fn first_bytes(region: &MmapRegion) -> Option<(usize, Vec<u8>)> {
     })
 }
 
+/// How many inboxes the nodes of a pool have, if they have any.
+pub(crate) fn inboxes(pool: &Pool) -> String {
+    let inboxes = pool.geometry().inboxes();
+    inboxes.map_or(String::new(), |count| format!(" with {count} inboxes each"))
+}
+
 fn list(nodes: NodeSet) -> String {
     let numbers: Vec<_> = nodes.iter().map(|node| node.to_string()).collect();
     numbers.join(", ")
@@ -135,7 +141,12 @@ impl fmt::Display for Contents {
         match self.survey.pool() {
             Ok(pool) => {
                 let nodes = pool.geometry().max_nodes();
-                writeln!(f, "A pool for {nodes} nodes, {:016x}.", pool.fabric_id())?;
+                let inboxes = inboxes(&pool);
+                writeln!(
+                    f,
+                    "A pool for {nodes} nodes{inboxes}, {:016x}.",
+                    pool.fabric_id()
+                )?;
                 for (nodes, what) in [(self.nodes.0, "live"), (self.nodes.1, "have died")] {
                     if !nodes.is_empty() {
                         writeln!(f, "Nodes that {what}: {}.", list(nodes))?;
@@ -185,10 +196,7 @@ mod tests {
     fn format(region: &MmapRegion, coherent: bool) -> Pool {
         let contents = Contents::look(region);
         contents.may_be_lost().unwrap();
-        let options = FormatOptions {
-            max_nodes: 2,
-            token: 7,
-        };
+        let options = FormatOptions::new(2, 7);
         let memory = PoolMemory::new(region, coherent);
         contents
             .survey()

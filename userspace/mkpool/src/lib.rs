@@ -15,6 +15,7 @@ use clap::Args;
 use guestmem::MmapRegion;
 use nupa_pool::{AssignOptions, FormatOptions, NotAssigned, Pool, Problem, Refusal, Survey};
 use nupa_poolmem::{HostTime, PoolMemory};
+use nupa_proto::pool::{AREA_NODES, MAX_NODES};
 
 pub use crate::contents::Contents;
 use crate::device::Device;
@@ -26,9 +27,13 @@ pub struct Format {
     /// An ivshmem device's address on the PCI bus (0000:00:04.0), or a DAX device (dax0.0), which has to be in devdax mode
     pub device: String,
 
-    /// Node slots of the pool
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
+    /// Node slots of the pool. More than 64 need --inboxes
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_NODES)))]
     pub nodes: u16,
+
+    /// Version 3 of the format: inboxes that nodes lend to those they talk with, in place of rings for every two nodes. nupa_fabric does not use such pools yet
+    #[arg(long)]
+    pub inboxes: bool,
 
     /// The caches of the hosts that will share it are not kept coherent
     #[arg(long)]
@@ -77,7 +82,7 @@ pub fn assign(device: &str, node: u16, identity: u64, force: bool) -> anyhow::Re
     let time = HostTime::new();
     let attach = |coherent| {
         let memory = PoolMemory::new(&*region, coherent);
-        Pool::attach(&memory, &time).map(|pool| (pool, memory))
+        Pool::attach_any(&memory, &time).map(|pool| (pool, memory))
     };
     let found = match attach(true) {
         // For what it was formatted is not the question.
@@ -99,10 +104,17 @@ pub fn assign(device: &str, node: u16, identity: u64, force: bool) -> anyhow::Re
 
 /// Shows what a device's memory holds, asks, and formats it. Nothing is written where somebody uses it, or may.
 pub fn format(args: &Format) -> anyhow::Result<()> {
+    ensure!(
+        args.inboxes || args.nodes <= AREA_NODES,
+        "a pool with rings for every two nodes has at most {AREA_NODES}; more nodes need --inboxes"
+    );
     let region = Device::find(&args.device)?.map_to_write()?;
     let options = FormatOptions {
-        max_nodes: args.nodes,
-        token: random()?,
+        format: match args.inboxes {
+            true => nupa_pool::Format::Inboxes,
+            false => nupa_pool::Format::Areas,
+        },
+        ..FormatOptions::new(args.nodes, random()?)
     };
     if args.if_blank {
         return format_blank(args, &region, &options);
@@ -165,10 +177,11 @@ fn format_blank(args: &Format, region: &MmapRegion, options: &FormatOptions) -> 
 fn tell(args: &Format, formatted: Result<Pool, Refusal>) -> anyhow::Result<()> {
     let pool = formatted.map_err(explain)?;
     println!(
-        "{}: formatted as pool {:016x} for {} nodes",
+        "{}: formatted as pool {:016x} for {} nodes{}",
         args.device,
         pool.fabric_id(),
-        pool.geometry().max_nodes()
+        pool.geometry().max_nodes(),
+        contents::inboxes(&pool)
     );
     Ok(())
 }

@@ -20,7 +20,7 @@ struct Args {
     show: bool,
 
     /// Make memory that holds a pool hold none
-    #[arg(long, conflicts_with_all = ["show", "if_blank", "nodes", "non_coherent"])]
+    #[arg(long, conflicts_with_all = ["show", "if_blank", "nodes", "inboxes", "non_coherent"])]
     discard: bool,
 
     /// With --discard: also a pool of another version or size, of which nobody can tell whether hosts use it

@@ -50,7 +50,7 @@ mod tests {
         let (memory, time) = (PoolMemory::new(&region, coherent), HostTime::new());
         let survey = Survey::new(&memory, &time);
         let (max_nodes, token) = (2, 7);
-        let options = FormatOptions { max_nodes, token };
+        let options = FormatOptions::new(max_nodes, token);
         let pool = survey.format(&memory, &time, &options).unwrap();
         pool.join(&memory, &time, &JoinOptions::new(1)).unwrap();
         region

@@ -71,10 +71,7 @@ const BOUND: usize = 3;
 impl Setup {
     fn new(coherent: bool) -> Self {
         let cold = Cold::new(Arc::new(vec![0; SIZE]), coherent);
-        let options = FormatOptions {
-            max_nodes: 2,
-            token: 1,
-        };
+        let options = FormatOptions::new(2, 1);
         let time = Steps(Cell::new(0));
         let pool = Pool::attach_or_format(&cold, &time, &options, |_| true).unwrap();
         let bytes = Arc::new(cold.bytes());

@@ -390,7 +390,7 @@ pub struct Options {
 pub fn options(format: bool, max_nodes: u16, token: u64) -> Options {
     Options {
         format,
-        pool: FormatOptions { max_nodes, token },
+        pool: FormatOptions::new(max_nodes, token),
     }
 }
 

@@ -91,6 +91,8 @@ impl Memory {
                 victim(node)
             }
             Area::Link { source, target, .. } => victim(source) && victim(target),
+            // Of pools that are not attached to here.
+            Area::Pair { node, .. } | Area::Inbox { node, .. } => victim(node),
         }
     }
 
@@ -214,10 +216,7 @@ impl Memory {
     pub(super) fn formatted(victims: &[u16], everything: bool) -> Self {
         let pages = LongPages::anonymous(64 << 20).unwrap();
         let (whole, clock) = (Whole(&pages), Clock(Instant::now()));
-        let options = nupa_pool::FormatOptions {
-            max_nodes: 4,
-            token: 7,
-        };
+        let options = nupa_pool::FormatOptions::new(4, 7);
         let survey = nupa_pool::Survey::new(&whole, &clock);
         survey.format(&whole, &clock, &options).unwrap();
         Self::new(pages, victims, everything).unwrap()

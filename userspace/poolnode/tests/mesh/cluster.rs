@@ -119,10 +119,7 @@ impl Cluster {
         let pool = MmapRegion::new("mesh-pool", pool_len(options.nodes)).unwrap();
         let board = MmapRegion::new("mesh-board", Board::len(options.nodes)).unwrap();
         let (window, time) = (PoolMemory::new(&pool, true), HostTime::new());
-        let format = FormatOptions {
-            max_nodes: options.nodes,
-            token: options.seed,
-        };
+        let format = FormatOptions::new(options.nodes, options.seed);
         let made = Survey::new(&window, &time).format(&window, &time, &format);
         made.unwrap();
         let random = fastrand::Rng::with_seed(options.seed);

@@ -364,10 +364,7 @@ fn two_processes_are_two_hosts() {
     let pool = MmapRegion::new("pool-host", POOL).unwrap();
     let board = MmapRegion::new("pool-host-board", BOARD).unwrap();
     let (window, time) = (PoolMemory::new(&pool, true), HostTime::new());
-    let options = FormatOptions {
-        max_nodes: 2,
-        token: 1,
-    };
+    let options = FormatOptions::new(2, 1);
     let formatted = Survey::new(&window, &time).format(&window, &time, &options);
     formatted.unwrap();
     let other = Command::new(env::current_exe().unwrap())
