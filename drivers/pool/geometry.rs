@@ -15,7 +15,6 @@ mod rings;
 )]
 mod tests;
 
-#[cfg(not(MODULE))]
 pub(crate) use self::inboxes::Inbox;
 
 use self::{areas::Areas, inboxes::Inboxes, rings::Rings};
@@ -221,7 +220,6 @@ impl Geometry {
     }
 
     /// The rings between two nodes that write to these inboxes of each other, as the node sees them that has `own`.
-    #[cfg(not(MODULE))]
     pub(crate) fn inbox_ends(&self, own: Inbox, peer: Inbox) -> Option<Ends> {
         let sound = |inbox: Inbox| {
             inbox.node < self.max_nodes && self.inboxes().is_some_and(|count| inbox.number < count)
@@ -231,19 +229,16 @@ impl Geometry {
     }
 
     /// Offset of a node's inbox.
-    #[cfg(test)]
     pub(crate) fn inbox(&self, inbox: Inbox) -> Option<u64> {
         Some(self.layout.inboxes()?.inbox(inbox))
     }
 
     /// Offset of what a node says about another.
-    #[cfg(not(MODULE))]
     pub(crate) fn pair(&self, own: u16, other: u16) -> Option<u64> {
         Some(self.layout.inboxes()?.pair(own, other))
     }
 
     /// All that a node says about others.
-    #[cfg(test)]
     pub(crate) fn row(&self, own: u16) -> Option<Range<u64>> {
         Some(self.layout.inboxes()?.row(own))
     }

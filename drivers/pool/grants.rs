@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Leave to write to each other's device memory directly, as it stands in the two nodes' directories.
 
-use crate::{geometry::Geometry, window::zero, Poisoned, Window};
+use crate::{
+    geometry::{Geometry, Inbox},
+    window::zero,
+    Poisoned, Window,
+};
 use core::ops::Range;
-use nupa_proto::pool::{message::ResponseBody, GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE};
+use nupa_proto::pool::{
+    inbox::{INBOX_BUSY, INBOX_GRANTS},
+    message::ResponseBody,
+    GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE,
+};
 
 /// Bytes of a word.
 const WORD: u64 = size_of::<u64>() as u64;
@@ -85,7 +93,7 @@ impl Grants {
         own: u16,
         peer: u16,
     ) -> Option<Self> {
-        if !window.is_coherent() {
+        if !window.is_coherent() || geometry.inboxes().is_some() {
             return None;
         }
         let (here, there) = (geometry.directory(own)?, geometry.directory(peer)?);
@@ -96,6 +104,27 @@ impl Grants {
             peer_busy: busy(&there, own),
             peer_memory: geometry.device_memory(peer),
             memory: geometry.device_memory(own),
+        })
+    }
+
+    /// As [`Grants::new`], of nodes that write to these inboxes of each other.
+    pub(crate) fn in_inboxes(
+        window: &impl Window,
+        geometry: &Geometry,
+        own: Inbox,
+        peer: Inbox,
+    ) -> Option<Self> {
+        if !window.is_coherent() {
+            return None;
+        }
+        let (here, there) = (geometry.inbox(own)?, geometry.inbox(peer)?);
+        Some(Self {
+            given: there.wrapping_add(INBOX_GRANTS),
+            taken: here.wrapping_add(INBOX_GRANTS),
+            busy: there.wrapping_add(INBOX_BUSY),
+            peer_busy: here.wrapping_add(INBOX_BUSY),
+            peer_memory: geometry.device_memory(peer.node),
+            memory: geometry.device_memory(own.node),
         })
     }
 
@@ -183,7 +212,9 @@ pub(crate) fn is_writing(window: &impl Window, geometry: &Geometry, own: u16, pe
 
 /// Takes back all that a node has granted another, and says that it does not write there.
 pub(crate) fn clear(window: &impl Window, geometry: &Geometry, own: u16, peer: u16) {
-    if let Some(directory) = geometry.directory(own) {
+    // Inboxes have their own.
+    let directory = geometry.directory(own);
+    if let Some(directory) = directory.filter(|_| geometry.inboxes().is_none()) {
         let (row, busy) = (row(&directory, peer), busy(&directory, peer));
         zero(window, row..row.wrapping_add(ROW));
         zero(window, busy..busy.wrapping_add(LINE));

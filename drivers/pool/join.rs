@@ -181,11 +181,6 @@ impl Pool {
         options: &JoinOptions,
         mut peers: P,
     ) -> Result<Membership<P>, Refusal> {
-        if self.geometry().inboxes().is_some() {
-            // Nobody is linked there yet.
-            let found = self.geometry().version();
-            return Err(Refusal::Version { found });
-        }
         let slot = self.take_slot(window, time, options, peers.borrow_mut())?;
         let mut membership = Membership::new(&slot, peers);
         membership.enter(window, options);

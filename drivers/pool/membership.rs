@@ -3,6 +3,7 @@
 
 use crate::{
     attach::Pool,
+    geometry::Geometry,
     grants::{self, Grants},
     heartbeat::Heartbeat,
     join::{next_epoch, JoinOptions, TakenSlot},
@@ -59,6 +60,12 @@ pub struct Membership<P = [Peer; AREA_NODES as usize]> {
     /// When it last looked around.
     looked_us: u64,
     evicted: bool,
+    /// In a pool with inboxes: how often this node has changed what it says of others, ...
+    pub(crate) changes: u64,
+    /// ... those of its inboxes that others may write to, ...
+    pub(crate) taken: NodeSet,
+    /// ... and nodes with whose links something has become of.
+    pub(crate) changed: NodeSet,
     peers: P,
 }
 
@@ -80,6 +87,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             in_lines: slot.options.capabilities & CAP_POOL_LINES != 0,
             looked_us: slot.taken_us,
             evicted: false,
+            changes: 0,
+            taken: NodeSet::EMPTY,
+            changed: NodeSet::EMPTY,
             peers,
         }
     }
@@ -90,6 +100,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         window.refresh(self.owner(), LINE);
         // Of a line that cannot be read the heartbeat goes on from anywhere, and all of it is written.
         let before = window.load(self.field(heartbeat));
+        let changes = window.load(self.field(core::mem::offset_of!(Slot, changes)));
+        self.changes = changes.unwrap_or(options.token);
         if before.is_err() {
             zero(window, self.owner()..self.owner().saturating_add(LINE));
         }
@@ -114,6 +126,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         if let Some(directory) = self.pool.geometry().directory(self.node) {
             zero(window, directory);
         }
+        self.begin_pairs(window);
         self.show(window);
     }
 
@@ -122,12 +135,19 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     pub(crate) fn has_writers(&self, window: &impl Window) -> bool {
         // The directory was zeroed before, so of the two one sees the other.
         window.fence();
+        let geometry = self.pool.geometry();
+        if geometry.inboxes().is_some() {
+            return self.has_lent_writers(window);
+        }
         self.others().any(|peer| {
-            let claim = self.pool.read_claim(window, peer).map(Claim::from_wire);
-            let is_there =
-                claim.is_ok_and(|claim| claim.is_ok_and(|claim| claim.state == ClaimState::Taken));
-            is_there && grants::is_writing(window, self.pool.geometry(), peer, self.node)
+            self.has_slot(window, peer) && grants::is_writing(window, geometry, peer, self.node)
         })
+    }
+
+    /// Whether a node's slot is taken.
+    pub(crate) fn has_slot(&self, window: &impl Window, node: u16) -> bool {
+        let claim = self.pool.read_claim(window, node).map(Claim::from_wire);
+        claim.is_ok_and(|claim| claim.is_ok_and(|claim| claim.state == ClaimState::Taken))
     }
 
     /// This node.
@@ -175,10 +195,14 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             epoch: next_epoch(self.claim.epoch),
             ..self.claim
         };
+        // What was stored in inboxes of others reaches them before they hear that they have them back.
+        self.write_back(window, |geometry| geometry.inboxes().is_some());
         if self.evicted || !self.replace(window, claim) {
             return false;
         }
         self.clear_grants(window);
+        self.stop_all(window);
+        self.begin_pairs(window);
         self.presence = Presence {
             flags: self.presence.flags & !PRESENCE_UP,
             epoch: claim.epoch,
@@ -190,11 +214,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Leaves for good; the slot is free, and this membership void.
     pub fn leave(&mut self, window: &impl Window) {
-        if !window.is_coherent() && self.is_valid(window) {
-            for ends in self.others().filter_map(|peer| self.ends(peer)) {
-                ends.write_back(window);
-            }
-        }
+        self.write_back(window, |_| true);
         // Of large rings that may have taken so long that another host has the slot by now: the heartbeat has stopped.
         let ours = self.is_valid(window);
         self.evicted |= !ours;
@@ -204,6 +224,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.presence.flags = 0;
         self.show(window);
         self.clear_grants(window);
+        self.end_pairs(window);
         let free = Claim {
             state: ClaimState::Free,
             ..self.claim
@@ -255,28 +276,55 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                     events.down.insert(node);
                 }
                 Change::None if peer.standing == Standing::Up => {
-                    let refused = self
-                        .ends(node)
-                        .map(|ends| ends.is_refused(window, self.epoch()));
+                    let ends = self.pool.geometry().ends(self.node, node);
+                    let refused = ends.map(|ends| ends.is_refused(window, self.epoch()));
                     match refused.unwrap_or(Ok(false)) {
                         Ok(false) => {}
                         Ok(true) => events.refused_by.insert(node),
-                        Err(poisoned) => {
-                            if let Some(peer) = self.known_mut(node) {
-                                peer.lose(poisoned);
-                            }
-                            self.refuse(window, node);
-                            events.down.insert(node);
-                        }
+                        Err(poisoned) => self.lost(window, node, poisoned, &mut events),
                     }
                 }
                 Change::None => {}
             }
+            self.hear_news(window, node, &mut events);
         }
         events
     }
 
-    /// The link to a node that is up. There is one for each time that it comes up.
+    /// What is the peer's cannot be read.
+    fn lost(&mut self, window: &impl Window, node: u16, poisoned: Poisoned, events: &mut Events) {
+        if let Some(peer) = self.known_mut(node) {
+            peer.lose(poisoned);
+        }
+        self.refuse(window, node);
+        events.up.remove(node);
+        events.down.insert(node);
+    }
+
+    /// In a pool with inboxes, looks at what a node says of links if it says that there is something new.
+    fn hear_news(&mut self, window: &impl Window, node: u16, events: &mut Events) {
+        let came = events.up.contains(node);
+        let on_demand = self.pool.geometry().inboxes().is_some();
+        let Some(peer) = self.known_mut(node).filter(|_| on_demand) else {
+            return;
+        };
+        if !came && peer.said_changes == peer.pair.changes {
+            return;
+        }
+        // It was read before what follows is: what changes meanwhile is new later.
+        peer.pair.changes = peer.said_changes;
+        if peer.standing != Standing::Up {
+            return self.hear_held(window, node);
+        }
+        match self.hear(window, node) {
+            Ok(false) => {}
+            Ok(true) => events.refused_by.insert(node),
+            Err(poisoned) => self.lost(window, node, poisoned, events),
+        }
+    }
+
+    /// The link to a node that is up. There is one for each time that it comes up; where links are made on demand, one for each time that it is
+    /// [there](Membership::link_state).
     ///
     /// By itself because of the space that it takes on the stack.
     #[inline(never)]
@@ -289,6 +337,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             return None;
         }
         let epoch = peer.epoch;
+        // Where links are made on demand, there may be none.
+        self.ends(node)?;
         // It is in the line that says that the peer is up, and was written before that. If it cannot be read, the next tick finds that.
         let slot = self.pool.geometry().slot(node);
         let in_lines = self.in_lines && knows_lines(window, slot).ok()?;
@@ -300,7 +350,10 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             true => self.ends(node)?.in_lines(),
             false => self.ends(node)?,
         };
-        let grants = Grants::new(window, geometry, self.node, node);
+        let grants = match self.inboxes(node) {
+            None => Grants::new(window, geometry, self.node, node),
+            Some((own, peer)) => Grants::in_inboxes(window, geometry, own, peer),
+        };
         Some(ends.open(window, self.claim.epoch, epoch, grants))
     }
 
@@ -382,6 +435,16 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         done
     }
 
+    /// Leaves nothing of what this node has stored in rings in its caches, where these are not coherent.
+    fn write_back(&self, window: &impl Window, applies: impl Fn(&Geometry) -> bool) {
+        if window.is_coherent() || !applies(self.pool.geometry()) || !self.is_valid(window) {
+            return;
+        }
+        for ends in self.others().filter_map(|peer| self.ends(peer)) {
+            ends.write_back(window);
+        }
+    }
+
     /// Lets nobody write to this node's memory any more.
     fn clear_grants(&self, window: &impl Window) {
         for peer in self.others() {
@@ -389,7 +452,10 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         }
     }
 
-    fn refuse(&self, window: &impl Window, node: u16) {
+    fn refuse(&mut self, window: &impl Window, node: u16) {
+        if self.pool.geometry().inboxes().is_some() {
+            return self.refuse_pair(window, node);
+        }
         grants::clear(window, self.pool.geometry(), self.node, node);
         if let Some((peer, ends)) = self.known(node).zip(self.ends(node)) {
             ends.refuse(window, peer.epoch);
@@ -397,30 +463,31 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     /// What is known of a node.
-    fn known(&self, node: u16) -> Option<&Peer> {
+    pub(crate) fn known(&self, node: u16) -> Option<&Peer> {
         self.peers.borrow().get(usize::from(node))
     }
 
     /// The same, to be changed.
-    fn known_mut(&mut self, node: u16) -> Option<&mut Peer> {
+    pub(crate) fn known_mut(&mut self, node: u16) -> Option<&mut Peer> {
         self.peers.borrow_mut().get_mut(usize::from(node))
     }
 
     fn ends(&self, peer: u16) -> Option<Ends> {
-        self.pool.geometry().ends(self.node, peer)
+        let ends = self.pool.geometry().ends(self.node, peer);
+        ends.or_else(|| self.lent_ends(peer))
     }
 
-    fn others(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = u16> {
         let own = self.node;
         (0..self.pool.geometry().max_nodes()).filter(move |node| *node != own)
     }
 
     /// Offset of this node's own line.
-    fn owner(&self) -> u64 {
+    pub(crate) fn owner(&self) -> u64 {
         self.field(core::mem::offset_of!(Slot, token))
     }
 
-    fn field(&self, offset: usize) -> u64 {
+    pub(crate) fn field(&self, offset: usize) -> u64 {
         let slot = self.pool.geometry().slot(self.node);
         slot.wrapping_add(offset as u64)
     }

@@ -51,6 +51,15 @@ impl NodeSet {
         self.0.iter().all(|word| *word == 0)
     }
 
+    /// The lowest number below `end` that is not in it.
+    pub(crate) fn first_absent(&self, end: u16) -> Option<u16> {
+        let full = self.0.iter().take_while(|word| **word == u64::MAX).count();
+        let word = self.0.get(full)?;
+        let before = (full as u16).wrapping_mul(BITS);
+        let number = before.wrapping_add(word.trailing_ones() as u16);
+        (number < end).then_some(number)
+    }
+
     /// Its nodes, in order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u16> {
@@ -135,5 +144,17 @@ mod tests {
         assert!(set.contains(65) && !set.contains(1) && !set.is_empty());
         set.remove(65);
         assert_eq!(set, NodeSet::EMPTY);
+    }
+
+    #[test]
+    fn the_lowest_absent_number_is_found() {
+        assert_eq!(NodeSet::EMPTY.first_absent(1), Some(0));
+        assert_eq!(NodeSet::EMPTY.first_absent(0), None);
+        let mut full = NodeSet::EMPTY;
+        (0..70).for_each(|number| full.insert(number));
+        assert_eq!(full.first_absent(71), Some(70));
+        assert_eq!(full.first_absent(70), None);
+        (0..MAX_NODES).for_each(|number| full.insert(number));
+        assert_eq!(full.first_absent(MAX_NODES), None);
     }
 }

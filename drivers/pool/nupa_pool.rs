@@ -5,7 +5,7 @@
 //! `check` tells all that is wrong with it.
 //! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
 //! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
-//! messages. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
+//! messages; where nodes have inboxes, once one of the two has [asked](Membership::ask) for it. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
 //! Device memory that programs of several nodes use is [`Sharing`]'s.
 //!
 //! Everything that lies in the pool can be changed by others at any time. It is copied once, checked, then used; what a
@@ -25,6 +25,7 @@ mod assign;
 mod attach;
 #[cfg(not(MODULE))]
 mod check;
+mod demand;
 #[cfg(not(MODULE))]
 mod forge;
 #[cfg(not(MODULE))]
@@ -39,6 +40,7 @@ mod link;
 mod membership;
 mod message;
 mod node_set;
+mod pair;
 mod peer;
 mod place;
 mod receiver;
@@ -59,6 +61,7 @@ pub use self::{
     membership::{Events, Membership, PeerInfo},
     message::{Acknowledged, Body, Message, Outgoing, Violation},
     node_set::NodeSet,
+    pair::LinkState,
     peer::Peer,
     place::Place,
     receiver::Receiver,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a node knows of another.
 
-use crate::{Poisoned, Window};
+use crate::{pair::Pair, Poisoned, Window};
 use nupa_proto::pool::{Claim, ClaimState, Presence, Slot, CAP_POOL_LINES, LINE, PRESENCE_UP};
 
 /// Where another node stands, as seen from here.
@@ -31,6 +31,10 @@ pub struct Peer {
     known: bool,
     /// What of it could not be read, so that it went down.
     pub(crate) poisoned: Option<Poisoned>,
+    /// What its slot said of changes when that was looked at last.
+    pub(crate) said_changes: u64,
+    /// In a pool with inboxes, what both say about each other.
+    pub(crate) pair: Pair,
 }
 
 /// What a look at a peer shows.
@@ -51,6 +55,7 @@ struct Shown {
     claim: u64,
     presence: u64,
     heartbeat: u64,
+    changes: u64,
 }
 
 impl Shown {
@@ -61,6 +66,7 @@ impl Shown {
             claim: field(core::mem::offset_of!(Slot, claim))?,
             presence: field(core::mem::offset_of!(Slot, presence))?,
             heartbeat: field(core::mem::offset_of!(Slot, heartbeat))?,
+            changes: field(core::mem::offset_of!(Slot, changes))?,
         })
     }
 }
@@ -82,6 +88,8 @@ impl Peer {
         opened: false,
         known: false,
         poisoned: None,
+        said_changes: 0,
+        pair: Pair::UNKNOWN,
     };
 
     /// Looks at the peer's slot. One that cannot be read is as good as none.
@@ -93,7 +101,10 @@ impl Peer {
         dead_after_us: u64,
     ) -> Change {
         match Shown::read(window, slot) {
-            Ok(shown) => self.compare(&shown, now_us, dead_after_us),
+            Ok(shown) => {
+                self.said_changes = shown.changes;
+                self.compare(&shown, now_us, dead_after_us)
+            }
             Err(poisoned) => self.lose(poisoned),
         }
     }

@@ -2,9 +2,10 @@
 //! Pools whose nodes have inboxes.
 
 use super::{divide, rings::Rings, share};
-use crate::area::Area;
-#[cfg(not(MODULE))]
-use crate::link::{Ends, PerClass};
+use crate::{
+    area::Area,
+    link::{Ends, PerClass},
+};
 use core::ops::Range;
 use nupa_proto::pool::{
     inbox::{
@@ -14,7 +15,6 @@ use nupa_proto::pool::{
 };
 
 /// An inbox of a node.
-#[cfg(not(MODULE))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inbox {
     /// The node that has it.
@@ -112,7 +112,6 @@ impl Inboxes {
     }
 
     /// Offset of what a node says about another.
-    #[cfg(not(MODULE))]
     #[inline]
     pub(super) fn pair(&self, own: u16, other: u16) -> u64 {
         let row = self.pair_stride.wrapping_mul(own.into());
@@ -121,7 +120,6 @@ impl Inboxes {
     }
 
     /// All that a node says about others.
-    #[cfg(test)]
     pub(super) fn row(&self, own: u16) -> Range<u64> {
         let start = self.pair(own, 0);
         start..start.wrapping_add(self.pair_stride)
@@ -151,7 +149,6 @@ impl Inboxes {
     }
 
     /// Offset of an inbox.
-    #[cfg(not(MODULE))]
     pub(super) fn inbox(&self, inbox: Inbox) -> u64 {
         let region = self.region_stride.wrapping_mul(inbox.node.into());
         let before = self.inbox_len.wrapping_mul(inbox.number.into());
@@ -162,7 +159,6 @@ impl Inboxes {
     }
 
     /// The rings between two nodes that write to these inboxes of each other, as the node sees them that has `own`. Each reads nothing but its own.
-    #[cfg(not(MODULE))]
     pub(super) fn ends(&self, own: Inbox, peer: Inbox) -> Ends {
         let (here, there) = (self.inbox(own), self.inbox(peer));
         Ends::new(
