@@ -210,6 +210,30 @@ fn who_is_not_done_keeps_a_link_from_ending() {
 }
 
 #[test]
+fn what_was_not_taken_out_keeps_an_inbox_from_being_lent_anew() {
+    for coherent in [true, false] {
+        let (world, _, mut all) = few(coherent, 3, 1);
+        let host = all[0].host.clone();
+        all[0].member.ask(&host, 1);
+        rounds(&world, &mut all, 2);
+        all[0].finishes = false;
+        all[1].send(0, &[9; 3000]).unwrap();
+        assert!(all[0].member.withdraw(&host, 1));
+        rounds(&world, &mut all, 4);
+        // The other one has no more to do with it.
+        assert_eq!(all[1].ended, [0]);
+        assert_eq!(all[0].state(1), LinkState::Draining);
+        assert_eq!(all[0].member.ask(&host, 2), LinkState::NoRoom);
+        all[0].finishes = true;
+        rounds(&world, &mut all, 1);
+        assert_eq!(all[0].taken, [(1, vec![9; 3000])]);
+        all[0].member.ask(&host, 2);
+        rounds(&world, &mut all, 2);
+        assert!(linked(&all, 0, 2));
+    }
+}
+
+#[test]
 fn an_inbox_of_one_that_died_is_held_until_its_slot_is_taken_again() {
     for coherent in [true, false] {
         let (world, pool, mut all) = few(coherent, 3, 1);

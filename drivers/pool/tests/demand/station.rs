@@ -17,8 +17,10 @@ pub struct Station<W> {
     pub taken: Vec<(u16, Vec<u8>)>,
     /// Links that ended, in order.
     pub ended: Vec<u16>,
-    /// Nodes that it ends the link to as soon as the other does.
+    /// It ends a link as soon as the other does.
     pub yields: bool,
+    /// It takes out what is there, and says so when it has no more to do with a link.
+    pub finishes: bool,
 }
 
 /// What a node of a host wants that had this identity.
@@ -42,6 +44,7 @@ impl<W: Window + Time + Clone> Station<W> {
             taken: Vec::new(),
             ended: Vec::new(),
             yields: true,
+            finishes: true,
         }
     }
 
@@ -58,7 +61,9 @@ impl<W: Window + Time + Clone> Station<W> {
         for node in self.member.take_changed().iter() {
             self.follow(node);
         }
-        self.take_all();
+        if self.finishes {
+            self.take_all();
+        }
         let linked: Vec<u16> = self.links.keys().copied().collect();
         for node in linked {
             self.follow(node);
@@ -77,7 +82,7 @@ impl<W: Window + Time + Clone> Station<W> {
         if state == LinkState::Ending && self.yields {
             assert!(self.member.withdraw(&host, node));
         }
-        if let Some(link) = self.links.get_mut(&node) {
+        if let Some(link) = self.links.get_mut(&node).filter(|_| self.finishes) {
             if self.member.finish(&host, node, link) {
                 self.links.remove(&node);
                 self.ended.push(node);

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Words of a thread's stack.
-const STACK: usize = 0x8000;
+const STACK: usize = 0x20000;
 
 /// Such hosts. `TORN`: they cannot compare and exchange a word atomically; each loads it and stores it.
 pub struct Coherent<const TORN: bool>;

@@ -6,6 +6,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::indexing_slicing,
     reason = "tests fail by panicking"
 )]
@@ -15,6 +16,7 @@ mod caches;
 mod claims;
 mod coherent;
 mod cold;
+mod demand;
 mod epochs;
 mod explore;
 mod grants;
@@ -70,10 +72,13 @@ const BOUND: usize = 3;
 
 impl Setup {
     fn new(coherent: bool) -> Self {
+        Self::formatted(coherent, &FormatOptions::new(2, 1))
+    }
+
+    fn formatted(coherent: bool, options: &FormatOptions) -> Self {
         let cold = Cold::new(Arc::new(vec![0; SIZE]), coherent);
-        let options = FormatOptions::new(2, 1);
         let time = Steps(Cell::new(0));
-        let pool = Pool::attach_or_format(&cold, &time, &options, |_| true).unwrap();
+        let pool = Pool::attach_or_format(&cold, &time, options, |_| true).unwrap();
         let bytes = Arc::new(cold.bytes());
         Self {
             bytes,
@@ -89,8 +94,18 @@ impl Setup {
 
     /// Two nodes that see each other, and know these things.
     fn joined(&self, memory: &Cold, capabilities: u64) -> [Membership; 2] {
+        self.all_joined(memory, capabilities, [1, 2])
+    }
+
+    /// The same of so many nodes, with these tokens.
+    fn all_joined<const NODES: usize>(
+        &self,
+        memory: &Cold,
+        capabilities: u64,
+        tokens: [u64; NODES],
+    ) -> [Membership; NODES] {
         let time = Steps(Cell::new(0));
-        let mut nodes = [1, 2].map(|token| {
+        let mut nodes = tokens.map(|token| {
             let options = JoinOptions {
                 capabilities,
                 ..JoinOptions::new(token)
