@@ -120,7 +120,7 @@ impl Link for TestLink {
         let last = match &body {
             Body::Request(Opcode::Read, body) => {
                 assert_eq!((len, offset % READ_PIECE), (0, 0), "a piece of a READ");
-                offset + body.piece_len(offset) >= body.len.get()
+                offset + body.piece_len(offset, READ_PIECE) >= body.len.get()
             }
             Body::Request(_, body) => {
                 assert!(offset + len <= body.payload_len(), "no more than the whole");
@@ -135,6 +135,7 @@ impl Link for TestLink {
             payload,
             len,
             offset,
+            piece: READ_PIECE,
             last,
         };
         ring.entries.push_back((arrival, behind));

@@ -5,7 +5,7 @@
 //! the engine of the responder's host carries it out with all its checks, and answers in another ring.
 
 use nupa_pool::{Body, Grant, Outgoing};
-use nupa_proto::pool::Class;
+use nupa_proto::pool::{message::READ_PIECE, Class};
 
 /// An entry that a peer has put into a ring. What it says was checked as far as that can be done without knowing the node: lengths
 /// are in bounds, and it is in the kind of ring that it may be in.
@@ -19,6 +19,8 @@ pub struct Arrival {
     pub len: u32,
     /// Bytes of the message that come before those that this entry brings or asks for.
     pub offset: u32,
+    /// Of a READ, the bytes that each entry but the last asks for.
+    pub piece: u32,
     /// No more of the request follows. Of a response only who asked knows.
     pub last: bool,
 }
@@ -50,6 +52,12 @@ pub trait Link {
     /// The oldest entry that is not released. One in a ring of long messages is not returned before those in the ring of short ones
     /// that were put in before it were released. An entry that breaks the rings' rules is never returned: the link is refused then.
     fn next(&mut self, class: Class) -> Option<Arrival>;
+
+    /// Longest part of a message that is sent in several, and of what a READ asks for at a time.
+    #[inline]
+    fn piece(&self) -> u32 {
+        READ_PIECE
+    }
 
     /// Whether a SEND or WRITE that its responder takes out and does not answer is done: [`Link::next`] finds [`Body::Done`] then.
     fn is_acknowledged(&mut self) -> bool {

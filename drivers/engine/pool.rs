@@ -24,17 +24,10 @@ use crate::{
     },
 };
 use nupa_proto::{
-    pool::{
-        message::{RequestBody, MAX_FRAGMENT},
-        Class,
-    },
+    pool::{message::RequestBody, Class},
     status::WcStatus,
     wqe::Opcode,
 };
-
-/// Payload of one entry of a request that is longer.
-const FRAGMENT: u32 = 65536;
-const _: () = assert!(FRAGMENT <= MAX_FRAGMENT);
 
 /// The node is not there.
 const GONE: WcError = WcError::new(WcStatus::RetryExceeded, Check::Node);

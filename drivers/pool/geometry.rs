@@ -22,6 +22,7 @@ use crate::{area::Area, link::Ends, place::Place};
 use core::ops::Range;
 use nupa_proto::pool::{
     inbox::{InboxSuperblock, VERSION_INBOXES},
+    message::read_piece,
     Class, Superblock, PAGE, SLOT_SIZE, VERSION,
 };
 #[cfg(not(MODULE))]
@@ -154,6 +155,12 @@ impl Geometry {
     /// Bytes of the longest frame.
     pub fn max_frame(&self) -> u32 {
         self.layout.sizes().max_frame()
+    }
+
+    /// Longest part of a message that is sent in several, and of what a READ asks for at a time.
+    pub fn piece(&self) -> u32 {
+        let place = self.layout.sizes().place(Class::Request, [0; 2]);
+        read_piece(place.max_payload())
     }
 
     /// Where the device memory that a node offers to programs lies: its share behind the directory. Empty if there is none.

@@ -197,6 +197,7 @@ impl Link {
             body: Body::Done(acknowledged),
             payload: 0..0,
             offset: 0,
+            piece: 0,
             behind: 0,
         }))
     }

@@ -8,9 +8,9 @@ use nupa_proto::{
     frame::MIN_FRAME,
     pool::{
         message::{
-            is_short, FrameBody, Header, Kind, NotifyBody, Reply, RequestBody, ResponseBody,
-            BODY_SIZE, FRAME_FLOOD, READ_PIECE, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED,
-            REQUEST_START, REQUEST_VLAN,
+            is_short, read_piece, FrameBody, Header, Kind, NotifyBody, Reply, RequestBody,
+            ResponseBody, BODY_SIZE, FRAME_FLOOD, REQUEST_DATAGRAM, REQUEST_IPV4,
+            REQUEST_SOLICITED, REQUEST_START, REQUEST_VLAN,
         },
         Class,
     },
@@ -117,6 +117,8 @@ pub struct Message {
     pub payload: Range<u64>,
     /// Bytes of the message that come before those that this entry brings or asks for.
     pub offset: u32,
+    /// Of a READ, the bytes that each entry but the last asks for.
+    pub piece: u32,
     /// Index in the ring of short messages behind the entries that are to be taken before this one.
     pub behind: u32,
 }
@@ -143,7 +145,9 @@ impl Message {
     pub fn is_last(&self) -> bool {
         match &self.body {
             Body::Request(Opcode::Read, body) => {
-                self.offset.saturating_add(body.piece_len(self.offset)) >= body.len.get()
+                self.offset
+                    .saturating_add(body.piece_len(self.offset, self.piece))
+                    >= body.len.get()
             }
             Body::Request(_, body) => {
                 self.offset.saturating_add(self.payload_len()) >= body.payload_len()
@@ -234,7 +238,7 @@ pub(crate) fn check_lengths(
     let fits = match body {
         Body::Request(Opcode::Read, body) => {
             let begins = offset == 0 || offset < body.len.get();
-            payload == 0 && begins && offset % READ_PIECE == 0
+            payload == 0 && begins && offset.checked_rem(read_piece(most)) == Some(0)
         }
         // A datagram is in one piece.
         Body::Request(_, body) if body.flags & REQUEST_DATAGRAM != 0 => {

@@ -10,7 +10,7 @@ use crate::{
 };
 use nupa_proto::pool::{
     line::{LINE_BODY, LINE_STAMP},
-    message::{Entry, Header, ENTRY_SIZE},
+    message::{read_piece, Entry, Header, ENTRY_SIZE},
     LinkWord, LINE,
 };
 use zerocopy::{FromZeros, IntoBytes};
@@ -139,6 +139,7 @@ impl Receiver {
             body,
             payload,
             offset: part.offset,
+            piece: read_piece(self.place.max_payload()),
             behind: part.behind,
         };
         self.current = Some(Current {

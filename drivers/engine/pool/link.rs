@@ -5,7 +5,7 @@ use crate::link::{Arrival, DirectLink, Link};
 use nupa_pool::{
     Blocked, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
 };
-use nupa_proto::pool::Class;
+use nupa_proto::pool::{message::READ_PIECE, Class};
 
 /// Bytes per read while searching for what cannot be read.
 const PIECE: usize = 256;
@@ -30,6 +30,8 @@ pub struct PoolLink<W> {
     base: u64,
     /// Where the device memory that this host's node offers begins there.
     own: u64,
+    /// Longest part of a message.
+    piece: u32,
     open: Option<nupa_pool::Link>,
     reserved: PerClass<Option<Reservation>>,
     /// Entries were shown to the peer, and it was not woken for them.
@@ -47,12 +49,19 @@ impl<W: Window> PoolLink<W> {
             window,
             base,
             own,
+            piece: READ_PIECE,
             open: None,
             reserved: PerClass::new(|_| None),
             shown: false,
             violation: None,
             refused: false,
         }
+    }
+
+    /// The same link, in a pool where parts of messages are no longer than that ([`piece`](nupa_pool::Geometry::piece)).
+    #[must_use]
+    pub fn with_piece(self, piece: u32) -> Self {
+        Self { piece, ..self }
     }
 
     /// Opens it, or closes it: the peer is up, or down.
@@ -160,6 +169,7 @@ impl<W: Window> Link for PoolLink<W> {
                 payload: self.base.wrapping_add(message.payload.start),
                 len: message.payload_len(),
                 offset: message.offset,
+                piece: message.piece,
                 last: message.is_last(),
                 body: message.body,
             }),
@@ -175,6 +185,11 @@ impl<W: Window> Link for PoolLink<W> {
         if let Some(link) = self.open.as_mut().filter(|_| !self.refused) {
             link.release(&self.window, class);
         }
+    }
+
+    #[inline]
+    fn piece(&self) -> u32 {
+        self.piece
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: requests on their way out.
 
-use super::{FRAGMENT, GONE};
+use super::GONE;
 use crate::{
     hal::Storage,
     node::Node,
@@ -17,20 +17,19 @@ use nupa_pool::Outgoing;
 use nupa_proto::{
     pool::{
         message::{
-            has_operand, is_short, RequestBody, OPERAND_SIZE, READ_PIECE, REQUEST_SOLICITED,
-            REQUEST_START,
+            has_operand, is_short, RequestBody, OPERAND_SIZE, REQUEST_SOLICITED, REQUEST_START,
         },
         Class,
     },
     wqe::Opcode,
 };
 
-/// Bytes that the next entry of a request is about, and those that it carries: that of a READ carries none.
-fn next_part(request: &Request, done: u32) -> (u32, u32) {
+/// Bytes that the next entry of a request is about, and those that it carries: that of a READ carries none. `piece`: most that it may be.
+fn next_part(request: &Request, done: u32, piece: u32) -> (u32, u32) {
     if request.opcode == Opcode::Read {
-        return (request.len.saturating_sub(done).min(READ_PIECE), 0);
+        return (request.len.saturating_sub(done).min(piece), 0);
     }
-    let part = request.payload().saturating_sub(done).min(FRAGMENT);
+    let part = request.payload().saturating_sub(done).min(piece);
     (part, part)
 }
 
@@ -57,10 +56,13 @@ impl Engine {
         // The epoch that the queue pair is connected to is not said in every entry: an entry is for that of its link.
         let epoch = Some(self.request.destination.epoch);
         let peer = nodes.peer_mut(destination);
-        if peer.and_then(|peer| peer.epoch()) != epoch {
+        let Some(piece) = peer
+            .filter(|peer| peer.epoch() == epoch)
+            .map(|peer| peer.piece())
+        else {
             // Those that are under way come first.
             return self.send_failed(nodes, GONE);
-        }
+        };
         let (opcode, total) = (self.request.opcode, self.request.len);
         let long = !is_short(opcode, total) || inflight.follows_long();
         let class = if long {
@@ -69,7 +71,7 @@ impl Engine {
             Class::ShortRequest
         };
         let done = inflight.sent.unwrap_or(0);
-        let (part, payload) = next_part(&self.request, done);
+        let (part, payload) = next_part(&self.request, done, piece);
         if opcode == Opcode::Read && !inflight.may_ask(done) {
             return Outcome::Later;
         }

@@ -110,7 +110,7 @@ impl Engine {
             body: *body,
         };
         let piece = match opcode {
-            Opcode::Read => body.piece_len(incoming.arrival.offset),
+            Opcode::Read => body.piece_len(incoming.arrival.offset, incoming.arrival.piece),
             _ => 0,
         };
         let room = nodes

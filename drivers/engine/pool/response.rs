@@ -21,7 +21,7 @@ use nupa_proto::{
     admin::QpStateCode,
     eqe::EventType,
     pool::{
-        message::{Reply, ResponseBody, NOTIFY_ALL, READ_PIECE},
+        message::{Reply, ResponseBody, NOTIFY_ALL},
         Class,
     },
     status::WcStatus,
@@ -231,7 +231,8 @@ impl Engine {
                     Some(qp.send.inflight.received)
                 });
                 let left = self.request.len.saturating_sub(arrival.offset);
-                if received != Some(arrival.offset) || arrival.len != left.min(READ_PIECE) {
+                let piece = nodes.peer_mut(id).map_or(0, |peer| peer.piece());
+                if received != Some(arrival.offset) || arrival.len != left.min(piece) {
                     return Err(WcError::new(WcStatus::RemoteOperation, Check::Length));
                 }
                 self.request.local.skip(arrival.offset);

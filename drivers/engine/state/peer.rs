@@ -118,6 +118,11 @@ impl<L: Link> Peer<L> {
         self.link.reserve(class, len)
     }
 
+    /// As [`Link::piece`].
+    pub(crate) fn piece(&self) -> u32 {
+        self.link.piece()
+    }
+
     /// As [`Link::commit`].
     pub(crate) fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
         self.link.commit(class, message, offset);

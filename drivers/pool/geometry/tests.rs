@@ -142,6 +142,9 @@ fn a_superblock_that_contradicts_itself_is_refused() {
 
 #[test]
 fn a_thousand_nodes_with_inboxes_for_sixteen_peers_fit_into_4_gib() {
+    let smallest = Geometry::choose(4 << 30, 1000, Format::Inboxes).unwrap();
+    assert_eq!((smallest.max_frame(), smallest.piece()), (67_584, 16_384));
+    assert_eq!(choose(64 * MIB, 4).unwrap().piece(), 65_536);
     let inboxes = |size: u64, nodes| {
         let geometry = Geometry::choose(size, nodes, Format::Inboxes).unwrap();
         let logs = geometry.layout.sizes().log_frames;

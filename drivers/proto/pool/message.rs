@@ -29,8 +29,18 @@ const _: () = assert!(MAX_FRAME <= max_frame(super::MIN_LOG_BULK));
 
 /// Longest payload of a [short](is_short) request, and of its response.
 pub const MAX_SHORT: u32 = 256;
-/// Bytes of a READ that one of its entries asks for, and that one of its response's hands back; the last may be shorter.
+/// Most bytes of a READ that one of its entries asks for, and that one of its response's hands back; the last may be shorter.
 pub const READ_PIECE: u32 = 65536;
+
+/// Bytes of a READ that one of its entries asks for, in rings whose entries have at most so much payload.
+#[inline]
+pub const fn read_piece(max_payload: u32) -> u32 {
+    if max_payload < READ_PIECE {
+        max_payload
+    } else {
+        READ_PIECE
+    }
+}
 const _: () = assert!(READ_PIECE <= MAX_FRAGMENT);
 const _: () = assert!(2 * MAX_DATAGRAM <= 1 << super::SHORT_LOG_BULK);
 
@@ -224,14 +234,14 @@ pub struct RequestBody {
 assert_size!(RequestBody, BODY_SIZE);
 
 impl RequestBody {
-    /// Bytes of a READ that the entry at this offset asks for.
+    /// Bytes of a READ that the entry at this offset asks for, where each but the last asks for `piece`.
     #[inline]
-    pub fn piece_len(&self, offset: u32) -> u32 {
+    pub fn piece_len(&self, offset: u32, piece: u32) -> u32 {
         let left = self.len.get().saturating_sub(offset);
-        if left < READ_PIECE {
+        if left < piece {
             left
         } else {
-            READ_PIECE
+            piece
         }
     }
 
