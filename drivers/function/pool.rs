@@ -4,6 +4,7 @@
 //! [`PoolNode`] is one host's node: its function, its membership, and the links to the nodes of other hosts. It is the same in a kernel and in a
 //! process; what differs is behind [`PoolHal`].
 
+mod demand;
 mod hal;
 mod node;
 mod nodes;

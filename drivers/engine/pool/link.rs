@@ -39,6 +39,8 @@ pub struct PoolLink<W> {
     /// What the peer did that no sound one does.
     violation: Option<Violation>,
     refused: bool,
+    /// Something was to be put in while it was not open.
+    wanted: bool,
 }
 
 impl<W: Window> PoolLink<W> {
@@ -55,6 +57,7 @@ impl<W: Window> PoolLink<W> {
             shown: false,
             violation: None,
             refused: false,
+            wanted: false,
         }
     }
 
@@ -69,6 +72,12 @@ impl<W: Window> PoolLink<W> {
         self.open = open;
         self.reserved = PerClass::new(|_| None);
         (self.shown, self.violation, self.refused) = (false, None, false);
+        self.wanted = false;
+    }
+
+    /// Whether something was to be put in since this was asked before, and it was not open.
+    pub fn take_wanted(&mut self) -> bool {
+        core::mem::take(&mut self.wanted)
     }
 
     /// Shows the peer what was put into its rings, and what was taken out of those to this host.
@@ -110,7 +119,10 @@ impl<W: Window> Link for PoolLink<W> {
         if self.refused {
             return None;
         }
-        let link = self.open.as_mut()?;
+        let Some(link) = self.open.as_mut() else {
+            self.wanted = true;
+            return None;
+        };
         match link.send.of(class).reserve(&self.window, len) {
             Ok(reservation) => {
                 let place = self.base.wrapping_add(reservation.payload.start);

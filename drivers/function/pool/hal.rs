@@ -62,6 +62,13 @@ pub enum Notice {
         /// Faults of it that were left out before this one.
         suppressed: u32,
     },
+    /// There is no link to a node that something is to be sent to: it has no inbox left for this one, or this one none for it. That is tried again.
+    NoInbox {
+        /// The node.
+        node: u16,
+        /// Notices about it that were left out before this one.
+        suppressed: u32,
+    },
     /// A node went.
     Departed {
         /// The node.

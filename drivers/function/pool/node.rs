@@ -32,8 +32,12 @@ pub struct PoolNode<H: PoolHal> {
 
 /// What a node remembers from one turn to the next.
 pub struct NodeState<L> {
-    /// Peers with an open link.
+    /// Peers that are up, ...
+    pub(super) up: NodeSet,
+    /// ... and those of them with an open link.
     pub(super) linked: NodeSet,
+    /// When nodes may be asked for a link again that had no inbox left.
+    pub(super) retry_at_us: u64,
     /// Limits resets after peers refused this node.
     pub(super) resets: RateLimit,
     /// Limits the notices about each node's faults.
@@ -55,7 +59,9 @@ impl<L> NodeState<L> {
     /// pool.
     pub fn new(faults: L, departures: L) -> Self {
         Self {
+            up: NodeSet::default(),
             linked: NodeSet::default(),
+            retry_at_us: 0,
             resets: RateLimit::new(1),
             faults,
             departures,
@@ -139,6 +145,7 @@ impl<H: PoolHal> PoolNode<H> {
             self.state.ticked_us = now;
             let events = self.membership.tick(&self.window, now);
             self.apply_events(&events);
+            self.serve_links(now);
         }
         now
     }

@@ -11,7 +11,7 @@ use nupa_proto::regs::FAULT_POOL;
 
 impl<H: PoolHal> PoolNode<H> {
     pub(super) fn drop_links(&mut self) {
-        for id in self.state.linked.iter() {
+        for id in self.state.up.iter() {
             self.down(id);
         }
     }
@@ -104,22 +104,37 @@ impl<H: PoolHal> PoolNode<H> {
         }
     }
 
-    /// Opens the link to a node. By itself because of the space that it takes on the stack.
-    #[inline(never)]
     fn up(&mut self, id: u16) {
-        let Some(link) = self.membership.open(&self.window, id) else {
+        let on_demand = self.membership.pool().geometry().inboxes().is_some();
+        let epoch = match on_demand {
+            true => self
+                .membership
+                .peer(&self.window, id)
+                .map(|peer| peer.epoch),
+            false => self.open(id),
+        };
+        let Some(epoch) = epoch else {
             return;
         };
+        self.state.up.insert(id);
+        let functions = &mut self.model.functions;
+        self.model.engine.peer_up(functions, id, epoch);
+    }
+
+    /// Opens the link to a node, if it is there; the node's epoch. By itself because of the space that it takes on the stack.
+    #[inline(never)]
+    pub(super) fn open(&mut self, id: u16) -> Option<u32> {
+        let link = self.membership.open(&self.window, id)?;
         let epoch = link.epoch;
         if let Some(peer) = self.model.functions.peer_mut(id) {
             peer.link_mut().set(Some(link));
             self.state.linked.insert(id);
         }
-        let functions = &mut self.model.functions;
-        self.model.engine.peer_up(functions, id, epoch);
+        Some(epoch)
     }
 
     fn down(&mut self, id: u16) {
+        self.state.up.remove(id);
         self.state.linked.remove(id);
         if let Some(peer) = self.model.functions.peer_mut(id) {
             peer.link_mut().set(None);

@@ -61,7 +61,7 @@ impl PoolProcess {
         doorbell_pages: u32,
     ) -> Result<Self, JoinError> {
         let (time, window) = (HostTime::new(), PoolMemory::new(Rc::clone(pool), true));
-        let found = Pool::attach(&window, &time)?;
+        let found = Pool::attach_any(&window, &time)?;
         let options = JoinOptions {
             prefer: Some(prefer),
             capabilities: (CAPS & !CAP_PUSH) | CAP_POOL_LINES,
@@ -117,7 +117,9 @@ impl PoolProcess {
             sharing: Sharing::new(),
             model: Model::new(PoolNodes {
                 own,
-                peers: (0..max_nodes).map(|_| peer(id, &window)).collect(),
+                peers: (0..max_nodes)
+                    .map(|_| peer(id, &window, found.geometry().piece()))
+                    .collect(),
             }),
             state: NodeState::new(limits(FAULTS), limits(DEPARTURES)),
             window,
@@ -194,10 +196,8 @@ fn again(region: &MmapRegion) -> Result<MmapRegion, JoinError> {
     Ok(MmapRegion::of_memory(file, region.len())?)
 }
 
-/// A link to nobody.
-fn peer(own: u16, window: &Window) -> Peer<Link> {
-    Peer::new(
-        own,
-        Link::new(window.clone(), POOL_BASE, DEVICE_MEMORY_BASE),
-    )
+/// A link to nobody, in a pool where parts of messages are no longer than `piece`.
+fn peer(own: u16, window: &Window, piece: u32) -> Peer<Link> {
+    let link = Link::new(window.clone(), POOL_BASE, DEVICE_MEMORY_BASE);
+    Peer::new(own, link.with_piece(piece))
 }

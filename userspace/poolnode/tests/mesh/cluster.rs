@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use guestmem::MmapRegion;
-use nupa_pool::{check, FormatOptions, Pool, Survey};
+use nupa_pool::{check, Format, FormatOptions, Pool, Survey};
 use nupa_poolmem::{HostTime, PoolMemory};
 use nupa_proto::pool::DIRECTORY_SIZE;
 
@@ -119,7 +119,13 @@ impl Cluster {
         let pool = MmapRegion::new("mesh-pool", pool_len(options.nodes)).unwrap();
         let board = MmapRegion::new("mesh-board", Board::len(options.nodes)).unwrap();
         let (window, time) = (PoolMemory::new(&pool, true), HostTime::new());
-        let format = FormatOptions::new(options.nodes, options.seed);
+        let format = FormatOptions {
+            format: match options.inboxes {
+                true => Format::Inboxes,
+                false => Format::Areas,
+            },
+            ..FormatOptions::new(options.nodes, options.seed)
+        };
         let made = Survey::new(&window, &time).format(&window, &time, &format);
         made.unwrap();
         let random = fastrand::Rng::with_seed(options.seed);
@@ -330,7 +336,7 @@ impl Cluster {
             "the pool is damaged: {}",
             problems.join("; ")
         );
-        let pool = Pool::attach(&window, &HostTime::new()).unwrap();
+        let pool = Pool::attach_any(&window, &HostTime::new()).unwrap();
         let (live, silent) = pool.nodes(&window, &HostTime::new());
         assert!(
             live.is_empty() && silent.is_empty(),

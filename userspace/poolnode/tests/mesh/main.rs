@@ -65,12 +65,23 @@ fn run_node(options: &Options, arguments: &str) {
 }
 
 /// Starts the processes, which call this as well.
-#[test]
-fn nodes_that_are_killed_cost_the_others_nothing() {
-    let options = Options::of_environment();
+fn run(test: &'static str, inboxes: bool) {
+    let options = Options::of_environment(inboxes);
     if let Ok(arguments) = env::var(NODE) {
         return run_node(&options, &arguments);
     }
-    let test = "nodes_that_are_killed_cost_the_others_nothing";
     println!("{}", Cluster::new(options, test).run());
+}
+
+#[test]
+fn nodes_that_are_killed_cost_the_others_nothing() {
+    run("nodes_that_are_killed_cost_the_others_nothing", false);
+}
+
+#[test]
+fn nodes_with_inboxes_that_are_killed_cost_the_others_nothing() {
+    run(
+        "nodes_with_inboxes_that_are_killed_cost_the_others_nothing",
+        true,
+    );
 }

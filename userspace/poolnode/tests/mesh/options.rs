@@ -17,6 +17,8 @@ pub(crate) struct Options {
     pub(crate) time: Duration,
     /// What is sent, and who is killed after how long.
     pub(crate) seed: u64,
+    /// The pool has inboxes, not rings for every two nodes.
+    pub(crate) inboxes: bool,
     /// By which all limits are multiplied.
     pub(crate) patience: u32,
 }
@@ -29,7 +31,7 @@ fn number<T: FromStr>(name: &str) -> Option<T> {
 }
 
 impl Options {
-    pub(crate) fn of_environment() -> Self {
+    pub(crate) fn of_environment(inboxes: bool) -> Self {
         let is_long = env::var_os(LONG).is_some();
         let seconds = number(SECONDS).unwrap_or(if is_long { 60 } else { 3 });
         let nodes = number(NODES).unwrap_or(16);
@@ -38,6 +40,7 @@ impl Options {
             nodes,
             time: Duration::from_secs(seconds),
             seed: number("NUPA_SEED").unwrap_or(1),
+            inboxes,
             patience: number("NUPA_PATIENCE").unwrap_or(1),
         }
     }
