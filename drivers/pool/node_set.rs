@@ -10,24 +10,26 @@ const WORDS: u16 = MAX_NODES / BITS;
 const _: () = assert!(WORDS.is_power_of_two() && MAX_NODES % BITS == 0);
 
 /// A set of node ids. It is copied as a whole, and lies on the stack of who goes through it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeSet([u64; WORDS as usize]);
-
-impl Default for NodeSet {
-    fn default() -> Self {
-        Self::EMPTY
-    }
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeSet {
+    words: [u64; WORDS as usize],
+    /// Number of the word behind the last one that is not zero: sets are gone through several times in each turn, and most fabrics are small.
+    end: u16,
 }
 
 impl NodeSet {
     /// No node.
-    pub const EMPTY: Self = Self([0; WORDS as usize]);
+    pub const EMPTY: Self = Self {
+        words: [0; WORDS as usize],
+        end: 0,
+    };
 
     /// Adds a node; ids that no node can have are none.
     #[inline]
     pub fn insert(&mut self, node: u16) {
         if let Some(word) = self.word_mut(node) {
             *word |= bit(node);
+            self.end = self.end.max((node / BITS).wrapping_add(1));
         }
     }
 
@@ -36,6 +38,9 @@ impl NodeSet {
     pub fn remove(&mut self, node: u16) {
         if let Some(word) = self.word_mut(node) {
             *word &= !bit(node);
+        }
+        while self.end != 0 && self.word(self.end.wrapping_sub(1)) == 0 {
+            self.end = self.end.wrapping_sub(1);
         }
     }
 
@@ -48,13 +53,14 @@ impl NodeSet {
     /// Whether no node is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+        self.end == 0
     }
 
     /// The lowest number below `end` that is not in it.
     pub(crate) fn first_absent(&self, end: u16) -> Option<u16> {
-        let full = self.0.iter().take_while(|word| **word == u64::MAX).count();
-        let word = self.0.get(full)?;
+        let full = self.words.iter();
+        let full = full.take_while(|word| **word == u64::MAX).count();
+        let word = self.words.get(full)?;
         let before = (full as u16).wrapping_mul(BITS);
         let number = before.wrapping_add(word.trailing_ones() as u16);
         (number < end).then_some(number)
@@ -70,37 +76,39 @@ impl NodeSet {
     #[inline]
     pub fn iter_from(self, first: u16) -> impl Iterator<Item = u16> {
         let first = first % MAX_NODES;
-        let start = first / BITS;
         let behind = u64::MAX.wrapping_shl(u32::from(first));
+        let start = first / BITS;
+        let (mut word, mut wrapped) = (start, false);
         let mut left = self.word(start) & behind;
-        let mut steps = 0u16;
         core::iter::from_fn(move || {
             while left == 0 {
-                if steps == WORDS {
+                word = word.wrapping_add(1);
+                if word >= self.end && !wrapped {
+                    (word, wrapped) = (0, true);
+                }
+                if wrapped && word > start {
                     return None;
                 }
-                steps = steps.wrapping_add(1);
-                left = self.word(start.wrapping_add(steps) % WORDS);
-                if steps == WORDS {
+                left = self.word(word);
+                if wrapped && word == start {
                     // What comes before the first one in its word.
                     left &= !behind;
                 }
             }
             let found = left.trailing_zeros() as u16;
             left &= left.wrapping_sub(1);
-            let word = start.wrapping_add(steps) % WORDS;
             Some(word.wrapping_mul(BITS).wrapping_add(found))
         })
     }
 
     #[inline]
     fn word(&self, number: u16) -> u64 {
-        self.0.get(usize::from(number)).copied().unwrap_or(0)
+        self.words.get(usize::from(number)).copied().unwrap_or(0)
     }
 
     #[inline]
     fn word_mut(&mut self, node: u16) -> Option<&mut u64> {
-        self.0.get_mut(usize::from(node / BITS))
+        self.words.get_mut(usize::from(node / BITS))
     }
 }
 
