@@ -22,6 +22,9 @@ use nupa_proto::pool::{
     Slot, LINE,
 };
 
+/// Offset of an answer from the offer.
+const ANSWER: u64 = offset_of!(Words, answer) as u64;
+
 impl<P: BorrowMut<[Peer]>> Membership<P> {
     /// How far the link to a node is, where links are made on demand.
     pub fn link_state(&self, node: u16) -> LinkState {
@@ -84,6 +87,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         if !draining || !self.is_valid(window) || link.has_any(window) {
             return false;
         }
+        // The other one learns from that what is done.
+        link.publish(window);
         self.stop(window, node);
         if let Some(answer) = self.known(node).map(|peer| peer.pair.answer) {
             let state = AnswerState::Done;
@@ -113,6 +118,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         let Some(row) = geometry.row(self.node()) else {
             return;
         };
+        let inboxes = geometry.inboxes().unwrap_or(0);
         window.refresh(row.start, row.end.saturating_sub(row.start));
         for node in self.others() {
             // If the other's answer cannot be read, this is what it may be about.
@@ -125,7 +131,15 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                 *pair = Pair::UNKNOWN;
                 (pair.changes, pair.held) = (changes, offer.map(|offer| offer.inbox));
             });
+            // What the slot's former owner has granted lies where it wrote, and that is this node's until its row says something else.
+            let answer = at.map(|at| at.wrapping_add(ANSWER));
+            let answer = answer.and_then(|at| window.load(at).ok());
+            let used = answer.and_then(in_use);
+            if let Some(number) = used.filter(|number| *number < inboxes) {
+                self.clear_grants_in(window, Inbox { node, number });
+            }
         }
+        window.fence();
         zero(window, row);
         window.fence();
         self.taken = crate::NodeSet::EMPTY;
@@ -188,7 +202,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         if self.link_state(node) != before {
             self.changed.insert(node);
         }
-        Ok(is_refusal(answer, self.epoch()))
+        let refuses = is_refusal(answer, self.epoch());
+        self.with_pair(node, |pair| pair.refuses = refuses);
+        Ok(refuses)
     }
 
     /// Has back what another node held, if it does not say so any more.
@@ -235,7 +251,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Takes the offer of a node that calls, and makes it one, if it has none.
     fn accept(&mut self, window: &impl Window, node: u16) {
-        let Some(pair) = self.known(node).map(|peer| peer.pair) else {
+        let pair = self.known(node).map(|peer| peer.pair);
+        let Some(pair) = pair.filter(|_| self.is_valid(window)) else {
             return;
         };
         let inboxes = self.pool().geometry().inboxes().unwrap_or(0);
@@ -288,6 +305,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Refuses a node's epoch, and has back what was lent to it as far as it does not use it.
     pub(crate) fn refuse_pair(&mut self, window: &impl Window, node: u16) {
+        if !self.is_valid(window) {
+            return;
+        }
         self.stop(window, node);
         let [own, other] = self.tags(node);
         let Some(pair) = self.known(node).map(|peer| peer.pair) else {
@@ -333,13 +353,39 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     fn clear_lent_grants(&self, window: &impl Window, node: u16) {
-        let theirs = self.inboxes(node).map(|(_, theirs)| theirs);
-        if let Some(at) = theirs.and_then(|inbox| self.pool().geometry().inbox(inbox)) {
-            zero(
-                window,
-                at.wrapping_add(INBOX_BUSY)..at.wrapping_add(INBOX_WORDS),
-            );
+        if let Some((_, theirs)) = self.inboxes(node) {
+            self.clear_grants_in(window, theirs);
         }
+    }
+
+    /// Zeroes busy word and grants in an inbox that this node writes to.
+    fn clear_grants_in(&self, window: &impl Window, inbox: Inbox) {
+        if let Some(at) = self.pool().geometry().inbox(inbox) {
+            let words = at.wrapping_add(INBOX_BUSY)..at.wrapping_add(INBOX_WORDS);
+            zero(window, words);
+        }
+    }
+
+    /// Says anew whose epochs this node refuses, under its next epoch.
+    pub(crate) fn refuse_anew(&mut self, window: &impl Window) {
+        if self.pool().geometry().inboxes().is_none() {
+            return;
+        }
+        for node in self.others() {
+            let standing = self.known(node).map(|peer| peer.standing);
+            if standing == Some(Standing::Refused) {
+                let [writer, owner] = self.tags(node);
+                let state = AnswerState::Refused;
+                let answer = Answer {
+                    writer,
+                    owner,
+                    state,
+                    ..Answer::NONE
+                };
+                self.say_answer(window, node, answer);
+            }
+        }
+        self.tell(window);
     }
 
     /// Tags of this node's epoch, and of the one of another that counts.
@@ -354,8 +400,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             return Ok([0; 2]);
         };
         window.refresh(at, PAIR_SIZE);
-        let answer = at.wrapping_add(offset_of!(Words, answer) as u64);
-        Ok([window.load(at)?, window.load(answer)?])
+        Ok([window.load(at)?, window.load(at.wrapping_add(ANSWER))?])
     }
 
     fn say_offer(&mut self, window: &impl Window, node: u16, offer: Offer) {

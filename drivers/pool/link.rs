@@ -223,6 +223,16 @@ impl Link {
             || senders.iter().any(|sender| sender.may_acknowledge(window))
     }
 
+    /// Tells the peer all that was put in and taken out.
+    pub(crate) fn publish(&mut self, window: &impl Window) {
+        for receiver in self.receive.iter_mut() {
+            receiver.publish(window);
+        }
+        for sender in self.send.iter_mut() {
+            sender.publish(window);
+        }
+    }
+
     /// As [`Receiver::release`], of what [`Link::next`] returned.
     #[inline]
     pub fn release(&mut self, window: &impl Window, class: Class) {

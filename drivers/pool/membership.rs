@@ -203,6 +203,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.clear_grants(window);
         self.stop_all(window);
         self.begin_pairs(window);
+        self.refuse_anew(window);
         self.presence = Presence {
             flags: self.presence.flags & !PRESENCE_UP,
             epoch: claim.epoch,
@@ -309,6 +310,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             return;
         };
         if !came && peer.said_changes == peer.pair.changes {
+            if peer.standing == Standing::Up && peer.pair.refuses {
+                events.refused_by.insert(node);
+            }
             return;
         }
         // It was read before what follows is: what changes meanwhile is new later.

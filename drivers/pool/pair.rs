@@ -45,6 +45,8 @@ pub(crate) struct Pair {
     pub(crate) held: Option<u16>,
     /// One of the two had no inbox for a link.
     pub(crate) no_room: bool,
+    /// The other one has said that it refuses this node's epoch.
+    pub(crate) refuses: bool,
 }
 
 /// What is to be done about what the other says.
@@ -69,6 +71,7 @@ impl Pair {
         lent: false,
         held: None,
         no_room: false,
+        refuses: false,
     };
 
     /// Takes note of what the other says in its two words. `tags`: of this node's epoch, and of the other's.
@@ -106,9 +109,21 @@ impl Pair {
         Due::Release(self.offer.inbox)
     }
 
-    /// Whether the other node offers an inbox that this one has not answered.
+    /// Whether the other node offers an inbox that this one has not answered. It may have made the link that this one has asked for, and have withdrawn its offer
+    /// before this one found it: then there is something to be ended.
     fn is_offered(&self) -> bool {
-        self.their_offer.state == OfferState::Open && !self.answer.is_to(self.their_offer)
+        let stands = match self.their_offer.state {
+            OfferState::Open => true,
+            OfferState::Withdrawn => self.lent && self.is_used(),
+            OfferState::None => false,
+        };
+        stands && !self.answer.is_to(self.their_offer)
+    }
+
+    /// Whether the other node says that it writes to the inbox that this one offers.
+    fn is_used(&self) -> bool {
+        let reply = self.their_answer;
+        reply.state == AnswerState::Uses && reply.is_to(self.offer)
     }
 
     /// Whether this node writes to an inbox of the other's.

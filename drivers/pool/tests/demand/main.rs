@@ -9,6 +9,7 @@
 )]
 #![allow(clippy::arithmetic_side_effects, clippy::panic, reason = "as above")]
 
+mod late;
 mod many;
 #[path = "../rig/mod.rs"]
 mod rig;
