@@ -196,7 +196,11 @@ impl RigLink {
             Self::Queues(_) => panic!("it is of the other kind"),
             Self::Pool { link, committed } => {
                 *committed = false;
-                link.set(open);
+                link.close();
+                link.open(|place| {
+                    *place = open;
+                    place.as_ref().map(|_| ())
+                });
             }
         }
     }

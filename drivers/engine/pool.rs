@@ -23,6 +23,7 @@ use crate::{
         slice::Slice,
     },
 };
+use nupa_pool::NodeCursor;
 use nupa_proto::{
     pool::{message::RequestBody, Class},
     status::WcStatus,
@@ -113,7 +114,8 @@ impl Engine {
         let mut found = false;
         for lane in [Lane::Short, Lane::Long] {
             let (start, mut begun) = (*self.first_peer_of(lane), false);
-            for id in self.peers.iter_from(start) {
+            let mut cursor = NodeCursor::new(start);
+            while let Some(id) = cursor.next(&self.peers) {
                 let over = self.is_over(lane);
                 found |= match lane {
                     Lane::Short => self.serve_short_rings(nodes, id, over),

@@ -8,6 +8,7 @@ use crate::{
     geometry::Inbox,
     link::{Ends, Link},
     membership::Membership,
+    node_set::NodeSet,
     pair::{in_use, is_refusal, Due, LinkState, Pair},
     peer::{Peer, Standing},
     window::zero,
@@ -34,9 +35,37 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         peer.map_or(LinkState::Closed, |peer| peer.pair.state())
     }
 
-    /// Nodes of which [`Membership::link_state`] may be another one than when this was asked before.
-    pub fn take_changed(&mut self) -> crate::NodeSet {
-        core::mem::take(&mut self.changed)
+    /// A node of which [`Membership::link_state`] may be another one than when this returned the node before.
+    pub fn next_changed(&mut self) -> Option<u16> {
+        if !self.any_changed {
+            return None;
+        }
+        let changed = |node: &u16| self.known(*node).is_some_and(|peer| peer.pair.changed);
+        let found = self.others().find(changed);
+        match found {
+            Some(node) => self.with_pair(node, |pair| pair.changed = false),
+            None => self.any_changed = false,
+        }
+        found
+    }
+
+    /// Takes note that something has become of the link to a node.
+    fn note_change(&mut self, node: u16) {
+        self.with_pair(node, |pair| pair.changed = true);
+        self.any_changed = true;
+    }
+
+    /// The lowest of this node's inboxes that no other node may write to. By itself because of the space that it takes on the stack.
+    #[inline(never)]
+    fn free_inbox(&self) -> Option<u16> {
+        let mut taken = NodeSet::EMPTY;
+        for node in self.others() {
+            let pair = self.known(node).map(|peer| &peer.pair);
+            for inbox in pair.into_iter().flat_map(Pair::taken) {
+                taken.insert(inbox);
+            }
+        }
+        taken.first_absent(self.pool().geometry().inboxes()?)
     }
 
     /// Asks for the link to a node that is up, if there is none. Then [`Membership::open`] gives it, once it is there.
@@ -126,49 +155,53 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             let offer = at.and_then(|at| window.load(at).ok());
             let offer = offer.and_then(|word| Offer::from_wire(word).ok());
             let offer = offer.filter(|offer| offer.state != OfferState::None);
+            let offered = offer.map(|offer| offer.inbox);
             self.with_pair(node, |pair| {
-                let changes = pair.changes;
-                *pair = Pair::UNKNOWN;
-                (pair.changes, pair.held) = (changes, offer.map(|offer| offer.inbox));
+                pair.begin_anew();
+                if let Some(inbox) = offered.filter(|inbox| *inbox < inboxes) {
+                    pair.hold(inbox);
+                }
             });
             // What the slot's former owner has granted lies where it wrote, and that is this node's until its row says something else.
             let answer = at.map(|at| at.wrapping_add(ANSWER));
             let answer = answer.and_then(|at| window.load(at).ok());
-            let used = answer.and_then(in_use);
-            if let Some(number) = used.filter(|number| *number < inboxes) {
+            let used = answer.and_then(|answer| in_use(answer, inboxes));
+            if let Some(number) = used {
                 self.clear_grants_in(window, Inbox { node, number });
             }
         }
         window.fence();
         zero(window, row);
         window.fence();
-        self.taken = crate::NodeSet::EMPTY;
         for node in self.others() {
-            let held = match self.words_of(window, node) {
-                Ok([_, answer]) => in_use(answer),
-                Err(_) => self.known(node).and_then(|peer| peer.pair.held),
-            };
-            if let Some(inbox) = held {
-                self.taken.insert(inbox);
+            if let Ok([_, answer]) = self.words_of(window, node) {
+                let used = in_use(answer, inboxes);
+                self.with_pair(node, |pair| {
+                    pair.give_back(used);
+                    // Whoever had the slot before may have said nothing any more about what it had lent.
+                    used.into_iter().for_each(|inbox| pair.hold(inbox));
+                });
             }
-            self.with_pair(node, |pair| pair.held = held);
         }
         self.tell(window);
     }
 
     /// Whether another node that has a slot may write with a grant to this one's inboxes that are still in use.
     pub(crate) fn has_lent_writers(&self, window: &impl Window) -> bool {
-        let busy = |node: u16| {
-            let number = self.known(node)?.pair.held?;
+        let is_busy = |number: u16| {
             let inbox = Inbox {
                 node: self.node(),
                 number,
             };
-            let at = self.pool().geometry().inbox(inbox)?;
-            window.load(at.wrapping_add(INBOX_BUSY)).ok()
+            let at = self.pool().geometry().inbox(inbox);
+            let busy = at.and_then(|at| window.load(at.wrapping_add(INBOX_BUSY)).ok());
+            busy.unwrap_or(0) != 0
         };
         let is_there = |node: u16| self.has_slot(window, node);
-        let mut writers = self.others().filter(|node| busy(*node).unwrap_or(0) != 0);
+        let mut writers = self.others().filter(|node| {
+            let peer = self.known(*node);
+            peer.is_some_and(|peer| peer.pair.held().any(is_busy))
+        });
         window.is_coherent() && writers.any(is_there)
     }
 
@@ -200,7 +233,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.with_pair(node, |pair| pair.take_note(words, tags));
         self.settle(window, node);
         if self.link_state(node) != before {
-            self.changed.insert(node);
+            self.note_change(node);
         }
         let refuses = is_refusal(answer, self.epoch());
         self.with_pair(node, |pair| pair.refuses = refuses);
@@ -209,11 +242,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Has back what another node held, if it does not say so any more.
     fn give_back(&mut self, node: u16, answer: u64) {
-        let held = self.known(node).and_then(|peer| peer.pair.held);
-        if let Some(inbox) = held.filter(|inbox| in_use(answer) != Some(*inbox)) {
-            self.taken.remove(inbox);
-            self.with_pair(node, |pair| pair.held = None);
-        }
+        let inboxes = self.pool().geometry().inboxes().unwrap_or(0);
+        self.with_pair(node, |pair| pair.give_back(in_use(answer, inboxes)));
     }
 
     /// Looks at what a node that is gone holds.
@@ -231,14 +261,13 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             self.with_pair(node, |pair| due = pair.due());
             match due {
                 Due::Nothing => return,
-                Due::Release(inbox) => self.has_back(window, node, inbox),
+                Due::Release => self.has_back(window, node),
                 Due::Accept => self.accept(window, node),
             }
         }
     }
 
-    fn has_back(&mut self, window: &impl Window, node: u16, inbox: u16) {
-        self.taken.remove(inbox);
+    fn has_back(&mut self, window: &impl Window, node: u16) {
         if let Some(peer) = self.known_mut(node) {
             peer.opened = false;
             let (offer, state) = (peer.pair.offer, OfferState::Withdrawn);
@@ -275,9 +304,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// Lends an inbox to a node. False if there is none left.
     fn lend(&mut self, window: &impl Window, node: u16) -> bool {
-        let geometry = *self.pool().geometry();
-        let count = geometry.inboxes().unwrap_or(0);
-        let Some(number) = self.taken.first_absent(count) else {
+        let Some(number) = self.free_inbox() else {
             return false;
         };
         let own = Inbox {
@@ -288,17 +315,16 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         let offer = self
             .known(node)
             .map(|peer| peer.pair.next_offer(number, tags));
-        let Some((offer, at)) = offer.zip(geometry.inbox(own)) else {
+        let Some((offer, at)) = offer.zip(self.pool().geometry().inbox(own)) else {
             return false;
         };
         // Nobody writes there. Whole lines, which can be read again then if they could not.
         zero(window, at..at.wrapping_add(INBOX_WORDS));
-        self.taken.insert(number);
         self.with_pair(node, |pair| (pair.lent, pair.no_room) = (true, false));
         self.say_offer(window, node, offer);
         self.tell(window);
         if self.link_state(node) != before {
-            self.changed.insert(node);
+            self.note_change(node);
         }
         true
     }
@@ -329,16 +355,16 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         }
         if pair.lent {
             let inbox = pair.offer.inbox;
-            let used = answer.map_or(true, |answer| in_use(answer) == Some(inbox));
-            match used {
-                true => self.with_pair(node, |pair| pair.held = Some(inbox)),
-                false => self.taken.remove(inbox),
+            let inboxes = self.pool().geometry().inboxes().unwrap_or(0);
+            let used = answer.map_or(true, |answer| in_use(answer, inboxes) == Some(inbox));
+            if used {
+                self.with_pair(node, |pair| pair.hold(inbox));
             }
         }
         self.with_pair(node, |pair| {
-            let (changes, held, answer) = (pair.changes, pair.held, pair.answer);
-            *pair = Pair::UNKNOWN;
-            (pair.changes, pair.held, pair.answer) = (changes, held, answer);
+            let answer = pair.answer;
+            pair.begin_anew();
+            pair.answer = answer;
         });
         self.tell(window);
     }

@@ -15,9 +15,9 @@ mod rings;
 )]
 mod tests;
 
-pub(crate) use self::inboxes::Inbox;
+pub(crate) use self::{inboxes::Inbox, rings::Rings};
 
-use self::{areas::Areas, inboxes::Inboxes, rings::Rings};
+use self::{areas::Areas, inboxes::Inboxes};
 use crate::{area::Area, link::Ends, place::Place};
 use core::ops::Range;
 use nupa_proto::pool::{

@@ -132,11 +132,10 @@ impl<'a> Slots<'a> {
     }
 
     /// Those that somebody has.
-    pub(crate) fn held(&self) -> impl Iterator<Item = u16> {
-        let free = self.free;
+    pub(crate) fn held(&self) -> impl Iterator<Item = u16> + '_ {
         self.readable
             .iter()
-            .filter(move |node| !free.contains(*node))
+            .filter(|node| !self.free.contains(*node))
     }
 
     fn sign(&self, node: u16) -> Option<Sign> {

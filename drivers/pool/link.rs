@@ -2,6 +2,7 @@
 //! The rings between this node and another.
 
 use crate::{
+    geometry::Rings,
     grants::Grants,
     message::{Body, Message, Outgoing, Violation},
     place::Place,
@@ -81,6 +82,33 @@ pub struct Link {
 }
 
 impl Link {
+    /// One whose rings nothing is known of.
+    const NONE: Self = Self {
+        epoch: 0,
+        send: PerClass {
+            request: Sender::NONE,
+            response: Sender::NONE,
+            frame: Sender::NONE,
+            short_request: Sender::NONE,
+            short_response: Sender::NONE,
+        },
+        receive: PerClass {
+            request: Receiver::NONE,
+            response: Receiver::NONE,
+            frame: Receiver::NONE,
+            short_request: Receiver::NONE,
+            short_response: Receiver::NONE,
+        },
+        done: PerClass {
+            request: false,
+            response: false,
+            frame: false,
+            short_request: false,
+            short_response: false,
+        },
+        grants: None,
+    };
+
     /// Has all rings be as if so much had gone through them that their indices and positions are at `index`, for tests of what happens behind the largest
     /// one. Both nodes do so before anything is sent.
     #[cfg(not(MODULE))]
@@ -242,78 +270,80 @@ impl Link {
     }
 }
 
-/// Where the rings between this node and another lie.
+/// Where the rings between this node and another lie: as little of it as all follows from, because kernel stacks are small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
-    send: PerClass<Place>,
-    receive: PerClass<Place>,
+    sizes: Rings,
+    /// Where those to the other node begin, and what the consumer's words are counted from.
+    send: [u64; 2],
+    /// The same for those from it.
+    receive: [u64; 2],
+    in_lines: bool,
 }
 
 impl Ends {
-    /// The rings that lie at these places.
-    pub(crate) fn new(send: PerClass<Place>, receive: PerClass<Place>) -> Self {
-        Self { send, receive }
+    /// Rings of these sizes at these [places](Rings::place).
+    pub(crate) fn new(sizes: Rings, send: [u64; 2], receive: [u64; 2]) -> Self {
+        Self {
+            sizes,
+            send,
+            receive,
+            in_lines: false,
+        }
     }
 
     /// The ring of a class to the other node.
-    #[cfg(not(MODULE))]
     pub(crate) fn to(&self, class: Class) -> Place {
-        let Self { mut send, .. } = *self;
-        *send.of(class)
+        self.place(class, self.send)
     }
 
     /// The ring of a class from the other node.
-    #[cfg(not(MODULE))]
     pub(crate) fn from(&self, class: Class) -> Place {
-        let Self { mut receive, .. } = *self;
-        *receive.of(class)
+        self.place(class, self.receive)
+    }
+
+    fn place(&self, class: Class, links: [u64; 2]) -> Place {
+        let place = self.sizes.place(class, links);
+        match self.in_lines {
+            true => place.in_lines(),
+            false => place,
+        }
     }
 
     /// The same rings with entries of lines.
     pub(crate) fn in_lines(self) -> Self {
-        let Self {
-            mut send,
-            mut receive,
-        } = self;
         Self {
-            send: PerClass::new(|class| send.of(class).in_lines()),
-            receive: PerClass::new(|class| receive.of(class).in_lines()),
+            in_lines: true,
+            ..self
         }
     }
 
-    /// Makes the link: what this node writes of each ring begins anew, under both epochs.
+    /// Makes the link in `place`: what this node writes of each ring begins anew, under both epochs.
     pub(crate) fn open(
         &self,
         window: &impl Window,
         own_epoch: u32,
         epoch: u32,
         grants: Option<Grants>,
-    ) -> Link {
+        place: &mut Option<Link>,
+    ) {
         let (own, peer) = (epoch_tag(own_epoch), epoch_tag(epoch));
-        let Self {
-            mut send,
-            mut receive,
-        } = *self;
-        let mut send = PerClass::new(|class| Sender::new(*send.of(class), word(own, peer)));
-        for sender in send.iter_mut() {
+        // The rings one by one, because of the space that all of them take on the stack.
+        let link = place.insert(Link::NONE);
+        (link.epoch, link.grants) = (epoch, grants);
+        for &class in Class::ALL {
+            let sender = link.send.of(class);
+            *sender = Sender::new(self.to(class), word(own, peer));
             sender.clear(window);
+            *link.receive.of(class) = Receiver::new(self.from(class), own_epoch, word(peer, own));
         }
         self.store(window, word(own, peer), word(peer, own));
-        Link {
-            epoch,
-            send,
-            receive: PerClass::new(|class| {
-                Receiver::new(*receive.of(class), own_epoch, word(peer, own))
-            }),
-            done: PerClass::new(|_| false),
-            grants,
-        }
     }
 
     /// Says that there is no link. Whole lines are written, which can be read again then if they could not.
     pub(crate) fn clear(&self, window: &impl Window) {
         // The words of all rings are in the same lines, that of the first ring at their beginning.
-        let (send, receive) = (&self.send.request, &self.receive.request);
+        let (send, receive) = (self.to(Class::Request), self.from(Class::Request));
         let lines = [
             send.producer(),
             send.producer_want(),
@@ -328,9 +358,8 @@ impl Ends {
     /// Leaves nothing of this node's entries and payload in its caches: what was stored there and came to nothing is written back while the place
     /// is this node's.
     pub(crate) fn write_back(&self, window: &impl Window) {
-        let Self { mut send, .. } = *self;
-        for place in send.iter_mut() {
-            let room = place.room();
+        for &class in Class::ALL {
+            let room = self.to(class).room();
             window.refresh(room.start, room.end.saturating_sub(room.start));
         }
     }
@@ -347,7 +376,7 @@ impl Ends {
         window: &impl Window,
         own_epoch: u32,
     ) -> Result<bool, Poisoned> {
-        let at = self.send.request.consumer();
+        let at = self.to(Class::Request).consumer();
         window.refresh(at, size_of::<u64>() as u64);
         let found = LinkWord::from_wire(window.load(at)?);
         Ok(found == word(epoch_tag(own_epoch), TAG_NONE))
@@ -355,19 +384,17 @@ impl Ends {
 
     /// Stores all words that are this node's: the producer's and the consumer's.
     fn store(&self, window: &impl Window, producer: LinkWord, consumer: LinkWord) {
-        let Self {
-            mut send,
-            mut receive,
-        } = *self;
-        for place in send.iter_mut() {
+        for &class in Class::ALL {
+            let place = self.to(class);
             window.store(place.producer_want(), LinkWord::default().to_wire());
             window.store(place.producer(), producer.to_wire());
         }
-        for place in receive.iter_mut() {
+        for &class in Class::ALL {
+            let place = self.from(class);
             window.store(place.consumer_bulk(), consumer.to_wire());
             window.store(place.consumer(), consumer.to_wire());
         }
-        let (send, receive) = (&self.send.request, &self.receive.request);
+        let (send, receive) = (self.to(Class::Request), self.from(Class::Request));
         window.publish(send.producer(), LINE.wrapping_mul(2));
         window.publish(receive.consumer(), LINE.wrapping_mul(2));
     }

@@ -20,7 +20,9 @@ use nupa_proto::pool::{
 };
 
 /// What a look around shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// It is large: where stacks are small, it has a place of its own, and [`Events::next`] tells one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Nodes that came. [`Membership::peer`] tells their epoch.
     pub up: NodeSet,
@@ -32,6 +34,42 @@ pub struct Events {
     pub refused_by: NodeSet,
     /// The slot is somebody else's, or the pool was formatted anew: this membership is void for good.
     pub evicted: bool,
+}
+
+/// One of what a look around shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// See [`Events::down`]; `silent`: it died.
+    Down {
+        /// The node that went.
+        node: u16,
+        /// It did not leave by itself.
+        silent: bool,
+    },
+    /// See [`Events::up`].
+    Up(u16),
+    /// See [`Events::evicted`].
+    Evicted,
+    /// See [`Events::refused_by`].
+    RefusedBy(u16),
+}
+
+impl Events {
+    /// Takes out the next one, in the order in which they are to be dealt with.
+    pub fn next(&mut self) -> Option<Event> {
+        if let Some(node) = self.down.take_first() {
+            let silent = self.silent.contains(node);
+            self.silent.remove(node);
+            return Some(Event::Down { node, silent });
+        }
+        if let Some(node) = self.up.take_first() {
+            return Some(Event::Up(node));
+        }
+        if core::mem::take(&mut self.evicted) {
+            return Some(Event::Evicted);
+        }
+        self.refused_by.take_first().map(Event::RefusedBy)
+    }
 }
 
 /// What is known of another node that is up.
@@ -62,10 +100,8 @@ pub struct Membership<P = [Peer; AREA_NODES as usize]> {
     evicted: bool,
     /// In a pool with inboxes: how often this node has changed what it says of others, ...
     pub(crate) changes: u64,
-    /// ... those of its inboxes that others may write to, ...
-    pub(crate) taken: NodeSet,
-    /// ... and nodes with whose links something has become of.
-    pub(crate) changed: NodeSet,
+    /// ... and whether something has become of a [link](crate::pair::Pair::changed).
+    pub(crate) any_changed: bool,
     peers: P,
 }
 
@@ -88,8 +124,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             looked_us: slot.taken_us,
             evicted: false,
             changes: 0,
-            taken: NodeSet::EMPTY,
-            changed: NodeSet::EMPTY,
+            any_changed: false,
             peers,
         }
     }
@@ -235,19 +270,33 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     /// Moves the heartbeat on and looks at the others, each [`HEARTBEAT_US`]; to be called at least as often. `now_us`
-    /// counts from some start and never goes back.
+    /// counts from some start and never goes back. What this shows is added to `events`; false if there was no look.
     #[inline]
-    pub fn tick(&mut self, window: &impl Window, now_us: u64) -> Events {
+    pub fn look_around(&mut self, window: &impl Window, now_us: u64, events: &mut Events) -> bool {
         let elapsed = now_us.saturating_sub(self.looked_us);
         if elapsed < HEARTBEAT_US {
-            return Events::default();
+            return false;
         }
         self.looked_us = now_us;
-        self.tick_all(window, now_us, elapsed)
+        self.look_at_all(window, now_us, elapsed, events);
+        true
     }
 
-    fn tick_all(&mut self, window: &impl Window, now_us: u64, elapsed: u64) -> Events {
+    /// As [`Membership::look_around`], for those with large stacks.
+    #[cfg(not(MODULE))]
+    pub fn tick(&mut self, window: &impl Window, now_us: u64) -> Events {
         let mut events = Events::default();
+        self.look_around(window, now_us, &mut events);
+        events
+    }
+
+    fn look_at_all(
+        &mut self,
+        window: &impl Window,
+        now_us: u64,
+        elapsed: u64,
+        events: &mut Events,
+    ) {
         let ours = self.is_ours(window);
         if let (Err(poisoned), Some(own)) = (ours, self.known_mut(self.node)) {
             own.poisoned = Some(poisoned);
@@ -255,7 +304,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         self.evicted |= ours != Ok(true);
         if self.evicted {
             events.evicted = true;
-            return events;
+            return;
         }
         self.heartbeat().beat(window);
         // While this node did not look, the others may have been as lively as ever.
@@ -282,14 +331,13 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                     match refused.unwrap_or(Ok(false)) {
                         Ok(false) => {}
                         Ok(true) => events.refused_by.insert(node),
-                        Err(poisoned) => self.lost(window, node, poisoned, &mut events),
+                        Err(poisoned) => self.lost(window, node, poisoned, events),
                     }
                 }
                 Change::None => {}
             }
-            self.hear_news(window, node, &mut events);
+            self.hear_news(window, node, events);
         }
-        events
     }
 
     /// What is the peer's cannot be read.
@@ -327,12 +375,14 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         }
     }
 
-    /// The link to a node that is up. There is one for each time that it comes up; where links are made on demand, one for each time that it is
-    /// [there](Membership::link_state).
-    ///
-    /// By itself because of the space that it takes on the stack.
-    #[inline(never)]
-    pub fn open(&mut self, window: &impl Window, node: u16) -> Option<Link> {
+    /// Makes the link to a node that is up in `place`, where nothing changes if there is none; the node's epoch. There is one for each time that it comes up;
+    /// where links are made on demand, one for each time that it is [there](Membership::link_state).
+    pub fn open_in(
+        &mut self,
+        window: &impl Window,
+        node: u16,
+        place: &mut Option<Link>,
+    ) -> Option<u32> {
         if !self.is_valid(window) {
             return None;
         }
@@ -358,7 +408,16 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             None => Grants::new(window, geometry, self.node, node),
             Some((own, peer)) => Grants::in_inboxes(window, geometry, own, peer),
         };
-        Some(ends.open(window, self.claim.epoch, epoch, grants))
+        ends.open(window, self.claim.epoch, epoch, grants, place);
+        Some(epoch)
+    }
+
+    /// As [`Membership::open_in`], for those with large stacks.
+    #[cfg(not(MODULE))]
+    pub fn open(&mut self, window: &impl Window, node: u16) -> Option<Link> {
+        let mut link = None;
+        self.open_in(window, node, &mut link)?;
+        link
     }
 
     /// Has no more to do with a node until it comes back with another epoch: it broke the rules. True if it was up; it is not

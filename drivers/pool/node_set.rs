@@ -9,8 +9,8 @@ const BITS: u16 = u64::BITS as u16;
 const WORDS: u16 = MAX_NODES / BITS;
 const _: () = assert!(WORDS.is_power_of_two() && MAX_NODES % BITS == 0);
 
-/// A set of node ids. It is copied as a whole, and lies on the stack of who goes through it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A set of node ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSet {
     words: [u64; WORDS as usize],
     /// Number of the word behind the last one that is not zero: sets are gone through several times in each turn, and most fabrics are small.
@@ -44,6 +44,13 @@ impl NodeSet {
         }
     }
 
+    /// Takes the lowest node out.
+    pub(crate) fn take_first(&mut self) -> Option<u16> {
+        let node = self.next_from(0)?;
+        self.remove(node);
+        Some(node)
+    }
+
     /// Whether a node is in it.
     #[inline]
     pub fn contains(&self, node: u16) -> bool {
@@ -68,37 +75,25 @@ impl NodeSet {
 
     /// Its nodes, in order.
     #[inline]
-    pub fn iter(self) -> impl Iterator<Item = u16> {
-        self.iter_from(0)
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        let mut cursor = NodeCursor::new(0);
+        core::iter::from_fn(move || cursor.next(self))
     }
 
-    /// Its nodes from `first` on in order, then those before.
+    /// The lowest of its nodes from `first` on.
     #[inline]
-    pub fn iter_from(self, first: u16) -> impl Iterator<Item = u16> {
-        let first = first % MAX_NODES;
-        let behind = u64::MAX.wrapping_shl(u32::from(first));
-        let start = first / BITS;
-        let (mut word, mut wrapped) = (start, false);
-        let mut left = self.word(start) & behind;
-        core::iter::from_fn(move || {
-            while left == 0 {
-                word = word.wrapping_add(1);
-                if word >= self.end && !wrapped {
-                    (word, wrapped) = (0, true);
-                }
-                if wrapped && word > start {
-                    return None;
-                }
-                left = self.word(word);
-                if wrapped && word == start {
-                    // What comes before the first one in its word.
-                    left &= !behind;
-                }
+    fn next_from(&self, first: u16) -> Option<u16> {
+        let mut number = first / BITS;
+        let mut word = self.word(number) & u64::MAX.wrapping_shl(u32::from(first));
+        while word == 0 {
+            number = number.wrapping_add(1);
+            if number >= self.end {
+                return None;
             }
-            let found = left.trailing_zeros() as u16;
-            left &= left.wrapping_sub(1);
-            Some(word.wrapping_mul(BITS).wrapping_add(found))
-        })
+            word = self.word(number);
+        }
+        let before = number.wrapping_mul(BITS);
+        Some(before.wrapping_add(word.trailing_zeros() as u16))
     }
 
     #[inline]
@@ -109,6 +104,41 @@ impl NodeSet {
     #[inline]
     fn word_mut(&mut self, node: u16) -> Option<&mut u64> {
         self.words.get_mut(usize::from(node / BITS))
+    }
+}
+
+/// Goes through a set which may change meanwhile: that takes no copy of it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeCursor {
+    first: u16,
+    /// All before it were returned, ...
+    next: u16,
+    /// ... and all from `first` on.
+    wrapped: bool,
+}
+
+impl NodeCursor {
+    /// Before the nodes from `first` on; those before it come after them.
+    #[inline]
+    pub fn new(first: u16) -> Self {
+        Self {
+            first,
+            next: first,
+            wrapped: false,
+        }
+    }
+
+    /// The next node.
+    #[inline]
+    pub fn next(&mut self, set: &NodeSet) -> Option<u16> {
+        let mut found = set.next_from(self.next);
+        if found.is_none() && !self.wrapped {
+            self.wrapped = true;
+            found = set.next_from(0);
+        }
+        let found = found.filter(|node| !self.wrapped || *node < self.first)?;
+        self.next = found.wrapping_add(1);
+        Some(found)
     }
 }
 
@@ -138,9 +168,33 @@ mod tests {
         for first in [0, 1, 5, 6, 63, 64, 65, 699, 700, 701, MAX_NODES - 1] {
             let (before, behind): (Vec<u16>, _) = nodes.iter().partition(|node| **node < first);
             let expected = [behind, before].concat();
-            assert_eq!(set.iter_from(first).collect::<Vec<_>>(), expected);
+            let mut cursor = NodeCursor::new(first);
+            let found: Vec<u16> = core::iter::from_fn(|| cursor.next(&set)).collect();
+            assert_eq!((found, cursor.next(&set)), (expected, None));
         }
-        assert_eq!(set.iter_from(MAX_NODES + 64).next(), Some(64));
+        for first in [MAX_NODES, MAX_NODES + 64, u16::MAX] {
+            assert_eq!(NodeCursor::new(first).next(&set), Some(0));
+        }
+    }
+
+    #[test]
+    fn a_set_may_change_while_it_is_gone_through() {
+        let mut set = set(&[3, 70, 71, 900]);
+        let mut cursor = NodeCursor::new(70);
+        let mut found = Vec::new();
+        while let Some(node) = cursor.next(&set) {
+            found.push(node);
+            set.remove(node);
+            if node == 70 {
+                set.remove(71);
+                set.insert(1);
+                set.insert(72);
+            }
+        }
+        assert_eq!(
+            (found, set.is_empty()),
+            (std::vec![70, 72, 900, 1, 3], true)
+        );
     }
 
     #[test]

@@ -41,12 +41,15 @@ pub(crate) struct Pair {
     their_answer: Answer,
     /// The inbox of this node's offer is the other's, or may be.
     pub(crate) lent: bool,
-    /// An inbox that the other may still write to since one of the two had another epoch.
-    pub(crate) held: Option<u16>,
+    /// Inboxes that the other may still write to since one of the two had another epoch. They are two where what the other says could not be read: the one
+    /// that it had, and the one that was offered to it.
+    held: [Option<u16>; 2],
     /// One of the two had no inbox for a link.
     pub(crate) no_room: bool,
     /// The other one has said that it refuses this node's epoch.
     pub(crate) refuses: bool,
+    /// Something has become of the link, and nobody was told yet.
+    pub(crate) changed: bool,
 }
 
 /// What is to be done about what the other says.
@@ -54,8 +57,8 @@ pub(crate) struct Pair {
 pub(crate) enum Due {
     /// Nothing.
     Nothing,
-    /// This node has an inbox back.
-    Release(u16),
+    /// This node has its inbox back.
+    Release,
     /// The other node offers an inbox.
     Accept,
 }
@@ -69,10 +72,49 @@ impl Pair {
         their_offer: Offer::NONE,
         their_answer: Answer::NONE,
         lent: false,
-        held: None,
+        held: [None; 2],
         no_room: false,
         refuses: false,
+        changed: false,
     };
+
+    /// Under another epoch of one of the two: nothing was said, but what the other may write to stays so, and nobody forgets what is new.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self {
+            changes: self.changes,
+            held: self.held,
+            changed: self.changed,
+            ..Self::UNKNOWN
+        };
+    }
+
+    /// Takes note that the other may write to an inbox, whatever becomes of the epochs.
+    pub(crate) fn hold(&mut self, inbox: u16) {
+        let [first, second] = &mut self.held;
+        // A third one is not lent before what the other says was read, and that leaves one at most.
+        match first.is_none_or(|held| held == inbox) {
+            true => *first = Some(inbox),
+            false => *second = Some(inbox),
+        }
+    }
+
+    /// Takes note that the other writes to no inbox that is held but, perhaps, to this one.
+    pub(crate) fn give_back(&mut self, used: Option<u16>) {
+        for held in &mut self.held {
+            *held = held.filter(|held| used == Some(*held));
+        }
+    }
+
+    /// Inboxes of this node that the other may write to.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = u16> {
+        let lent = self.lent.then_some(self.offer.inbox);
+        self.held().chain(lent)
+    }
+
+    /// Those that it may write to since before.
+    pub(crate) fn held(&self) -> impl Iterator<Item = u16> {
+        self.held.into_iter().flatten()
+    }
 
     /// Takes note of what the other says in its two words. `tags`: of this node's epoch, and of the other's.
     pub(crate) fn take_note(&mut self, [offer, answer]: [u64; 2], tags: [u16; 2]) {
@@ -106,7 +148,7 @@ impl Pair {
 
     fn release(&mut self) -> Due {
         self.lent = false;
-        Due::Release(self.offer.inbox)
+        Due::Release
     }
 
     /// Whether the other node offers an inbox that this one has not answered. It may have made the link that this one has asked for, and have withdrawn its offer
@@ -190,8 +232,8 @@ pub(crate) fn is_refusal(answer: u64, own_epoch: u32) -> bool {
     })
 }
 
-/// The inbox that a node may write to, as its answer says, under whatever epochs.
-pub(crate) fn in_use(answer: u64) -> Option<u16> {
+/// The inbox that a node may write to, as its answer says, under whatever epochs. `inboxes`: how many the other has; of others there are none.
+pub(crate) fn in_use(answer: u64, inboxes: u16) -> Option<u16> {
     let answer = Answer::from_wire(answer).ok()?;
-    (answer.state == AnswerState::Uses).then_some(answer.inbox)
+    (answer.state == AnswerState::Uses && answer.inbox < inboxes).then_some(answer.inbox)
 }

@@ -29,6 +29,18 @@ pub struct Place {
 }
 
 impl Place {
+    /// Of a ring that nothing is known of.
+    pub(crate) const NONE: Self = Self {
+        link: 0,
+        back: 0,
+        entries: 0,
+        log_entries: 0,
+        log_bulk: 0,
+        tail: 0,
+        class: Class::Request,
+        in_lines: false,
+    };
+
     /// A ring of a class: the producer's words lie at the first of `links`, and the consumer's at the second, with those of the others; its entries at
     /// `entries`. `logs`: log2 of its entries of 256 bytes, and of the bytes of its payload area.
     pub(crate) fn new(class: Class, links: [u64; 2], entries: u64, logs: (u8, u8)) -> Self {
@@ -40,9 +52,8 @@ impl Place {
             entries,
             log_entries,
             log_bulk,
-            tail: 0,
             class,
-            in_lines: false,
+            ..Self::NONE
         }
     }
 

@@ -55,20 +55,32 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// Of a ring that nothing is known of.
+    pub(crate) const NONE: Self = Self {
+        place: Place::NONE,
+        own_epoch: 0,
+        published: LinkWord {
+            source: 0,
+            target: 0,
+            index: 0,
+        },
+        index: 0,
+        end: 0,
+        ready: false,
+        seen: false,
+        bulk: 0,
+        bulk_published: 0,
+        current: None,
+        acknowledges: false,
+        wanted: false,
+    };
+
     pub(crate) fn new(place: Place, own_epoch: u32, word: LinkWord) -> Self {
         Self {
             place,
             own_epoch,
             published: word,
-            index: 0,
-            end: 0,
-            ready: false,
-            seen: false,
-            bulk: 0,
-            bulk_published: 0,
-            current: None,
-            acknowledges: false,
-            wanted: false,
+            ..Self::NONE
         }
     }
 

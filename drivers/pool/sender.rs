@@ -82,19 +82,31 @@ pub struct Sender {
 }
 
 impl Sender {
+    /// Of a ring that nothing is known of.
+    pub(crate) const NONE: Self = Self {
+        place: Place::NONE,
+        published: LinkWord {
+            source: 0,
+            target: 0,
+            index: 0,
+        },
+        written: 0,
+        bulk_written: 0,
+        consumed: 0,
+        bulk_consumed: 0,
+        max_payload: 0,
+        ready: false,
+        wanted: None,
+        cleared: 0,
+        acks: Acks::NONE,
+    };
+
     pub(crate) fn new(place: Place, word: LinkWord) -> Self {
         Self {
             max_payload: place.max_payload(),
             place,
             published: word,
-            written: 0,
-            bulk_written: 0,
-            consumed: 0,
-            bulk_consumed: 0,
-            ready: false,
-            wanted: None,
-            cleared: 0,
-            acks: Acks::default(),
+            ..Self::NONE
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
     state::{grant::Writers, peer::InTransit, qp::Wait},
 };
 use core::ops::Range;
+use nupa_pool::NodeCursor;
 use nupa_proto::{admin::QpType, pool::Class, regs::FAULT_NONE};
 
 /// Timers of a kind that expire in one turn; others do in the next one.
@@ -65,7 +66,8 @@ impl Engine {
             node.raise_deferred_events(platform);
             next = earlier(next, node.deadline());
         }
-        for id in self.peers.iter() {
+        let mut peers = NodeCursor::new(0);
+        while let Some(id) = peers.next(&self.peers) {
             let frame = nodes
                 .peer_mut(id)
                 .and_then(|peer| peer.transit.frame_deadline);

@@ -67,9 +67,23 @@ impl<W: Window> PoolLink<W> {
         Self { piece, ..self }
     }
 
-    /// Opens it, or closes it: the peer is up, or down.
-    pub fn set(&mut self, open: Option<nupa_pool::Link>) {
-        self.open = open;
+    /// Opens it: the peer is up. `make` makes the link in its place; if there is none, nothing changes.
+    pub fn open<T>(
+        &mut self,
+        make: impl FnOnce(&mut Option<nupa_pool::Link>) -> Option<T>,
+    ) -> Option<T> {
+        let made = make(&mut self.open)?;
+        self.begin_anew();
+        Some(made)
+    }
+
+    /// Closes it: the peer is down.
+    pub fn close(&mut self) {
+        self.open = None;
+        self.begin_anew();
+    }
+
+    fn begin_anew(&mut self) {
         self.reserved = PerClass::new(|_| None);
         (self.shown, self.violation, self.refused) = (false, None, false);
         self.wanted = false;

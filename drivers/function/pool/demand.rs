@@ -6,7 +6,7 @@ use super::{
     node::PoolNode,
 };
 use nupa_engine::NodeTable;
-use nupa_pool::LinkState;
+use nupa_pool::{LinkState, NodeCursor};
 
 /// How long nobody is asked again who had no inbox left, in microseconds.
 const RETRY_US: u64 = 1_000_000;
@@ -17,11 +17,11 @@ impl<H: PoolHal> PoolNode<H> {
         if self.membership.pool().geometry().inboxes().is_none() {
             return;
         }
-        for id in self.membership.take_changed().iter() {
+        while let Some(id) = self.membership.next_changed() {
             self.follow(id, now_us);
         }
-        let up = self.state.up;
-        for id in up.iter() {
+        let mut up = NodeCursor::new(0);
+        while let Some(id) = up.next(&self.state.up) {
             if !self.state.linked.contains(id) {
                 self.serve_link(id, now_us);
             }

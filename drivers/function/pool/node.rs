@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::{FetchedCommand, Kick, Model};
 use nupa_engine::{hal::Platform, Volume};
-use nupa_pool::{NodeSet, Sharing};
+use nupa_pool::{Events, NodeSet, Sharing};
 use nupa_proto::pool::DEAD_AFTER_US;
 
 /// Memory of a function's driver.
@@ -36,6 +36,8 @@ pub struct NodeState<L> {
     pub(super) up: NodeSet,
     /// ... and those of them with an open link.
     pub(super) linked: NodeSet,
+    /// What the last look around has shown, and was not dealt with yet.
+    pub(super) events: Events,
     /// When nodes may be asked for a link again that had no inbox left.
     pub(super) retry_at_us: u64,
     /// Limits resets after peers refused this node.
@@ -61,6 +63,7 @@ impl<L> NodeState<L> {
         Self {
             up: NodeSet::default(),
             linked: NodeSet::default(),
+            events: Events::default(),
             retry_at_us: 0,
             resets: RateLimit::new(1),
             faults,
@@ -143,8 +146,7 @@ impl<H: PoolHal> PoolNode<H> {
         let now = self.hal.now_us();
         if now.saturating_sub(self.state.ticked_us) >= interval_us {
             self.state.ticked_us = now;
-            let events = self.membership.tick(&self.window, now);
-            self.apply_events(&events);
+            self.look_around(now);
             self.serve_links(now);
         }
         now

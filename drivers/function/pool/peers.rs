@@ -6,34 +6,44 @@ use super::{
     node::PoolNode,
 };
 use nupa_engine::NodeTable;
-use nupa_pool::{Events, NodeSet, Poisoned, Violation};
+use nupa_pool::{Event, NodeCursor, Poisoned, Violation};
 use nupa_proto::regs::FAULT_POOL;
 
 impl<H: PoolHal> PoolNode<H> {
     pub(super) fn drop_links(&mut self) {
-        for id in self.state.up.iter() {
+        let mut up = NodeCursor::new(0);
+        while let Some(id) = up.next(&self.state.up) {
             self.down(id);
         }
     }
 
-    /// Tells the engine which nodes came and went. By itself because of the space that sets of nodes take on the stack.
+    /// Looks who is there, and tells the engine which nodes came and went.
     #[inline(never)]
-    pub(super) fn apply_events(&mut self, events: &Events) {
-        for id in events.down.iter() {
-            match self.membership.poisoned(id) {
-                Some(poisoned) => self.lost(id, poisoned, false),
-                None => self.note_departure(id, events.silent.contains(id)),
+    pub(super) fn look_around(&mut self, now_us: u64) {
+        let events = &mut self.state.events;
+        if !self.membership.look_around(&self.window, now_us, events) {
+            return;
+        }
+        let mut refused = false;
+        while let Some(event) = self.state.events.next() {
+            match event {
+                Event::Down { node, silent } => {
+                    match self.membership.poisoned(node) {
+                        Some(poisoned) => self.lost(node, poisoned, false),
+                        None => self.note_departure(node, silent),
+                    }
+                    self.down(node);
+                }
+                Event::Up(node) => self.up(node),
+                Event::Evicted => self.evicted(),
+                Event::RefusedBy(node) => {
+                    self.refused_by(node);
+                    refused = true;
+                }
             }
-            self.down(id);
         }
-        for id in events.up.iter() {
-            self.up(id);
-        }
-        if events.evicted {
-            return self.evicted();
-        }
-        if !events.refused_by.is_empty() {
-            self.refused(events.refused_by);
+        if refused {
+            self.refused();
         }
     }
 
@@ -52,16 +62,19 @@ impl<H: PoolHal> PoolNode<H> {
         }
     }
 
+    /// A peer has declared this node dead.
+    #[cold]
+    fn refused_by(&mut self, id: u16) {
+        let peer = self.model.functions.peer_mut(id);
+        if peer.is_some_and(|peer| peer.epoch().is_some()) {
+            self.note_fault(id, Fault::Refuses);
+            self.down(id);
+        }
+    }
+
     /// Peers have declared this node dead.
     #[cold]
-    fn refused(&mut self, by: NodeSet) {
-        for id in by.iter() {
-            let peer = self.model.functions.peer_mut(id);
-            if peer.is_some_and(|peer| peer.epoch().is_some()) {
-                self.note_fault(id, Fault::Refuses);
-                self.down(id);
-            }
-        }
+    fn refused(&mut self) {
         let now = self.hal.now_us();
         if self.model.functions.own.is_ready() && self.state.resets.allow(now).is_some() {
             let id = self.id();
@@ -121,15 +134,11 @@ impl<H: PoolHal> PoolNode<H> {
         self.model.engine.peer_up(functions, id, epoch);
     }
 
-    /// Opens the link to a node, if it is there; the node's epoch. By itself because of the space that it takes on the stack.
-    #[inline(never)]
+    /// Opens the link to a node, if it is there; the node's epoch.
     pub(super) fn open(&mut self, id: u16) -> Option<u32> {
-        let link = self.membership.open(&self.window, id)?;
-        let epoch = link.epoch;
-        if let Some(peer) = self.model.functions.peer_mut(id) {
-            peer.link_mut().set(Some(link));
-            self.state.linked.insert(id);
-        }
+        let link = self.model.functions.peer_mut(id)?.link_mut();
+        let epoch = link.open(|place| self.membership.open_in(&self.window, id, place))?;
+        self.state.linked.insert(id);
         Some(epoch)
     }
 
@@ -137,14 +146,15 @@ impl<H: PoolHal> PoolNode<H> {
         self.state.up.remove(id);
         self.state.linked.remove(id);
         if let Some(peer) = self.model.functions.peer_mut(id) {
-            peer.link_mut().set(None);
+            peer.link_mut().close();
         }
         self.model.engine.peer_down(&mut self.model.functions, id);
     }
 
     /// Isolates peers that broke a rule.
     pub(super) fn isolate_refused(&mut self) {
-        for id in self.state.linked.iter() {
+        let mut linked = NodeCursor::new(0);
+        while let Some(id) = linked.next(&self.state.linked) {
             let peer = self.model.functions.peer_mut(id);
             let Some((true, violation)) = peer.map(|peer| peer.link().is_refused()) else {
                 continue;
@@ -163,7 +173,8 @@ impl<H: PoolHal> PoolNode<H> {
 
     /// Publishes what peers are to see, and interrupts those that do not poll.
     pub(super) fn publish(&mut self) {
-        for id in self.state.linked.iter() {
+        let mut linked = NodeCursor::new(0);
+        while let Some(id) = linked.next(&self.state.linked) {
             let peer = self.model.functions.peer_mut(id);
             if !peer.is_some_and(|peer| peer.link_mut().publish().wakes) {
                 continue;

@@ -2,7 +2,7 @@
 //! Pools with an area of rings for each two nodes.
 
 use super::{divide, rings::Rings, share};
-use crate::{area::Area, link::Ends, link::PerClass, place::Place};
+use crate::{area::Area, link::Ends, place::Place};
 use core::ops::Range;
 use nupa_proto::pool::{
     Class, Superblock, AREA_NODES, DIRECTORY_SIZE, MAX_LOG_BULK, MAX_LOG_ENTRIES, MIN_LOG_BULK,
@@ -129,19 +129,22 @@ impl Areas {
 
     /// Place of the ring of a class from one node to another.
     pub(super) fn ring(&self, source: u16, target: u16, class: Class) -> Place {
+        let link = self.link(source, target);
+        self.sizes.place(class, [link, link])
+    }
+
+    /// Offset of all rings from one node to another.
+    fn link(&self, source: u16, target: u16) -> u64 {
         let before = u64::from(target).wrapping_sub(u64::from(target > source));
         let pair = u64::from(source)
             .wrapping_mul(self.others)
             .wrapping_add(before);
-        let link = self.rings.wrapping_add(pair.wrapping_mul(self.ring_stride));
-        self.sizes.place(class, [link, link])
+        self.rings.wrapping_add(pair.wrapping_mul(self.ring_stride))
     }
 
     /// The rings between two nodes, as `own` sees them.
     pub(super) fn ends(&self, own: u16, peer: u16) -> Ends {
-        Ends::new(
-            PerClass::new(|class| self.ring(own, peer, class)),
-            PerClass::new(|class| self.ring(peer, own, class)),
-        )
+        let (to, from) = (self.link(own, peer), self.link(peer, own));
+        Ends::new(self.sizes, [to, to], [from, from])
     }
 }

@@ -2,10 +2,7 @@
 //! Pools whose nodes have inboxes.
 
 use super::{divide, rings::Rings, share};
-use crate::{
-    area::Area,
-    link::{Ends, PerClass},
-};
+use crate::{area::Area, link::Ends};
 use core::ops::Range;
 use nupa_proto::pool::{
     inbox::{
@@ -161,10 +158,7 @@ impl Inboxes {
     /// The rings between two nodes that write to these inboxes of each other, as the node sees them that has `own`. Each reads nothing but its own.
     pub(super) fn ends(&self, own: Inbox, peer: Inbox) -> Ends {
         let (here, there) = (self.inbox(own), self.inbox(peer));
-        Ends::new(
-            PerClass::new(|class| self.sizes.place(class, [there, here])),
-            PerClass::new(|class| self.sizes.place(class, [here, there])),
-        )
+        Ends::new(self.sizes, [there, here], [here, there])
     }
 
     /// What lies at an offset behind the slots, for people.

@@ -6,7 +6,7 @@ use nupa_proto::pool::{message::ENTRY_SIZE, Class, LINK_RINGS, PAGE};
 
 /// Sizes of the rings from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rings {
+pub(crate) struct Rings {
     /// log2 of the entries of each.
     pub(super) log_entries: u8,
     /// log2 of the bytes of the payload area of that of frames, ...
@@ -60,7 +60,7 @@ impl Rings {
 
     /// The ring of a class where all of them, behind the producer's words, begin at the first of `links`; the consumer's words are counted from
     /// the second.
-    pub(super) fn place(&self, class: Class, links: [u64; 2]) -> Place {
+    pub(crate) fn place(&self, class: Class, links: [u64; 2]) -> Place {
         let before = Class::ALL.iter().take_while(|other| **other != class);
         let before = before.map(|other| self.len(*other));
         let [link, _] = links;

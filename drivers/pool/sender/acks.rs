@@ -13,7 +13,7 @@ use nupa_proto::pool::{
 };
 
 /// How far requests in lines, which the peer has taken out, have been looked at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Acks {
     /// Index before which all were looked at; what lies behind is not written over.
     pub(super) looked_at: u32,
@@ -21,6 +21,15 @@ pub(super) struct Acks {
     pub(super) done: u32,
     /// Index before which the peer had taken all when it was asked, and indices in the rings of responses at that time.
     asked: Option<(u32, [u32; 2])>,
+}
+
+impl Acks {
+    /// Of a ring that nothing was put into.
+    pub(super) const NONE: Self = Self {
+        looked_at: 0,
+        done: 0,
+        asked: None,
+    };
 }
 
 impl Sender {

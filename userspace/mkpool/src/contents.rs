@@ -66,8 +66,8 @@ impl Contents {
     }
 
     /// Nodes that have a slot of the pool: those that live, and those that have died.
-    pub fn nodes(&self) -> (NodeSet, NodeSet) {
-        self.nodes
+    pub fn nodes(&self) -> (&NodeSet, &NodeSet) {
+        (&self.nodes.0, &self.nodes.1)
     }
 
     /// An error if others are using it, or may be, so that it is not to be formatted.
@@ -95,7 +95,7 @@ impl Contents {
 
     /// An error if nodes are using it. `done`: what is not done then.
     fn is_unused(&self, done: &str) -> anyhow::Result<()> {
-        let (live, _) = self.nodes;
+        let (live, _) = self.nodes();
         ensure!(
             live.is_empty(),
             "nodes {} use the pool; nothing is {done}",
@@ -130,7 +130,7 @@ pub(crate) fn inboxes(pool: &Pool) -> String {
     inboxes.map_or(String::new(), |count| format!(" with {count} inboxes each"))
 }
 
-fn list(nodes: NodeSet) -> String {
+fn list(nodes: &NodeSet) -> String {
     let numbers: Vec<_> = nodes.iter().map(|node| node.to_string()).collect();
     numbers.join(", ")
 }
@@ -147,7 +147,7 @@ impl fmt::Display for Contents {
                     "A pool for {nodes} nodes{inboxes}, {:016x}.",
                     pool.fabric_id()
                 )?;
-                for (nodes, what) in [(self.nodes.0, "live"), (self.nodes.1, "have died")] {
+                for (nodes, what) in [(&self.nodes.0, "live"), (&self.nodes.1, "have died")] {
                     if !nodes.is_empty() {
                         writeln!(f, "Nodes that {what}: {}.", list(nodes))?;
                     }

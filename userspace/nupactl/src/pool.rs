@@ -190,7 +190,7 @@ fn contents(device: &str, found: &nupa_mkpool::Contents) -> Contents {
         Err(Refusal::Unformatted) => Holds::Unknown,
         Err(_) => Holds::UnusablePool,
     };
-    let ids = |nodes: NodeSet| nodes.iter().collect();
+    let ids = |nodes: &NodeSet| nodes.iter().collect();
     let (live, dead) = found.nodes();
     let usable = pool.as_ref().ok();
     Contents {

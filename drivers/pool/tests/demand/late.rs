@@ -85,3 +85,40 @@ fn no_grant_of_a_slots_former_owner_counts_once_the_slot_is_taken() {
     assert_eq!(back.id(), 1);
     assert_eq!(here.begin(&host, &grant), Ok(false));
 }
+
+/// A node has an inbox since an epoch before, and is offered another one; then it dies, and what it says cannot be read.
+#[test]
+fn neither_of_two_inboxes_is_forgotten_that_a_node_may_have() {
+    for coherent in [true, false] {
+        let (world, pool, mut all) = few(coherent, 3, 2);
+        let host = all[0].host.clone();
+        all[0].member.ask(&host, 1);
+        rounds(&world, &mut all, 2);
+        let silent = all.remove(1);
+        all[0].renew();
+        for _ in 0..3 {
+            assert!(silent.member.heartbeat().beat(&silent.host));
+            rounds(&world, &mut all, 1);
+        }
+        assert_eq!(all[0].member.ask(&host, 1), LinkState::Opening);
+        let geometry = pool.geometry();
+        let says =
+            |offset: &u64| format!("{}", geometry.area(*offset)) == "what node 1 says about node 0";
+        let offset = (0..geometry.size()).step_by(16).find(says).unwrap();
+        world.poison(offset);
+        for _ in 0..2 + DEAD_AFTER_US / HEARTBEAT_US {
+            world.pass(HEARTBEAT_US);
+            all.iter_mut().for_each(|station| drop(station.step()));
+        }
+        assert_eq!(all[0].member.ask(&host, 2), LinkState::NoRoom);
+        // What it says can be read again.
+        all.push(Station::join(&world.host(3), &pool, &wishes(7, 102)));
+        rounds(&world, &mut all, 3);
+        for node in [1, 2] {
+            all[0].member.ask(&host, node);
+            rounds(&world, &mut all, 2);
+            assert_eq!(all[0].state(node), LinkState::Open, "node {node}");
+            assert!(linked(&all, 0, if node == 2 { 1 } else { 2 }));
+        }
+    }
+}

@@ -58,7 +58,7 @@ impl<W: Window + Time + Clone> Station<W> {
         for node in events.down.iter() {
             self.links.remove(&node);
         }
-        for node in self.member.take_changed().iter() {
+        while let Some(node) = self.member.next_changed() {
             self.follow(node);
         }
         if self.finishes {
