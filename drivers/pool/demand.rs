@@ -23,6 +23,8 @@ use nupa_proto::pool::{
     Slot, LINE,
 };
 
+/// Of [`Membership::next_changed`]: behind all nodes.
+pub(crate) const NONE_CHANGED: u16 = u16::MAX;
 /// Offset of an answer from the offer.
 const ANSWER: u64 = offset_of!(Words, answer) as u64;
 
@@ -37,14 +39,11 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
 
     /// A node of which [`Membership::link_state`] may be another one than when this returned the node before.
     pub fn next_changed(&mut self) -> Option<u16> {
-        if !self.any_changed {
-            return None;
-        }
         let changed = |node: &u16| self.known(*node).is_some_and(|peer| peer.pair.changed);
-        let found = self.others().find(changed);
-        match found {
-            Some(node) => self.with_pair(node, |pair| pair.changed = false),
-            None => self.any_changed = false,
+        let found = self.others_from(self.first_changed).find(changed);
+        self.first_changed = found.map_or(NONE_CHANGED, |node| node.saturating_add(1));
+        if let Some(node) = found {
+            self.with_pair(node, |pair| pair.changed = false);
         }
         found
     }
@@ -52,23 +51,28 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     /// Takes note that something has become of the link to a node.
     fn note_change(&mut self, node: u16) {
         self.with_pair(node, |pair| pair.changed = true);
-        self.any_changed = true;
+        self.first_changed = self.first_changed.min(node);
     }
 
     /// The lowest of this node's inboxes that no other node may write to. By itself because of the space that it takes on the stack.
     #[inline(never)]
-    fn free_inbox(&self) -> Option<u16> {
+    fn free_inbox(&mut self) -> Option<u16> {
+        if self.all_lent {
+            return None;
+        }
         let mut taken = NodeSet::EMPTY;
         for node in self.others() {
-            let pair = self.known(node).map(|peer| &peer.pair);
-            for inbox in pair.into_iter().flat_map(Pair::taken) {
+            // Of a node without a place, nobody knows.
+            for inbox in self.known(node)?.pair.taken() {
                 taken.insert(inbox);
             }
         }
-        taken.first_absent(self.pool().geometry().inboxes()?)
+        let free = taken.first_absent(self.pool().geometry().inboxes()?);
+        self.all_lent = free.is_none();
+        free
     }
 
-    /// Asks for the link to a node that is up, if there is none. Then [`Membership::open`] gives it, once it is there.
+    /// Asks for the link to a node that is up, if there is none. Then [`Membership::open_in`] makes it, once it is there.
     pub fn ask(&mut self, window: &impl Window, node: u16) -> LinkState {
         let state = self.link_state(node);
         let closed = matches!(state, LinkState::Closed | LinkState::NoRoom);
@@ -148,6 +152,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             return;
         };
         let inboxes = geometry.inboxes().unwrap_or(0);
+        self.all_lent = false;
         window.refresh(row.start, row.end.saturating_sub(row.start));
         for node in self.others() {
             // If the other's answer cannot be read, this is what it may be about.
@@ -243,7 +248,9 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     /// Has back what another node held, if it does not say so any more.
     fn give_back(&mut self, node: u16, answer: u64) {
         let inboxes = self.pool().geometry().inboxes().unwrap_or(0);
-        self.with_pair(node, |pair| pair.give_back(in_use(answer, inboxes)));
+        let mut freed = false;
+        self.with_pair(node, |pair| freed = pair.give_back(in_use(answer, inboxes)));
+        self.all_lent &= !freed;
     }
 
     /// Looks at what a node that is gone holds.
@@ -268,6 +275,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     fn has_back(&mut self, window: &impl Window, node: u16) {
+        self.all_lent = false;
         if let Some(peer) = self.known_mut(node) {
             peer.opened = false;
             let (offer, state) = (peer.pair.offer, OfferState::Withdrawn);
@@ -361,6 +369,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                 self.with_pair(node, |pair| pair.hold(inbox));
             }
         }
+        self.all_lent = false;
         self.with_pair(node, |pair| {
             let answer = pair.answer;
             pair.begin_anew();

@@ -28,6 +28,15 @@ pub struct PerClass<T> {
     pub short_response: T,
 }
 
+/// All classes, those of short messages first: what is in their rings must be seen before what lies behind it in the others.
+const SHORT_FIRST: [Class; Class::ALL.len()] = [
+    Class::ShortRequest,
+    Class::ShortResponse,
+    Class::Request,
+    Class::Response,
+    Class::Frame,
+];
+
 impl<T> PerClass<T> {
     /// What `make` makes for each class.
     pub fn new(mut make: impl FnMut(Class) -> T) -> Self {
@@ -331,7 +340,7 @@ impl Ends {
         // The rings one by one, because of the space that all of them take on the stack.
         let link = place.insert(Link::NONE);
         (link.epoch, link.grants) = (epoch, grants);
-        for &class in Class::ALL {
+        for class in SHORT_FIRST {
             let sender = link.send.of(class);
             *sender = Sender::new(self.to(class), word(own, peer));
             sender.clear(window);
@@ -358,7 +367,7 @@ impl Ends {
     /// Leaves nothing of this node's entries and payload in its caches: what was stored there and came to nothing is written back while the place
     /// is this node's.
     pub(crate) fn write_back(&self, window: &impl Window) {
-        for &class in Class::ALL {
+        for class in SHORT_FIRST {
             let room = self.to(class).room();
             window.refresh(room.start, room.end.saturating_sub(room.start));
         }
@@ -384,12 +393,12 @@ impl Ends {
 
     /// Stores all words that are this node's: the producer's and the consumer's.
     fn store(&self, window: &impl Window, producer: LinkWord, consumer: LinkWord) {
-        for &class in Class::ALL {
+        for class in SHORT_FIRST {
             let place = self.to(class);
             window.store(place.producer_want(), LinkWord::default().to_wire());
             window.store(place.producer(), producer.to_wire());
         }
-        for &class in Class::ALL {
+        for class in SHORT_FIRST {
             let place = self.from(class);
             window.store(place.consumer_bulk(), consumer.to_wire());
             window.store(place.consumer(), consumer.to_wire());

@@ -3,12 +3,13 @@
 
 use crate::{
     attach::Pool,
+    demand::NONE_CHANGED,
+    events::Events,
     geometry::Geometry,
     grants::{self, Grants},
     heartbeat::Heartbeat,
     join::{next_epoch, JoinOptions, TakenSlot},
     link::{Ends, Link},
-    node_set::NodeSet,
     peer::{knows_lines, Change, Peer, Standing},
     window::zero,
     Poisoned, Window,
@@ -18,59 +19,6 @@ use nupa_proto::pool::{
     Claim, ClaimState, Presence, Slot, AREA_NODES, CAP_POOL_LINES, HEARTBEAT_US, LINE,
     PRESENCE_POLLING, PRESENCE_UP,
 };
-
-/// What a look around shows.
-///
-/// It is large: where stacks are small, it has a place of its own, and [`Events::next`] tells one after the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Events {
-    /// Nodes that came. [`Membership::peer`] tells their epoch.
-    pub up: NodeSet,
-    /// Nodes that went, with the epoch that [`Membership::peer`] told: their links are dead. None of them is in `up`.
-    pub down: NodeSet,
-    /// Of those, the ones that died: they did not leave by themselves.
-    pub silent: NodeSet,
-    /// Nodes that refuse this one's epoch: they took it for dead. Only another epoch helps ([`Membership::renew`]).
-    pub refused_by: NodeSet,
-    /// The slot is somebody else's, or the pool was formatted anew: this membership is void for good.
-    pub evicted: bool,
-}
-
-/// One of what a look around shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// See [`Events::down`]; `silent`: it died.
-    Down {
-        /// The node that went.
-        node: u16,
-        /// It did not leave by itself.
-        silent: bool,
-    },
-    /// See [`Events::up`].
-    Up(u16),
-    /// See [`Events::evicted`].
-    Evicted,
-    /// See [`Events::refused_by`].
-    RefusedBy(u16),
-}
-
-impl Events {
-    /// Takes out the next one, in the order in which they are to be dealt with.
-    pub fn next(&mut self) -> Option<Event> {
-        if let Some(node) = self.down.take_first() {
-            let silent = self.silent.contains(node);
-            self.silent.remove(node);
-            return Some(Event::Down { node, silent });
-        }
-        if let Some(node) = self.up.take_first() {
-            return Some(Event::Up(node));
-        }
-        if core::mem::take(&mut self.evicted) {
-            return Some(Event::Evicted);
-        }
-        self.refused_by.take_first().map(Event::RefusedBy)
-    }
-}
 
 /// What is known of another node that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +48,10 @@ pub struct Membership<P = [Peer; AREA_NODES as usize]> {
     evicted: bool,
     /// In a pool with inboxes: how often this node has changed what it says of others, ...
     pub(crate) changes: u64,
-    /// ... and whether something has become of a [link](crate::pair::Pair::changed).
-    pub(crate) any_changed: bool,
+    /// ... the first node with whose link something may have [become of](crate::pair::Pair::changed), ...
+    pub(crate) first_changed: u16,
+    /// ... and that there was no inbox left, and none has come back since.
+    pub(crate) all_lent: bool,
     peers: P,
 }
 
@@ -124,7 +74,8 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             looked_us: slot.taken_us,
             evicted: false,
             changes: 0,
-            any_changed: false,
+            first_changed: NONE_CHANGED,
+            all_lent: false,
             peers,
         }
     }
@@ -319,9 +270,11 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             match peer.look(window, slot, now_us, dead_after_us) {
                 Change::Up => events.up.insert(node),
                 change @ (Change::Down | Change::Dead) => {
-                    if change == Change::Dead {
-                        events.silent.insert(node);
+                    match change {
+                        Change::Dead => events.silent.insert(node),
+                        _ => events.silent.remove(node),
                     }
+                    events.up.remove(node);
                     self.refuse(window, node);
                     events.down.insert(node);
                 }
@@ -541,8 +494,13 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     }
 
     pub(crate) fn others(&self) -> impl Iterator<Item = u16> {
+        self.others_from(0)
+    }
+
+    /// Those from `first` on.
+    pub(crate) fn others_from(&self, first: u16) -> impl Iterator<Item = u16> {
         let own = self.node;
-        (0..self.pool.geometry().max_nodes()).filter(move |node| *node != own)
+        (first..self.pool.geometry().max_nodes()).filter(move |node| *node != own)
     }
 
     /// Offset of this node's own line.

@@ -3,8 +3,8 @@
 //!
 //! A host maps the pool as a [`Window`]. [`Pool::attach`] checks what is there, and writes nothing; [`Survey`] formats it, and
 //! `check` tells all that is wrong with it.
-//! [`Pool::join`] takes a node slot; [`Membership::tick`] shows the others that the node lives, and tells who came and went.
-//! For each node that came, [`Membership::open`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
+//! [`Pool::join`] takes a node slot; [`Membership::look_around`] shows the others that the node lives, and tells who came and went.
+//! For each node that came, [`Membership::open_in`] makes a [`Link`]: a [`Sender`] and a [`Receiver`] for each class of
 //! messages; where nodes have inboxes, once one of the two has [asked](Membership::ask) for it. Payload is not copied here: a sender reserves a place for it in the pool, a receiver is told where it lies.
 //! Device memory that programs of several nodes use is [`Sharing`]'s.
 //!
@@ -26,6 +26,7 @@ mod attach;
 #[cfg(not(MODULE))]
 mod check;
 mod demand;
+mod events;
 #[cfg(not(MODULE))]
 mod forge;
 #[cfg(not(MODULE))]
@@ -52,13 +53,14 @@ mod window;
 pub use self::{
     area::Area,
     attach::{Pool, Survey},
+    events::{Event, Events},
     geometry::Geometry,
     grants::{Grant, Grants},
     heartbeat::Heartbeat,
     identity::identity,
     join::JoinOptions,
     link::{Link, PerClass},
-    membership::{Event, Events, Membership, PeerInfo},
+    membership::{Membership, PeerInfo},
     message::{Acknowledged, Body, Message, Outgoing, Violation},
     node_set::{NodeCursor, NodeSet},
     pair::LinkState,

@@ -98,11 +98,13 @@ impl Pair {
         }
     }
 
-    /// Takes note that the other writes to no inbox that is held but, perhaps, to this one.
-    pub(crate) fn give_back(&mut self, used: Option<u16>) {
+    /// Takes note that the other writes to no inbox that is held but, perhaps, to this one. Whether that frees any.
+    pub(crate) fn give_back(&mut self, used: Option<u16>) -> bool {
+        let before = self.held;
         for held in &mut self.held {
             *held = held.filter(|held| used == Some(*held));
         }
+        self.held != before
     }
 
     /// Inboxes of this node that the other may write to.

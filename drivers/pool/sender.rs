@@ -27,7 +27,7 @@ use zerocopy::{
 pub enum Blocked {
     /// The ring is full; the peer frees some of it.
     Full,
-    /// The peer has not made its side of the link yet, or no longer has it. [`crate::Membership::tick`] tells if it is gone.
+    /// The peer has not made its side of the link yet, or no longer has it. [`crate::Membership::look_around`] tells if it is gone.
     Down,
     /// Longer than [`max_payload`](nupa_proto::pool::message::max_payload).
     TooLong,

@@ -117,7 +117,7 @@ impl<S: Storage> Node<S> {
     /// if the ring is too small for all of them, `InvalidState` for a queue that takes no more entries.
     ///
     /// That is done in parts: as long as [`Resources::is_in_part`](crate::Resources::is_in_part) of what
-    /// [`Node::take_resources`] gives, it is to be called again with that.
+    /// [`Node::swap_resources`] hands back, it is to be called again with that.
     pub fn resize_cq(
         &mut self,
         platform: &impl Platform,

@@ -33,8 +33,8 @@ struct Loaded<P> {
 }
 
 /// What one admin command needs: [`Resources::prepare_qp`] and the like get it, from any context that may sleep, and without the node.
-/// [`Node::provide`](crate::Node::provide) hands it to the node that executes the command; what is missing then, that gets itself. What
-/// [`Node::take_resources`](crate::Node::take_resources) gives back is to be dropped where that may take long.
+/// [`Node::swap_resources`](crate::Node::swap_resources) hands it to the node that executes the command; what is missing then, that gets itself. What it
+/// hands back afterwards is to be dropped where that may take long.
 pub struct Resources<S: Storage> {
     loaded: [Option<Loaded<S::Pages>>; 2],
     pages: Option<S::Pages>,

@@ -104,6 +104,7 @@ impl<T, L: Table<T>, M: Table<u64>> Objects<T, L, M> {
 
     /// As [`Objects::insert`], from where the object is: large ones are not moved over the stack.
     pub(crate) fn insert_from(&mut self, object: &mut Option<T>) -> Result<u32, Full> {
+        debug_assert!(object.is_some(), "there is nothing to add");
         let free = self.make_room()?;
         let number = self.number(free)?;
         self.exchange(free, object)?;

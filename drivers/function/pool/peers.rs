@@ -17,7 +17,7 @@ impl<H: PoolHal> PoolNode<H> {
         }
     }
 
-    /// Looks who is there, and tells the engine which nodes came and went.
+    /// Looks who is there, and tells the engine which nodes came and went. By itself: turns in which it is not due yet are many.
     #[inline(never)]
     pub(super) fn look_around(&mut self, now_us: u64) {
         let events = &mut self.state.events;
@@ -25,7 +25,7 @@ impl<H: PoolHal> PoolNode<H> {
             return;
         }
         let mut refused = false;
-        while let Some(event) = self.state.events.next() {
+        while let Some(event) = self.state.events.take_next() {
             match event {
                 Event::Down { node, silent } => {
                     match self.membership.poisoned(node) {

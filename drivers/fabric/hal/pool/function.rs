@@ -5,6 +5,7 @@ use super::{
     heartbeat::{Beating, HeartbeatTimer},
     kicks::Kicks,
     lock::OwnerLock,
+    memory::NodeMemory,
     node::PoolNode,
     poll_interval::Wait,
     poll_state::PollState,
@@ -303,15 +304,24 @@ impl PoolFunction {
     }
 
     /// Prepares the admin command that waits, in place of the one that was there. Sleeps.
-    #[inline(never)]
     fn fetch(&self, place: &mut CommandPlace) -> Result {
         // What there was may take long to drop.
         *place = None;
-        let next = self.with(PoolNode::fetch_command)?;
-        if let Some((command, memory)) = next {
-            place.insert(PreparedCommand::new(command)).prepare(&memory);
+        let memory = self.take_command(place)?;
+        if let (Some(command), Some(memory)) = (place, memory) {
+            command.prepare(&memory);
         }
         Ok(())
+    }
+
+    /// Takes the admin command that waits, and the memory that it is about. Sleeps.
+    #[inline(never)]
+    fn take_command(&self, place: &mut CommandPlace) -> Result<Option<NodeMemory>> {
+        let next = self.with(PoolNode::fetch_command)?;
+        Ok(next.map(|(command, memory)| {
+            *place = Some(PreparedCommand::new(command));
+            memory
+        }))
     }
 
     /// Executes an admin command; softirqs go on with the node between parts of it. Sleeps.

@@ -375,18 +375,23 @@ fn more_peers_than_inboxes_are_served_over_time() {
 
 #[test]
 fn who_has_no_place_for_a_node_lends_nothing_that_it_may_use() {
-    let (host, pool) = formatted(2 << 20, 2);
-    let mut nodes: Nodes = vec![
-        Station::join(&host, &pool, &wishes(1, 1)),
-        Station::join(&host, &pool, &wishes(2, 2)),
-    ];
+    let (host, pool) = formatted(3 << 20, 3);
+    let join = |number| Station::join(&host, &pool, &wishes(number, number));
+    let mut nodes: Nodes = vec![join(1), join(2), join(3)];
     rounds(&host, &mut nodes, 3);
-    nodes[0].member.ask(&host, 1);
+    nodes[0].member.ask(&host, 2);
     rounds(&host, &mut nodes, 3);
-    assert_eq!(nodes[1].links.len(), 1);
+    assert_eq!(nodes[2].links.len(), 1);
     drop(nodes.remove(0));
-    let peers = vec![Peer::UNKNOWN; 1];
+    let peers = vec![Peer::UNKNOWN; 2];
     let mut member = pool.join_with(&host, &host, &wishes(3, 1), peers).unwrap();
     assert_eq!(member.node(), 0);
-    assert_eq!(member.ask(&host, 1), LinkState::Closed);
+    assert_eq!(member.ask(&host, 2), LinkState::Closed);
+    member.enable(&host);
+    for _ in 0..3 {
+        rounds(&host, &mut nodes, 1);
+        assert!(!member.tick(&host, host.now_us()).evicted);
+    }
+    assert!(member.peer(&host, 1).is_some());
+    assert_eq!(member.ask(&host, 1), LinkState::NoRoom);
 }
