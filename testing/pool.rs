@@ -5,8 +5,8 @@ use crate::{fabric::Engines, link::RigLink, memory::POOL, shared::Shared, Mode, 
 use nupa_engine::{NodeTable, PoolLink};
 use nupa_pool::{FormatOptions, JoinOptions, Membership, Poisoned, Pool, Time, Violation, Window};
 use nupa_proto::pool::{
-    message::ENTRY_SIZE, CAP_POOL_LINES, CLASSES, HEARTBEAT_US, LINK_RINGS, MIN_LOG_BULK,
-    SHORT_LOG_BULK,
+    message::{ENTRY_SIZE, READ_PIECE},
+    CAP_POOL_LINES, CLASSES, HEARTBEAT_US, LINK_RINGS, MIN_LOG_BULK, SHORT_LOG_BULK,
 };
 use std::{cell::Cell, ops::Range, rc::Rc};
 
@@ -148,7 +148,7 @@ impl Members {
         let map = self.all[usize::from(node)].map.clone();
         let own = POOL + self.device_memory(node).start;
         RigLink::Pool {
-            link: PoolLink::new(map, POOL, own),
+            link: PoolLink::new(map, POOL, own, READ_PIECE),
             committed: false,
         }
     }

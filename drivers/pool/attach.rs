@@ -70,18 +70,8 @@ impl Survey {
 }
 
 impl Pool {
-    /// Checks the pool, which must have rings for every two nodes: it is for those who know nothing else. Waits for whoever is formatting it, some
-    /// seconds at most.
+    /// Checks the pool, whichever of the known layouts it has. Waits for whoever is formatting it, some seconds at most.
     pub fn attach(window: &impl Window, time: &impl Time) -> Result<Self, Refusal> {
-        let pool = Self::attach_any(window, time)?;
-        match pool.geometry.version() {
-            VERSION => Ok(pool),
-            found => Err(Refusal::Version { found }),
-        }
-    }
-
-    /// As [`Pool::attach`], whichever layout the pool has.
-    pub fn attach_any(window: &impl Window, time: &impl Time) -> Result<Self, Refusal> {
         Survey::new(window, time).pool()
     }
 

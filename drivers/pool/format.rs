@@ -57,7 +57,7 @@ impl Survey {
             .ok_or(Refusal::TooSmall { mapped, nodes })?;
         let formatter = Formatter { window, options };
         formatter.format(time, &geometry, self.state)?;
-        Pool::attach_any(window, time)
+        Pool::attach(window, time)
     }
 }
 

@@ -2,7 +2,7 @@
 //! Why a pool cannot be used.
 
 use core::fmt;
-use nupa_proto::pool::VERSION;
+use nupa_proto::pool::{inbox::VERSION_INBOXES, VERSION};
 
 /// Why a pool cannot be used, or not joined. Nothing was changed in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,11 @@ impl fmt::Display for Refusal {
         match *self {
             Self::Unformatted => f.write_str("the memory holds no pool"),
             Self::Version { found } => {
-                let ((major, minor), (our_major, our_minor)) = (version(found), version(VERSION));
+                let (major, minor) = version(found);
+                let ((first, _), (last, _)) = (version(VERSION), version(VERSION_INBOXES));
                 write!(
                     f,
-                    "the pool has version {major}.{minor}, this driver knows {our_major}.{our_minor} only; \
+                    "the pool has version {major}.{minor}, this driver knows {first}.0 and {last}.0 only; \
                      to give it up: nupactl pool discard"
                 )
             }

@@ -5,7 +5,7 @@ use crate::link::{Arrival, DirectLink, Link};
 use nupa_pool::{
     Blocked, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
 };
-use nupa_proto::pool::{message::READ_PIECE, Class};
+use nupa_proto::pool::Class;
 
 /// Bytes per read while searching for what cannot be read.
 const PIECE: usize = 256;
@@ -45,13 +45,13 @@ pub struct PoolLink<W> {
 
 impl<W: Window> PoolLink<W> {
     /// A link that is not open, in the pool that lies at `base` in the DMA address space of this host's node. What that one offers
-    /// as device memory, it has at `own`.
-    pub fn new(window: W, base: u64, own: u64) -> Self {
+    /// as device memory, it has at `own`. Parts of messages are no longer than `piece` ([`Geometry::piece`](nupa_pool::Geometry::piece)).
+    pub fn new(window: W, base: u64, own: u64, piece: u32) -> Self {
         Self {
             window,
             base,
             own,
-            piece: READ_PIECE,
+            piece,
             open: None,
             reserved: PerClass::new(|_| None),
             shown: false,
@@ -59,12 +59,6 @@ impl<W: Window> PoolLink<W> {
             refused: false,
             wanted: false,
         }
-    }
-
-    /// The same link, in a pool where parts of messages are no longer than that ([`piece`](nupa_pool::Geometry::piece)).
-    #[must_use]
-    pub fn with_piece(self, piece: u32) -> Self {
-        Self { piece, ..self }
     }
 
     /// Opens it: the peer is up. `make` makes the link in its place; if there is none, nothing changes.

@@ -70,7 +70,7 @@ fn pools_that_do_not_fit_are_refused_with_a_message() {
     let refusal = try_with(offset_of!(Superblock, version), &found.to_le_bytes());
     assert_eq!(refusal, Refusal::Version { found });
     let message =
-        "the pool has version 2.1, this driver knows 2.0 only; to give it up: nupactl pool discard";
+        "the pool has version 2.1, this driver knows 2.0 and 3.0 only; to give it up: nupactl pool discard";
     assert_eq!(refusal.to_string(), message);
     for at in [
         offset_of!(Superblock, rings),

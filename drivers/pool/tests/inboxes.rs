@@ -10,7 +10,7 @@
 
 mod rig;
 
-use nupa_pool::{check, Format, FormatOptions, Pool, Problem, Refusal};
+use nupa_pool::{check, Format, FormatOptions, Pool, Problem};
 use nupa_proto::pool::{
     crc32,
     inbox::{InboxSuperblock, Offer, OfferState, VERSION_INBOXES},
@@ -43,20 +43,12 @@ fn problems(host: &Host) -> Vec<String> {
 }
 
 #[test]
-fn such_a_pool_is_refused_by_who_does_not_know_it() {
+fn such_a_pool_has_a_version_of_its_own() {
     for coherent in [true, false] {
         let (_, host, pool) = formatted(coherent);
         assert_eq!(pool.geometry().version(), VERSION_INBOXES);
         assert_eq!(pool.geometry().inboxes(), Some(NODES - 1));
-        let found = VERSION_INBOXES;
-        let refusal = Pool::attach(&host, &host).unwrap_err();
-        assert_eq!(refusal, Refusal::Version { found });
-        let said = refusal.to_string();
-        assert!(
-            said.contains("version 3.0, this driver knows 2.0"),
-            "{said}"
-        );
-        let pool = Pool::attach_any(&host, &host).unwrap();
+        let pool = Pool::attach(&host, &host).unwrap();
         assert_eq!(pool.fabric_id(), 9);
         assert_eq!(problems(&host), Vec::<String>::new());
     }

@@ -31,7 +31,7 @@ pub struct Format {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_NODES)))]
     pub nodes: u16,
 
-    /// Version 3 of the format: inboxes that nodes lend to those they talk with, in place of rings for every two nodes. nupa_fabric does not use such pools yet
+    /// Version 3 of the format: inboxes that nodes lend to those they talk with, in place of rings for every two nodes
     #[arg(long)]
     pub inboxes: bool,
 
@@ -82,7 +82,7 @@ pub fn assign(device: &str, node: u16, identity: u64, force: bool) -> anyhow::Re
     let time = HostTime::new();
     let attach = |coherent| {
         let memory = PoolMemory::new(&*region, coherent);
-        Pool::attach_any(&memory, &time).map(|pool| (pool, memory))
+        Pool::attach(&memory, &time).map(|pool| (pool, memory))
     };
     let found = match attach(true) {
         // For what it was formatted is not the question.

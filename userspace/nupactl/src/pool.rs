@@ -275,11 +275,6 @@ fn inspect(
 fn holds_pool(device: &str, found: &nupa_mkpool::Contents) -> anyhow::Result<()> {
     let formats = format!("`nupactl pool format {device}` makes a pool of it");
     let (what, remedy) = match found.pool() {
-        Ok(pool) if pool.geometry().inboxes().is_some() => (
-            "the pool has inboxes (version 3.0), and nupa_fabric knows pools of version 2.0 only"
-                .to_owned(),
-            formats,
-        ),
         Ok(_) => return Ok(()),
         Err(Refusal::Unformatted) if found.is_blank() => (
             "the memory holds no pool, it reads as zeroes".to_owned(),

@@ -61,7 +61,7 @@ impl PoolProcess {
         doorbell_pages: u32,
     ) -> Result<Self, JoinError> {
         let (time, window) = (HostTime::new(), PoolMemory::new(Rc::clone(pool), true));
-        let found = Pool::attach_any(&window, &time)?;
+        let found = Pool::attach(&window, &time)?;
         let options = JoinOptions {
             prefer: Some(prefer),
             capabilities: (CAPS & !CAP_PUSH) | CAP_POOL_LINES,
@@ -198,6 +198,6 @@ fn again(region: &MmapRegion) -> Result<MmapRegion, JoinError> {
 
 /// A link to nobody, in a pool where parts of messages are no longer than `piece`.
 fn peer(own: u16, window: &Window, piece: u32) -> Peer<Link> {
-    let link = Link::new(window.clone(), POOL_BASE, DEVICE_MEMORY_BASE);
-    Peer::new(own, link.with_piece(piece))
+    let link = Link::new(window.clone(), POOL_BASE, DEVICE_MEMORY_BASE, piece);
+    Peer::new(own, link)
 }

@@ -261,15 +261,15 @@ fn nodes(membership: &Member, window: &PoolWindow, host: PoolHost) -> Result<Nod
     own.node.set_epoch(membership.epoch());
     let mut peers = KVVec::with_capacity(usize::from(max_nodes), GFP_KERNEL)?;
     for _ in 0..max_nodes {
-        add_peer(&mut peers, membership.node(), window)?;
+        add_peer(&mut peers, membership.node(), window, geometry.piece())?;
     }
     Ok(Nodes { own, peers })
 }
 
 /// Adds a link to nobody. By itself because of the space that it takes on the stack.
 #[inline(never)]
-fn add_peer(peers: &mut KVVec<Peer<Link>>, own: u16, window: &PoolWindow) -> Result {
-    let link = Link::new(window.clone(), window.address(0), DEVICE_MEMORY_BASE);
+fn add_peer(peers: &mut KVVec<Peer<Link>>, own: u16, window: &PoolWindow, piece: u32) -> Result {
+    let link = Link::new(window.clone(), window.address(0), DEVICE_MEMORY_BASE, piece);
     Ok(peers.push(Peer::new(own, link), GFP_KERNEL)?)
 }
 

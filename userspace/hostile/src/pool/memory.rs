@@ -9,7 +9,7 @@ use std::sync::atomic::{fence, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use nupa_pool::{Area, Geometry, Poisoned, Pool, Time, Window};
 use nupa_proto::pool::{Class, LinkWord, TAG_NONE};
 use rustix::io::Errno;
@@ -40,6 +40,10 @@ impl Memory {
     fn new(pages: LongPages, victims: &[u16], everything: bool) -> anyhow::Result<Self> {
         let pool = Pool::attach(&Whole(&pages), &Clock(Instant::now()));
         let pool = pool.map_err(|refusal| anyhow!("{refusal}"))?;
+        ensure!(
+            pool.geometry().inboxes().is_none(),
+            "the pool has inboxes; this knows where rings for every two nodes lie"
+        );
         Ok(Self {
             geometry: *pool.geometry(),
             pages,

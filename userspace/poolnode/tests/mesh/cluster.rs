@@ -336,7 +336,7 @@ impl Cluster {
             "the pool is damaged: {}",
             problems.join("; ")
         );
-        let pool = Pool::attach_any(&window, &HostTime::new()).unwrap();
+        let pool = Pool::attach(&window, &HostTime::new()).unwrap();
         let (live, silent) = pool.nodes(&window, &HostTime::new());
         assert!(
             live.is_empty() && silent.is_empty(),

@@ -87,7 +87,7 @@ impl Host {
             .unwrap_or_else(|error| panic!("node {id} cannot join the pool: {error}"));
         assert_eq!(process.id(), id, "node {id} has got another slot");
         let window = PoolMemory::new(&*pool, true);
-        let found = Pool::attach_any(&window, &HostTime::new()).unwrap();
+        let found = Pool::attach(&window, &HostTime::new()).unwrap();
         let range = found.device_memory(id);
         assert!(
             range.end - range.start >= exposed(nodes) as u64,
