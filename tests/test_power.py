@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Nodes that sleep and wake up, and nodes that go down: nothing of theirs moves afterwards, and the others know at once."""
 
+import errno
 import re
 
 import pytest
 
 import traffic
-from modes import long_but_on
+from modes import POOLS, long_but_on, only
 from nodes import INTERFACE
+from test_pool_sharing import PAGE, Sharer
 from test_rdma_lifecycle import learn_of_loss, loaded, works, writer_ends
-from verbs import DEVICE
+from verbs import DEVICE, build_share_library
 from waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(DEVICE.startswith("rxe"), reason="about nupa_fabric")
@@ -86,6 +88,33 @@ def test_sleep_under_traffic(pair, rdma, saw):
     works(rdma, one, two)
     works(rdma, two, one)
     saw(f"{said}; {report['sent'] + report['received']} bytes of TCP went on, the writer saw {writer}")
+
+
+@only(*POOLS, why="nodes share memory on pools only")
+def test_a_node_that_goes_down_holds_what_its_programs_map(pair, fabric, rdma, saw):
+    """They may write there until the processors stop: what one has imported is given to nobody else, although its owner frees it."""
+    build_share_library()
+    one, two = pair
+    number = number_of(two)
+    owner, importer = Sharer(rdma, one), Sharer(rdma, two)
+    total = owner.program.device()["max_dm_size"]
+    piece = owner.alloc(PAGE)
+    importer.take(owner.export(piece))
+    owner.free(piece)
+    assert owner.program.fails("share_alloc", total) == errno.ENOMEM
+    mark = one.log.position()
+    halting = two.spawn("halt -f")
+    try:
+        await_left(one, number, mark)
+        wait_until("node 2 to be halted", lambda: "System halted" in two.log.tail(5), 20)
+        assert owner.program.fails("share_alloc", total) == errno.ENOMEM
+    finally:
+        two.kill()
+        halting.abandon()
+    fabric.ensure(2)
+    # It has its slot again, and began anew.
+    assert owner.alloc(total).size == total
+    saw(f"a page of {total >> 10} KiB was held until the node was back")
 
 
 @long_but_on("cxl")

@@ -444,7 +444,9 @@ impl Function for PoolFunction {
         if let Some(own) = &self.own {
             self.forget_lines(own);
         }
-        drop(self.owner.close());
+        if let Some(mut node) = self.owner.close() {
+            node.membership.keep();
+        }
     }
 
     fn doorbell_room(&self) -> u32 {

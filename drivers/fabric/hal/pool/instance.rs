@@ -208,7 +208,7 @@ fn join(
     };
     let pool = Pool::attach(window, &clock).map_err(|why| refuse(device, why))?;
     let max_nodes = usize::from(pool.geometry().max_nodes());
-    let peers = KVec::from_elem(nupa_pool::Peer::UNKNOWN, max_nodes, GFP_KERNEL)?;
+    let peers = KVVec::from_elem(nupa_pool::Peer::UNKNOWN, max_nodes, GFP_KERNEL)?;
     let joined = pool.join_with(window, &clock, &options, peers);
     let membership = joined.map_err(|why| refuse(device, why))?;
     Ok(Joined::new(membership, window.clone()))

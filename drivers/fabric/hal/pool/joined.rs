@@ -7,20 +7,30 @@ use kernel::prelude::*;
 use nupa_pool::{Membership, Peer};
 
 /// What is known of other nodes.
-pub(super) type Known = KVec<Peer>;
+pub(super) type Known = KVVec<Peer>;
 /// The node's membership of the pool.
 pub(super) type Member = Membership<Known>;
 
-/// A membership that ends with its owner, also where that could not be set up: the slot is free for others at once.
+/// A membership that ends with its owner, also where that could not be set up: the slot is free for others at once, but for [`Joined::keep`].
 pub(super) struct Joined {
     member: Member,
     window: PoolWindow,
+    keeps: bool,
 }
 
 impl Joined {
     /// Takes over a membership of the pool that `window` shows.
     pub(super) fn new(member: Member, window: PoolWindow) -> Self {
-        Self { member, window }
+        Self {
+            member,
+            window,
+            keeps: false,
+        }
+    }
+
+    /// Has the slot stay this node's when its owner is gone, as that of a node that crashes.
+    pub(super) fn keep(&mut self) {
+        self.keeps = true;
     }
 }
 
@@ -39,8 +49,10 @@ impl DerefMut for Joined {
 }
 
 impl Drop for Joined {
-    /// Leaves the pool. Sleeps.
+    /// Leaves the pool, unless the slot is kept. Sleeps.
     fn drop(&mut self) {
-        self.member.leave(&self.window);
+        if !self.keeps {
+            self.member.leave(&self.window);
+        }
     }
 }
