@@ -136,7 +136,10 @@ impl Pair {
         match reply.state {
             // What it had to say lies in the inbox until this node has taken it out.
             AnswerState::Done if replied && !self.uses() => self.release(),
-            AnswerState::NoRoom if replied && self.offer.state == OfferState::Open => {
+            // Whoever has a link has room for it.
+            AnswerState::NoRoom
+                if replied && !self.uses() && self.offer.state == OfferState::Open =>
+            {
                 self.no_room = true;
                 self.release()
             }

@@ -60,12 +60,11 @@ impl<H: PoolHal> PoolNode<H> {
         self.open(id);
     }
 
-    /// Notes that there is no inbox for a link, within the rate limit of the node's faults.
+    /// Notes that there is no inbox for a link. They have a rate limit of their own, so that they take none from faults.
     #[cold]
     fn note_no_inbox(&mut self, node: u16, now_us: u64) {
-        let limit = self.state.faults.get_mut(usize::from(node));
-        if let Some(suppressed) = limit.and_then(|limit| limit.allow(now_us)) {
-            self.hal.note(&Notice::NoInbox { node, suppressed });
+        if self.state.shortages.allow(now_us).is_some() {
+            self.hal.note(&Notice::NoInbox { node });
         }
     }
 }

@@ -66,8 +66,6 @@ pub enum Notice {
     NoInbox {
         /// The node.
         node: u16,
-        /// Notices about it that were left out before this one.
-        suppressed: u32,
     },
     /// A node went.
     Departed {

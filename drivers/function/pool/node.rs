@@ -4,7 +4,7 @@
 use super::{
     hal::{Kicks, PoolHal, Vectors},
     nodes::PoolNodes,
-    rate_limit::RateLimit,
+    rate_limit::{RateLimit, FAULTS},
 };
 use crate::model::{FetchedCommand, Kick, Model};
 use nupa_engine::{hal::Platform, Volume};
@@ -42,6 +42,8 @@ pub struct NodeState<L> {
     pub(super) retry_at_us: u64,
     /// Limits resets after peers refused this node.
     pub(super) resets: RateLimit,
+    /// Limits the notices that no inbox is left.
+    pub(super) shortages: RateLimit,
     /// Limits the notices about each node's faults.
     pub(super) faults: L,
     /// Limits those that say that a node went.
@@ -57,7 +59,7 @@ pub struct NodeState<L> {
 }
 
 impl<L> NodeState<L> {
-    /// Of a node that has just joined. A limit of [`FAULTS`](super::FAULTS) and one of [`DEPARTURES`](super::DEPARTURES) for each node of the
+    /// Of a node that has just joined. A limit of [`FAULTS`] and one of [`DEPARTURES`](super::DEPARTURES) for each node of the
     /// pool.
     pub fn new(faults: L, departures: L) -> Self {
         Self {
@@ -66,6 +68,7 @@ impl<L> NodeState<L> {
             events: Events::default(),
             retry_at_us: 0,
             resets: RateLimit::new(1),
+            shortages: RateLimit::new(FAULTS),
             faults,
             departures,
             enabled_announced: false,

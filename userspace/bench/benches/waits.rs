@@ -18,7 +18,7 @@ use std::time::Instant;
 use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_engine::Engine;
 use nupa_proto::admin::QpType;
-use nupa_proto::pool::MAX_NODES;
+use nupa_proto::pool::AREA_NODES;
 use nupa_proto::wqe::WQE_SIGNALED;
 use nupa_testing::{Cq, Host, HostNodes, Kicks, Mode, Mr, Qp, World};
 
@@ -188,7 +188,7 @@ fn behind(name: &str, mode: Mode) {
 /// Beside all other nodes of a pool, which have filled their rings to the node that it is for. They have no turn meanwhile, as they
 /// would not take any of its time either.
 fn beside_peers(name: &str) {
-    let mut world = World::new(Mode::Pooled, MAX_NODES);
+    let mut world = World::new(Mode::Pooled, AREA_NODES);
     let mut target = Target::new(&mut world, 0);
     let mut stream = |id, len| {
         let mut source = world.host(id);
@@ -196,7 +196,7 @@ fn beside_peers(name: &str) {
         Stream::new(&mut world, &mut source, eqn, &mut target, len)
     };
     let mut small = stream(1, 4096);
-    let mut streams: Vec<Stream> = (2..MAX_NODES).map(|id| stream(id, LONG)).collect();
+    let mut streams: Vec<Stream> = (2..AREA_NODES).map(|id| stream(id, LONG)).collect();
     let mut hosts = Hosts::new(world);
     for stream in &mut streams {
         stream.write(LONG);

@@ -115,7 +115,7 @@ impl PoolHal for KernelHal {
                 }
                 self.log_fault(node, fault);
             }
-            Notice::NoInbox { node, .. } => dev_info!(
+            Notice::NoInbox { node } => dev_info!(
                 self.device,
                 "node {node}: no inbox is left for a link to it, here or there\n"
             ),

@@ -4,7 +4,8 @@
 use super::{few, linked, rounds, talk, Station};
 use crate::station::wishes;
 use nupa_pool::{Grant, LinkState};
-use nupa_proto::pool::{DEAD_AFTER_US, HEARTBEAT_US};
+use nupa_proto::pool::{inbox::AnswerState, Slot, DEAD_AFTER_US, HEARTBEAT_US};
+use std::mem::offset_of;
 
 #[test]
 fn a_link_that_ends_before_the_caller_has_heard_of_it_ends() {
@@ -123,4 +124,30 @@ fn neither_of_two_inboxes_is_forgotten_that_a_node_may_have() {
             assert!(linked(&all, 0, if node == 2 { 1 } else { 2 }));
         }
     }
+}
+
+/// A node has a link, and says then that it has no room for one.
+#[test]
+fn who_has_a_link_does_not_give_its_inbox_back_for_want_of_room() {
+    let (world, pool, mut all) = few(true, 3, 1);
+    let host = all[0].host.clone();
+    all[0].member.ask(&host, 1);
+    rounds(&world, &mut all, 2);
+    let geometry = pool.geometry();
+    let says =
+        |offset: &u64| format!("{}", geometry.area(*offset)) == "what node 1 says about node 0";
+    let answer = (0..geometry.size()).step_by(16).find(says).unwrap() + 8;
+    let mut word = world.peek::<8>(answer);
+    assert_eq!(word[0], AnswerState::Uses.to_wire());
+    word[0] = AnswerState::NoRoom.to_wire();
+    world.poke(answer, &word);
+    let changes = geometry.slot(1) + offset_of!(Slot, changes) as u64;
+    let told = u64::from_le_bytes(world.peek::<8>(changes)) + 1;
+    world.poke(changes, &told.to_le_bytes());
+    for _ in 0..2 {
+        world.pass(HEARTBEAT_US);
+        all[0].step();
+    }
+    assert_eq!(all[0].state(1), LinkState::Open);
+    assert_eq!(all[0].member.ask(&host, 2), LinkState::NoRoom);
 }
