@@ -39,8 +39,14 @@ pub struct PoolLink<W> {
     /// What the peer did that no sound one does.
     violation: Option<Violation>,
     refused: bool,
-    /// Something was to be put in while it was not open.
+    /// Something was to be put in while it was not open, or was to end.
     wanted: bool,
+    /// It is to end.
+    ends: bool,
+    /// It was used since the host looked last, ...
+    used: bool,
+    /// ... when it was last found to be.
+    used_at_us: u64,
 }
 
 impl<W: Window> PoolLink<W> {
@@ -58,6 +64,9 @@ impl<W: Window> PoolLink<W> {
             violation: None,
             refused: false,
             wanted: false,
+            ends: false,
+            used: false,
+            used_at_us: 0,
         }
     }
 
@@ -77,7 +86,33 @@ impl<W: Window> PoolLink<W> {
         self.begin_anew();
     }
 
+    /// Lets nothing begin any more, until it is closed.
+    pub fn end(&mut self) {
+        self.ends = true;
+    }
+
+    /// What [`finish`](nupa_pool::Membership::finish) is to be asked with, if it is open: `finish` says whether it has ended, which closes it. What was wanted
+    /// meanwhile still is.
+    pub fn finish(&mut self, finish: impl FnOnce(&mut nupa_pool::Link) -> bool) -> bool {
+        let wanted = self.wanted;
+        let ended = self.open.as_mut().is_some_and(finish);
+        if ended {
+            self.close();
+            self.wanted = wanted;
+        }
+        ended
+    }
+
+    /// Since when it was not used, in microseconds of the host's clock, as far as the host has asked.
+    pub fn idle_since_us(&mut self, now_us: u64) -> u64 {
+        if core::mem::take(&mut self.used) {
+            self.used_at_us = now_us;
+        }
+        self.used_at_us
+    }
+
     fn begin_anew(&mut self) {
+        (self.ends, self.used) = (false, true);
         self.reserved = PerClass::new(|_| None);
         (self.shown, self.violation, self.refused) = (false, None, false);
         self.wanted = false;
@@ -146,7 +181,14 @@ impl<W: Window> Link for PoolLink<W> {
     }
 
     #[inline]
+    fn may_begin(&mut self) -> bool {
+        self.wanted |= self.ends;
+        !self.ends
+    }
+
+    #[inline]
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
+        self.used = true;
         let reservation = self.reserved.of(class).take();
         let Some((reservation, link)) = reservation.zip(self.open.as_mut()) else {
             return;
@@ -185,13 +227,16 @@ impl<W: Window> Link for PoolLink<W> {
         }
         let link = self.open.as_mut()?;
         match link.next(&self.window, class) {
-            Ok(message) => message.map(|message| Arrival {
-                payload: self.base.wrapping_add(message.payload.start),
-                len: message.payload_len(),
-                offset: message.offset,
-                piece: message.piece,
-                last: message.is_last(),
-                body: message.body,
+            Ok(message) => message.map(|message| {
+                self.used = true;
+                Arrival {
+                    payload: self.base.wrapping_add(message.payload.start),
+                    len: message.payload_len(),
+                    offset: message.offset,
+                    piece: message.piece,
+                    last: message.is_last(),
+                    body: message.body,
+                }
             }),
             Err(violation) => {
                 self.violated(violation);
@@ -310,6 +355,7 @@ impl<W: Window> DirectLink for PoolLink<W> {
 
     #[inline]
     fn begin(&mut self, grant: &Grant) -> bool {
+        self.used = true;
         let grants = self.grants().filter(|_| !self.refused);
         let begun = grants.map(|grants| grants.begin(&self.window, grant));
         self.readable(begun.unwrap_or(Ok(false))).unwrap_or(false)

@@ -36,6 +36,8 @@ pub struct NodeState<L> {
     pub(super) up: NodeSet,
     /// ... and those of them with an open link.
     pub(super) linked: NodeSet,
+    /// Those whose link is to end.
+    pub(super) ending: NodeSet,
     /// What the last look around has shown, and was not dealt with yet.
     pub(super) events: Events,
     /// When nodes may be asked for a link again that had no inbox left.
@@ -63,6 +65,7 @@ impl<L> NodeState<L> {
         Self {
             up: NodeSet::default(),
             linked: NodeSet::default(),
+            ending: NodeSet::default(),
             events: Events::default(),
             retry_at_us: 0,
             resets: RateLimit::new(1),
