@@ -49,7 +49,7 @@ def test_the_stack_suffices(pair, rdma, saw):
         local = a.region(4096, 2)
         a.post_send("RDMA_WRITE", sges=[sge(local)], remote=remote(inbox))
         a.done("RDMA_WRITE")
-        for what in ("status", "peers", "counters", "resources"):
-            one.run(f"{NUPACTL} {what}", check=False)
+        for what in ("status", "peers", "stats", "qp", "mr", "queues"):
+            one.run(f"{NUPACTL} {what}")
     assert 0 < found["size"] <= MOST, f"{found['size']} bytes\n{found['calls']}"
     saw(f"{found['size']} bytes at most")

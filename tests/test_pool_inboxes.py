@@ -24,8 +24,10 @@ NODES = 3
 def formatted(fabric, *options):
     """Nodes without our modules, whose pool was made with these options, and what was said of it; afterwards they have one as ever."""
     nodes = fabric.bare(*range(1, NODES + 1))
-    yield Memory(nodes[0]).format("--yes", *options).out.splitlines()[-1], nodes
-    Memory(fabric.bare(*range(1, NODES + 1))[0]).format("--yes")
+    try:
+        yield Memory(nodes[0]).format("--yes", *options).out.splitlines()[-1], nodes
+    finally:
+        Memory(fabric.bare(*range(1, NODES + 1))[0]).format("--yes")
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a node says while another one does not look, or before it has heard of something.
 
-use super::{few, linked, rounds, talk, Station};
+use super::{few, linked, offered_another, rounds, talk, Station};
 use crate::station::wishes;
-use nupa_pool::{Grant, LinkState};
+use nupa_pool::{Area, Grant, LinkState, Pool};
 use nupa_proto::pool::{inbox::AnswerState, Slot, DEAD_AFTER_US, HEARTBEAT_US};
 use std::mem::offset_of;
 
@@ -87,26 +87,20 @@ fn no_grant_of_a_slots_former_owner_counts_once_the_slot_is_taken() {
     assert_eq!(here.begin(&host, &grant), Ok(false));
 }
 
+/// Offset of what node 1 says about node 0.
+fn said_about_the_first(pool: &Pool) -> u64 {
+    let geometry = pool.geometry();
+    let about = |offset: &u64| geometry.area(*offset) == Area::Pair { node: 1, other: 0 };
+    (0..geometry.size()).step_by(16).find(about).unwrap()
+}
+
 /// A node has an inbox since an epoch before, and is offered another one; then it dies, and what it says cannot be read.
 #[test]
 fn neither_of_two_inboxes_is_forgotten_that_a_node_may_have() {
     for coherent in [true, false] {
-        let (world, pool, mut all) = few(coherent, 3, 2);
+        let (world, pool, mut all) = offered_another(coherent);
         let host = all[0].host.clone();
-        all[0].member.ask(&host, 1);
-        rounds(&world, &mut all, 2);
-        let silent = all.remove(1);
-        all[0].renew();
-        for _ in 0..3 {
-            assert!(silent.member.heartbeat().beat(&silent.host));
-            rounds(&world, &mut all, 1);
-        }
-        assert_eq!(all[0].member.ask(&host, 1), LinkState::Opening);
-        let geometry = pool.geometry();
-        let says =
-            |offset: &u64| format!("{}", geometry.area(*offset)) == "what node 1 says about node 0";
-        let offset = (0..geometry.size()).step_by(16).find(says).unwrap();
-        world.poison(offset);
+        world.poison(said_about_the_first(&pool));
         for _ in 0..2 + DEAD_AFTER_US / HEARTBEAT_US {
             world.pass(HEARTBEAT_US);
             for station in &mut all {
@@ -133,15 +127,12 @@ fn who_has_a_link_does_not_give_its_inbox_back_for_want_of_room() {
     let host = all[0].host.clone();
     all[0].member.ask(&host, 1);
     rounds(&world, &mut all, 2);
-    let geometry = pool.geometry();
-    let says =
-        |offset: &u64| format!("{}", geometry.area(*offset)) == "what node 1 says about node 0";
-    let answer = (0..geometry.size()).step_by(16).find(says).unwrap() + 8;
+    let answer = said_about_the_first(&pool) + 8;
     let mut word = world.peek::<8>(answer);
     assert_eq!(word[0], AnswerState::Uses.to_wire());
     word[0] = AnswerState::NoRoom.to_wire();
     world.poke(answer, &word);
-    let changes = geometry.slot(1) + offset_of!(Slot, changes) as u64;
+    let changes = pool.geometry().slot(1) + offset_of!(Slot, changes) as u64;
     let told = u64::from_le_bytes(world.peek::<8>(changes)) + 1;
     world.poke(changes, &told.to_le_bytes());
     for _ in 0..2 {

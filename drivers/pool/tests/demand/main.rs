@@ -305,21 +305,28 @@ fn who_begins_anew_or_leaves_holds_nothing() {
     }
 }
 
+/// Nodes 0 and 2 of three with two inboxes each: node 0 has begun anew, and offers node 1 another inbox than it has, which has not heard of that and dies.
+fn offered_another(coherent: bool) -> (Arc<World>, Pool, Few) {
+    let (world, pool, mut all) = few(coherent, 3, 2);
+    let host = all[0].host.clone();
+    all[0].member.ask(&host, 1);
+    rounds(&world, &mut all, 2);
+    let silent = all.remove(1);
+    all[0].renew();
+    for _ in 0..3 {
+        assert!(silent.member.heartbeat().beat(&silent.host));
+        rounds(&world, &mut all, 1);
+    }
+    assert_eq!(all[0].member.ask(&host, 1), LinkState::Opening);
+    (world, pool, all)
+}
+
 /// A node that begins anew lends another inbox to one that has not heard of that, and dies.
 #[test]
 fn an_inbox_that_is_held_from_an_epoch_before_is_not_forgotten() {
     for coherent in [true, false] {
-        let (world, pool, mut all) = few(coherent, 3, 2);
+        let (world, pool, mut all) = offered_another(coherent);
         let host = all[0].host.clone();
-        all[0].member.ask(&host, 1);
-        rounds(&world, &mut all, 2);
-        let silent = all.remove(1);
-        all[0].renew();
-        for _ in 0..3 {
-            assert!(silent.member.heartbeat().beat(&silent.host));
-            rounds(&world, &mut all, 1);
-        }
-        assert_eq!(all[0].member.ask(&host, 1), LinkState::Opening);
         rounds(
             &world,
             &mut all,
