@@ -43,6 +43,12 @@ impl Engine {
         body: &ModifyQp,
     ) -> Result<(), AdminStatus> {
         let qpn = body.qpn.get();
+        let state = QpStateCode::try_from(body.state);
+        if body.mask.get() & QP_MASK_STATE != 0
+            && state.is_ok_and(|state| state == QpStateCode::Err)
+        {
+            self.take_all_responses(nodes, id, qpn);
+        }
         let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.change_qp(platform, body)?;
         self.revoke_grants(nodes, id, Writers::Await);

@@ -104,9 +104,15 @@ impl Engine {
     /// Refills the budget for the next turn. Returns `Some(0)` if this one left work behind.
     #[inline(always)]
     fn end_turn(&mut self) -> Option<u64> {
+        self.begin_turn();
+        core::mem::take(&mut self.more).then_some(0)
+    }
+
+    /// Refills the budget.
+    #[inline(always)]
+    pub(crate) fn begin_turn(&mut self) {
         self.budget = Budget::new();
         (self.short_share, self.long_share) = (Share::SHORT, Share::LONG);
-        core::mem::take(&mut self.more).then_some(0)
     }
 
     /// Serves send queues that are ready or whose wait is over, one slice each and again, until none is ready or the turn is over.

@@ -31,6 +31,9 @@ use nupa_proto::{
 /// Microseconds after which a request that was NAKed as not ready is sent again if no notification comes: 50 times in the half second
 /// that it may wait.
 const RETRY_US: u64 = 10_000;
+/// Turns in which rings of responses are emptied before a queue pair fails, at most: with what a turn takes of each, more than rings of
+/// the usual size hold. A peer that goes on meanwhile has the rest flushed.
+const RESPONSE_TURNS: u32 = 128;
 
 impl Engine {
     /// Takes the responses that a peer has put into a ring. Returns whether there was one.
@@ -55,6 +58,26 @@ impl Engine {
             self.note_progress(nodes, id);
         }
         found
+    }
+
+    /// Takes what a peer has said so far of the requests of a queue pair that is to fail: those were done before. A channel adapter takes
+    /// acknowledgements as they come. Here they lie in rings until the engine's next turn, and what has the program give the queue pair up,
+    /// such as the peer's wish to disconnect, can have come to it by another way before.
+    pub(crate) fn take_all_responses<N: NodeTable>(&mut self, nodes: &mut N, home: u16, qpn: u32) {
+        for _ in 0..RESPONSE_TURNS {
+            let there = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
+            let under_way = there.filter(|qp| qp.send.inflight.count != 0);
+            let Some(remote) = under_way.and_then(|qp| qp.remote) else {
+                return;
+            };
+            // The command has a turn of its own.
+            self.begin_turn();
+            let mut found = self.take_responses(nodes, remote.node, Class::ShortResponse);
+            found |= self.take_responses(nodes, remote.node, Class::Response);
+            if !found {
+                return;
+            }
+        }
     }
 
     fn take_response<N: NodeTable>(&mut self, nodes: &mut N, id: u16, incoming: &Incoming) {

@@ -3,7 +3,7 @@
 
 use super::parts::{connect, end, pattern, End, OK};
 use nupa_proto::{
-    admin::QpType,
+    admin::{QpStateCode, QpType},
     pool::{Class, LinkWord, LINK_CONSUMER},
 };
 use nupa_testing::World;
@@ -34,6 +34,40 @@ fn responses(world: &World) -> u32 {
         LinkWord::from_wire(u64::from_le_bytes(world.shared.peek(at))).index
     };
     taken(Class::Response) + taken(Class::ShortResponse)
+}
+
+/// The other end has done them, and has said so in the rings: whatever becomes of the queue pair then, they are done.
+#[test]
+fn what_was_said_before_a_queue_pair_fails_counts() {
+    // Other rings have no room for all of it.
+    if !crate::MODE.is_pooled() {
+        return;
+    }
+    let (mut world, mut a, mut b) = pair();
+    (0..=BATCH).for_each(|id| b.receive(id, 1000 * id, 1000));
+    // Then it knows how many it may send.
+    a.send(BATCH, 0, 60);
+    world.pump();
+    assert_eq!(a.done(), [(BATCH, OK)]);
+    world.hold(Some(1));
+    for id in 0..BATCH {
+        match id % 15 {
+            13 => a.read(id, &b.mr, 0, 9000),
+            14 => a.write(id, &b.mr, 0, 9000),
+            _ => a.send(id, 1000 * id, 60),
+        }
+    }
+    world.pump();
+    world.hold(Some(0));
+    world.pump();
+    let before = a.done().len() as u64;
+    let failed = a.host.set_state(&mut world, a.qp.qpn, QpStateCode::Err);
+    assert_eq!(failed, Ok(()));
+    let expected: Vec<_> = (before..BATCH).map(|id| (id, OK)).collect();
+    assert_eq!(a.done(), expected);
+    world.hold(None);
+    world.pump();
+    assert_eq!(a.done(), []);
 }
 
 #[test]
