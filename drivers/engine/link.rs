@@ -35,6 +35,12 @@ pub trait Link {
     /// this one.
     fn reserve(&mut self, class: Class, len: u32) -> Option<u64>;
 
+    /// Whether requests, datagrams and frames of which nothing was put in yet may be: not while the link is to end, after which there may be another one.
+    #[inline]
+    fn may_begin(&mut self) -> bool {
+        true
+    }
+
     /// Hands the entry that was reserved over, with its payload. `offset`: bytes of the message that come before. When the peer
     /// sees it is for the link's host to say, before it turns to something else.
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32);

@@ -2,6 +2,7 @@
 //! Nodes of other hosts: how they come and go, and what is sent to them and by them.
 
 mod direct;
+mod ending;
 mod frame;
 pub(crate) mod grant;
 pub(crate) mod link;
@@ -224,10 +225,21 @@ impl Engine {
     /// tail of the queue if it has more.
     fn serve_ring_waiters<N: NodeTable>(&mut self, nodes: &mut N, id: u16, class: Class) -> bool {
         let (mut turn, mut found) = (Turn::of(class), false);
-        let Some(home) = nodes.peer_mut(id).map(|peer| peer.home()) else {
+        let Some(peer) = nodes.peer_mut(id) else {
             return false;
         };
+        let home = peer.home();
+        // Of a link that is to end, each has a try once: those that have begun nothing go to the tail for that.
+        let ends = !peer.may_begin();
+        let line = nodes.node_mut(home);
+        let mut tries = line.map_or(0, |(node, _)| node.ring_waiters(id, class));
         while let Some(need) = self.room_needed(nodes, home, id, class) {
+            if ends {
+                let Some(left) = tries.checked_sub(1) else {
+                    break;
+                };
+                tries = left;
+            }
             let room = nodes
                 .peer_mut(id)
                 .and_then(|peer| peer.reserve(class, need));
@@ -247,9 +259,14 @@ impl Engine {
             let spent = (requests.max(1), bytes);
             turn.left.spend_all(spent);
             self.share_of(turn.lane).spend_all(spent);
-            found = true;
+            found |= !ends || !self.waits_for_ring(nodes, home, qpn);
         }
         found
+    }
+
+    fn waits_for_ring<N: NodeTable>(&self, nodes: &N, home: u16, qpn: u32) -> bool {
+        let qp = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
+        qp.is_some_and(|qp| matches!(qp.send.wait, Wait::RingSpace { .. }))
     }
 
     /// Serves a queue pair that was first of those that wait for a ring. How much room it finds is a matter of luck, so it has more the next

@@ -48,6 +48,11 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         found
     }
 
+    /// Whether an inbox was wanted since this was asked before, here or by another node, and there was none.
+    pub fn take_shortage(&mut self) -> bool {
+        core::mem::take(&mut self.short)
+    }
+
     /// Takes note that something has become of the link to a node.
     fn note_change(&mut self, node: u16) {
         self.with_pair(node, |pair| pair.changed = true);
@@ -58,6 +63,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
     #[inline(never)]
     fn free_inbox(&mut self) -> Option<u16> {
         if self.all_lent {
+            self.short = true;
             return None;
         }
         let mut taken = NodeSet::EMPTY;
@@ -69,6 +75,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         }
         let free = taken.first_absent(self.pool().geometry().inboxes()?);
         self.all_lent = free.is_none();
+        self.short |= self.all_lent;
         free
     }
 

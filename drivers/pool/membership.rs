@@ -52,6 +52,8 @@ pub struct Membership<P = [Peer; AREA_NODES as usize]> {
     pub(crate) first_changed: u16,
     /// ... and that there was no inbox left, and none has come back since.
     pub(crate) all_lent: bool,
+    /// An inbox was wanted, here or by another node, and there was none.
+    pub(crate) short: bool,
     peers: P,
 }
 
@@ -76,6 +78,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
             changes: 0,
             first_changed: NONE_CHANGED,
             all_lent: false,
+            short: false,
             peers,
         }
     }

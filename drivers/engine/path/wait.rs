@@ -88,6 +88,12 @@ impl<S: Storage> Node<S> {
         waiters.is_some_and(|waiters| waiters.await_room())
     }
 
+    /// How many queue pairs do.
+    pub(crate) fn ring_waiters(&mut self, id: u16, class: Class) -> u32 {
+        let waiters = self.round_robin_of(Wait::RingSpace { node: id, class });
+        waiters.map_or(0, |(waiters, _)| waiters.len())
+    }
+
     /// The first queue pair that waits for room in a ring to a node of another host.
     pub(crate) fn first_ring_waiter(&mut self, id: u16, class: Class) -> Option<u32> {
         self.round_robin_of(Wait::RingSpace { node: id, class })?

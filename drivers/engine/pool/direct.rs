@@ -79,6 +79,9 @@ impl Engine {
         let before = send.done;
         let peer = nodes.peer_mut(destination);
         let peer = peer.filter(|peer| peer.epoch() == Some(epoch))?;
+        if before == 0 && !peer.may_begin() {
+            return None;
+        }
         let (grant, dma) = peer.find_grant(qpns, key, addr, len)?;
         let mut done = before.min(len);
         self.request.local.skip(done);

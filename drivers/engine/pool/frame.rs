@@ -44,7 +44,10 @@ impl Engine {
             return Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Node));
         };
         let len = self.request.len;
-        let place = peer.reserve(Class::Frame, len);
+        let place = match peer.may_begin() {
+            true => peer.reserve(Class::Frame, len),
+            false => None,
+        };
         // One for everybody waits for nobody.
         let waits = policy == RnrPolicy::Wait;
         let must_wait = waits && self.must_wait_for_ring(nodes, destination, Class::Frame);

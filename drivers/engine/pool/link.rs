@@ -3,14 +3,22 @@
 
 use crate::link::{Arrival, DirectLink, Link};
 use nupa_pool::{
-    Blocked, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
+    Blocked, Body, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
 };
-use nupa_proto::pool::Class;
+use nupa_proto::pool::{
+    message::{FrameBody, FRAME_FLOOD},
+    Class,
+};
 
 /// Bytes per read while searching for what cannot be read.
 const PIECE: usize = 256;
 /// Payload from which on an entry is shown to the peer at once, so that it can take it while the next one is written.
 const SHOW_AT_ONCE: u32 = 4096;
+/// How long the host tries to open a link that was wanted once, in microseconds.
+const WANTED_US: u64 = 1_000_000;
+/// How long a new link counts as used, in microseconds. The frame for all nodes that it may have been opened for was lost: its sender asks
+/// again after a second.
+const NEW_US: u64 = 1_200_000;
 
 /// What a peer was shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,8 +47,18 @@ pub struct PoolLink<W> {
     /// What the peer did that no sound one does.
     violation: Option<Violation>,
     refused: bool,
-    /// Something was to be put in while it was not open.
+    /// Something was to be put in while it was not open, or was to end, since the host looked last, ...
     wanted: bool,
+    /// ... and until when the host is to try to open it for that.
+    wanted_until_us: u64,
+    /// It is to end.
+    ends: bool,
+    /// It was opened since the host looked last.
+    is_new: bool,
+    /// It was used since the host looked last, ...
+    used: bool,
+    /// ... and when it was last found to be; of a new one, later than that.
+    used_at_us: u64,
 }
 
 impl<W: Window> PoolLink<W> {
@@ -58,6 +76,11 @@ impl<W: Window> PoolLink<W> {
             violation: None,
             refused: false,
             wanted: false,
+            wanted_until_us: 0,
+            ends: false,
+            is_new: false,
+            used: false,
+            used_at_us: 0,
         }
     }
 
@@ -77,15 +100,53 @@ impl<W: Window> PoolLink<W> {
         self.begin_anew();
     }
 
-    fn begin_anew(&mut self) {
-        self.reserved = PerClass::new(|_| None);
-        (self.shown, self.violation, self.refused) = (false, None, false);
-        self.wanted = false;
+    /// Lets nothing begin any more, until it is closed.
+    pub fn end(&mut self) {
+        self.ends = true;
     }
 
-    /// Whether something was to be put in since this was asked before, and it was not open.
-    pub fn take_wanted(&mut self) -> bool {
-        core::mem::take(&mut self.wanted)
+    /// Has `finish`, which is [`Membership::finish`](nupa_pool::Membership::finish), say whether a link that is open has ended, and closes it
+    /// then. What was wanted meanwhile still is.
+    pub fn finish(&mut self, finish: impl FnOnce(&mut nupa_pool::Link) -> bool) -> bool {
+        let wanted = self.wanted;
+        let ended = self.open.as_mut().is_some_and(finish);
+        if ended {
+            self.close();
+            self.wanted = wanted;
+        }
+        ended
+    }
+
+    /// Takes note of whether it was used since this was called before, which is to be often. A frame for all nodes is no use.
+    pub fn note_use(&mut self, now_us: u64) {
+        let used = core::mem::take(&mut self.used);
+        if core::mem::take(&mut self.is_new) {
+            self.used_at_us = now_us.saturating_add(NEW_US);
+        }
+        if used {
+            self.used_at_us = now_us;
+        }
+    }
+
+    /// How long it was not used, in microseconds. That of a new one counts later, for the answer to a frame for all nodes.
+    pub fn idle_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.used_at_us)
+    }
+
+    fn begin_anew(&mut self) {
+        (self.ends, self.is_new, self.used) = (false, true, false);
+        self.reserved = PerClass::new(|_| None);
+        (self.shown, self.violation, self.refused) = (false, None, false);
+        (self.wanted, self.wanted_until_us) = (false, 0);
+    }
+
+    /// Whether something was to be put in not long ago, and it was not open. What waits for room keeps saying so; a frame for all nodes, which
+    /// does not wait, has said so once.
+    pub fn is_wanted(&mut self, now_us: u64) -> bool {
+        if core::mem::take(&mut self.wanted) {
+            self.wanted_until_us = now_us.saturating_add(WANTED_US);
+        }
+        now_us < self.wanted_until_us
     }
 
     /// Shows the peer what was put into its rings, and what was taken out of those to this host.
@@ -121,6 +182,11 @@ impl<W: Window> PoolLink<W> {
     }
 }
 
+/// Whether a frame is for all nodes.
+fn is_flood(body: &FrameBody) -> bool {
+    body.flags & FRAME_FLOOD != 0
+}
+
 impl<W: Window> Link for PoolLink<W> {
     #[inline]
     fn reserve(&mut self, class: Class, len: u32) -> Option<u64> {
@@ -146,7 +212,14 @@ impl<W: Window> Link for PoolLink<W> {
     }
 
     #[inline]
+    fn may_begin(&mut self) -> bool {
+        self.wanted |= self.ends;
+        !self.ends
+    }
+
+    #[inline]
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
+        self.used |= !matches!(message, Outgoing::Frame(body) if is_flood(body));
         let reservation = self.reserved.of(class).take();
         let Some((reservation, link)) = reservation.zip(self.open.as_mut()) else {
             return;
@@ -185,13 +258,16 @@ impl<W: Window> Link for PoolLink<W> {
         }
         let link = self.open.as_mut()?;
         match link.next(&self.window, class) {
-            Ok(message) => message.map(|message| Arrival {
-                payload: self.base.wrapping_add(message.payload.start),
-                len: message.payload_len(),
-                offset: message.offset,
-                piece: message.piece,
-                last: message.is_last(),
-                body: message.body,
+            Ok(message) => message.map(|message| {
+                self.used |= !matches!(&message.body, Body::Frame(body) if is_flood(body));
+                Arrival {
+                    payload: self.base.wrapping_add(message.payload.start),
+                    len: message.payload_len(),
+                    offset: message.offset,
+                    piece: message.piece,
+                    last: message.is_last(),
+                    body: message.body,
+                }
             }),
             Err(violation) => {
                 self.violated(violation);
@@ -310,6 +386,7 @@ impl<W: Window> DirectLink for PoolLink<W> {
 
     #[inline]
     fn begin(&mut self, grant: &Grant) -> bool {
+        self.used = true;
         let grants = self.grants().filter(|_| !self.refused);
         let begun = grants.map(|grants| grants.begin(&self.window, grant));
         self.readable(begun.unwrap_or(Ok(false))).unwrap_or(false)

@@ -77,9 +77,12 @@ impl Engine {
         }
         let place = match self.must_wait_for_ring(nodes, destination, class) {
             true => None,
-            false => nodes
-                .peer_mut(destination)
-                .and_then(|peer| peer.reserve(class, payload)),
+            false => nodes.peer_mut(destination).and_then(|peer| {
+                match inflight.sent.is_some() || peer.may_begin() {
+                    true => peer.reserve(class, payload),
+                    false => None,
+                }
+            }),
         };
         let Some(place) = place else {
             return Outcome::RingFull {

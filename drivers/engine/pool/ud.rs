@@ -36,7 +36,10 @@ impl Engine {
         };
         let len = self.request.len;
         let class = Class::ShortRequest;
-        let place = peer.reserve(class, len);
+        let place = match peer.may_begin() {
+            true => peer.reserve(class, len),
+            false => None,
+        };
         let waits = policy == RnrPolicy::Wait;
         let must_wait = self.must_wait_for_ring(nodes, destination, class);
         let Some(place) = place.filter(|_| !must_wait) else {

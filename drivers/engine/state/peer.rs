@@ -43,6 +43,11 @@ impl InTransit {
     fn is_owed(&self) -> bool {
         self.owed_response.is_some() || self.owes_notify || self.refused_left != 0
     }
+
+    /// Whether nothing is left to be told, or to be done with what lies in rings.
+    pub(crate) fn is_clear(&self) -> bool {
+        !self.is_owed() && self.slices == 0 && self.frame_deadline.is_none()
+    }
 }
 
 /// A node of another host, and the way to it.
@@ -110,6 +115,23 @@ impl<L: Link> Peer<L> {
         self.grants_given.clear();
         self.grants_held.fill(None);
         self.epoch.take()
+    }
+
+    /// The link to it has ended, and it stays up. What waits for the next one has as much time as before.
+    pub(crate) fn link_ended(&mut self) {
+        self.transit = InTransit {
+            times_out_at: self.transit.times_out_at,
+            checked: self.transit.checked,
+            progressed: true,
+            ..InTransit::default()
+        };
+        self.grants_given.clear();
+        self.grants_held.fill(None);
+    }
+
+    /// As [`Link::may_begin`].
+    pub(crate) fn may_begin(&mut self) -> bool {
+        self.link.may_begin()
     }
 
     /// As [`Link::reserve`]. If there is no room the peer is asked to wake this host when there is.

@@ -36,10 +36,16 @@ pub struct NodeState<L> {
     pub(super) up: NodeSet,
     /// ... and those of them with an open link.
     pub(super) linked: NodeSet,
+    /// Those whose link is to end.
+    pub(super) ending: NodeSet,
     /// What the last look around has shown, and was not dealt with yet.
     pub(super) events: Events,
     /// When nodes may be asked for a link again that had no inbox left.
     pub(super) retry_at_us: u64,
+    /// Behind the node that was asked for a link last.
+    pub(super) first_asked: u16,
+    /// When links that are to end are looked at.
+    pub(super) ending_due_us: u64,
     /// Limits resets after peers refused this node.
     pub(super) resets: RateLimit,
     /// Limits the notices that no inbox is left.
@@ -65,8 +71,11 @@ impl<L> NodeState<L> {
         Self {
             up: NodeSet::default(),
             linked: NodeSet::default(),
+            ending: NodeSet::default(),
             events: Events::default(),
             retry_at_us: 0,
+            first_asked: 0,
+            ending_due_us: 0,
             resets: RateLimit::new(1),
             shortages: RateLimit::new(FAULTS),
             faults,

@@ -145,6 +145,7 @@ impl<H: PoolHal> PoolNode<H> {
     fn down(&mut self, id: u16) {
         self.state.up.remove(id);
         self.state.linked.remove(id);
+        self.state.ending.remove(id);
         if let Some(peer) = self.model.functions.peer_mut(id) {
             peer.link_mut().close();
         }

@@ -95,6 +95,10 @@ impl PoolProcess {
             (POOL_BASE, &**pool, 0, pool.len() as u64),
             (DEVICE_MEMORY_BASE, &**pool, range.start, device_memory),
         ] {
+            // A pool need not have device memory.
+            if len == 0 {
+                continue;
+            }
             mapped.map(&MapRequest {
                 iova,
                 len,

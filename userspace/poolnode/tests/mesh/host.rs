@@ -2,7 +2,6 @@
 
 //! A process that is a host of the pool: its node, the driver of its function, and memory.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use guestmem::MmapRegion;
@@ -11,12 +10,13 @@ use nupa_poolmem::{HostTime, PoolMemory};
 use nupa_poolnode::PoolProcess;
 use nupa_proto::admin::{AdminOpcode, PortCounters, ACCESS_ALL, ACCESS_LOCAL_WRITE};
 use nupa_proto::regs::{DEVICE_MEMORY_BASE, STATUS_READY};
-use nupa_testguest::guest::{iova, Bars, Guest, Irqs};
+use nupa_testguest::guest::{iova, Guest, Irqs};
 use nupa_testguest::queues::Qp;
 use nupa_testguest::DOORBELL_PAGES;
 use zerocopy::FromBytes;
 
 use crate::board::{Board, NodeWord, Way};
+use crate::fabric::Fabric;
 use crate::memory::{buffers, counter_of_all, exposed, Exposed, Piece};
 use crate::options::Options;
 use crate::plan::{source, Place, SOURCE};
@@ -25,38 +25,6 @@ use crate::plan::{source, Place, SOURCE};
 const DRIVER: usize = 8 << 20;
 
 pub(crate) type TestQp = Qp<Fabric>;
-
-/// The node's function, in this process.
-#[derive(Clone)]
-pub(crate) struct Fabric(Rc<RefCell<PoolProcess>>);
-
-impl Fabric {
-    /// Does what is due. Whether that was something.
-    pub(crate) fn poll(&self) -> bool {
-        let turn = self.0.borrow_mut().poll();
-        turn.busy || turn.arrived
-    }
-
-    pub(crate) fn epoch_of(&self, node: u16) -> Option<u32> {
-        self.0.borrow().epoch_of(node)
-    }
-}
-
-impl Bars for Fabric {
-    fn read(&self, _: u16, bar: u8, offset: u64, data: &mut [u8]) {
-        self.0.borrow_mut().bar_read(bar, offset, data);
-    }
-
-    fn write(&self, _: u16, bar: u8, offset: u64, data: &[u8]) {
-        self.0.borrow_mut().bar_write(bar, offset, data);
-    }
-
-    fn settle(&self) {
-        self.poll();
-    }
-
-    fn disconnect(&self, _: u16) {}
-}
 
 /// What all connections of the process share.
 pub(crate) struct Host {
@@ -93,7 +61,7 @@ impl Host {
             range.end - range.start >= exposed(nodes) as u64,
             "device memory is too small"
         );
-        let fabric = Fabric(Rc::new(RefCell::new(process)));
+        let fabric = Fabric::new(process);
         let doorbells = Guest::<Fabric>::doorbells_in(&ram);
         let guest = Guest::of(&fabric, id, ram, Irqs::default(), doorbells);
         guest.enable();

@@ -17,6 +17,7 @@
 mod board;
 mod cluster;
 mod connection;
+mod fabric;
 mod host;
 mod memory;
 mod node;
