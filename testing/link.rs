@@ -242,6 +242,18 @@ impl Link for RigLink {
         self.get().reserve(class, len)
     }
 
+    fn may_begin(&mut self) -> bool {
+        self.get().may_begin()
+    }
+
+    fn prefers_nontemporal(&mut self, len: u32) -> bool {
+        self.get().prefers_nontemporal(len)
+    }
+
+    fn note_nontemporal(&mut self, class: Class) {
+        self.get().note_nontemporal(class);
+    }
+
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
         if let Self::Pool { committed, .. } = self {
             *committed = true;

@@ -31,6 +31,8 @@ pub struct Ram {
     copied: Cell<usize>,
     /// Bytes that were written back.
     written_back: Cell<usize>,
+    /// Bytes that were copied from there with non-temporal stores.
+    nontemporal: Cell<usize>,
 }
 
 impl Ram {
@@ -44,6 +46,7 @@ impl Ram {
             host,
             copied: Cell::new(0),
             written_back: Cell::new(0),
+            nontemporal: Cell::new(0),
         }
     }
 
@@ -78,6 +81,11 @@ impl Ram {
     /// Bytes that were written back so far.
     pub fn written_back(&self) -> usize {
         self.written_back.get()
+    }
+
+    /// Bytes that were copied from there with non-temporal stores so far.
+    pub fn nontemporal(&self) -> usize {
+        self.nontemporal.get()
     }
 
     // What follows stays out of the way of what benchmarks measure.
@@ -196,6 +204,20 @@ impl Memory for Ram {
             return reached(MmapRegion::copy(&self.own, from, &target.own, to, len));
         }
         self.copy_pool(from, target, to, len)
+    }
+
+    fn copy_nontemporal(
+        &self,
+        from: u64,
+        target: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        self.copy_to(from, target, to, len)?;
+        let at = target.in_pool(to, len)?;
+        target.pool.publish(target.host, at, len as u64);
+        self.nontemporal.set(self.nontemporal.get() + len);
+        Ok(())
     }
 }
 

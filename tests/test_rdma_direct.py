@@ -11,6 +11,8 @@ pytestmark = only(*POOLS, why="about device memory that nodes share")
 PAGE = 4096
 # More than the engine copies at one go.
 LONG = 5 << 20
+# So much that it is copied past the caches.
+BULK = (9 << 20) + 13
 
 
 def direct_writes(node):
@@ -87,19 +89,22 @@ def test_order(settled, ends, saw):
     saw(f"90 requests, of which {count} direct writes")
 
 
-def test_long(settled, ends, saw):
+@pytest.mark.parametrize("size", [LONG, BULK], ids=["long", "bulk"])
+def test_long(settled, ends, saw, size):
     """One that takes the engine several turns."""
     one, _ = settled
     a, b = ends
-    target, local = Target(b, LONG), a.region(LONG, 1)
+    target, local = Target(b, size + PAGE), a.region(size, 1)
     write(a, sge(local, 0, 8), target)
     before = direct_writes(one)
     a.program.fill(local.buffer, 3)
-    write(a, sge(local), target)
-    assert direct_writes(one) == before + 1
-    for offset in (0, 1 << 20, (4 << 20) - PAGE, 4 << 20, LONG - PAGE):
-        assert target.load(offset, PAGE) == a.program.load(local.buffer, offset, PAGE), offset
-    saw(f"{LONG >> 20} MiB")
+    for at in (0, 3):
+        write(a, sge(local), target, at)
+        for offset in (0, 65531, 1 << 20, (4 << 20) - PAGE, 4 << 20, size - PAGE):
+            assert target.load(at + offset, PAGE) == a.program.load(local.buffer, offset, PAGE), offset
+        assert target.load(at + size, 8) == bytes(8).hex()
+    assert direct_writes(one) == before + 2
+    saw(f"{size} bytes")
 
 
 def test_deregistration(settled, ends, saw):

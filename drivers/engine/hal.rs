@@ -70,6 +70,19 @@ pub trait Memory {
         to: u64,
         len: usize,
     ) -> Result<(), AccessError>;
+
+    /// As [`Memory::copy_to`], with non-temporal stores where the processor has them: what nobody on this host reads soon leaves its caches
+    /// alone. All of it is where [`Memory::write_back`] would bring it before anything is stored later.
+    fn copy_nontemporal(
+        &self,
+        from: u64,
+        destination: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        self.copy_to(from, destination, to, len)?;
+        destination.write_back(to, len)
+    }
 }
 
 /// The three words of a doorbell slot, see [`nupa_proto::doorbell::Slot`].

@@ -41,6 +41,15 @@ pub trait Link {
         true
     }
 
+    /// Whether payload of `len` bytes is to be put into an entry with [non-temporal stores](crate::hal::Memory::copy_nontemporal).
+    #[inline]
+    fn prefers_nontemporal(&mut self, _len: u32) -> bool {
+        false
+    }
+
+    /// Takes note that the payload of the entry that was reserved was put there with those, all of it.
+    fn note_nontemporal(&mut self, _class: Class) {}
+
     /// Hands the entry that was reserved over, with its payload. `offset`: bytes of the message that come before. When the peer
     /// sees it is for the link's host to say, before it turns to something else.
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32);

@@ -3,6 +3,7 @@
 
 mod direct;
 mod ending;
+mod fill;
 mod frame;
 pub(crate) mod grant;
 pub(crate) mod link;
@@ -19,7 +20,6 @@ use crate::{
     path::{budget::Share, engine::Engine},
     state::{
         check::{Check, WcError},
-        copy::{CopyError, Span},
         qp::Wait,
         slice::Slice,
     },
@@ -385,17 +385,6 @@ impl Engine {
         if let Some(peer) = nodes.peer_mut(id) {
             peer.refuse();
         }
-    }
-
-    /// Copies the first `len` bytes of the current request to where they are handed over to another host.
-    fn fill<N: NodeTable>(&mut self, nodes: &N, place: u64, len: u32) -> Result<(), WcError> {
-        self.accepted.set(Span::direct(place, len));
-        let moved = self.move_data(nodes, self.request.home, len);
-        moved.map_err(|fault| match fault {
-            CopyError::Source => WcError::new(WcStatus::LocalProtection, Check::LocalMemory),
-            // The pool is gone, and with it everyone there.
-            CopyError::Destination => GONE,
-        })
     }
 }
 

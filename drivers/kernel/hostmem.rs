@@ -129,6 +129,24 @@ impl HostMemory {
         unsafe { self.copy_out(from, to, len) }
     }
 
+    /// As [`HostMemory::copy`], with non-temporal stores: the processors' copies of what is in the window are written back before anything is
+    /// stored later.
+    pub fn copy_nontemporal(&self, from: u64, to: u64, len: usize) -> Result {
+        if len == 0 {
+            return Ok(());
+        }
+        let window = self.window.as_ref();
+        // What may be poisoned is read with care.
+        if window.is_some_and(|window| window.offset_of(from, len).is_some()) {
+            self.copy(from, to, len)?;
+            return self.write_back(to, len);
+        }
+        let (from, to) = (self.at(from, len, false)?, self.at(to, len, true)?);
+        // SAFETY: As in `copy_out` and in `write`.
+        unsafe { bindings::nk_copy_nontemporal(to.cast(), from.cast(), len) };
+        Ok(())
+    }
+
     /// A word for operations that read it. One that is poisoned is found here, and not by an instruction that the kernel would
     /// not survive.
     #[inline]

@@ -114,6 +114,29 @@ void nk_copy(void *to, const void *from, size_t len)
 }
 
 /*
+ * As nk_copy(), and all of it is in memory before anything is stored later: what the caches have of it is written back. It leaves nothing
+ * there, so that it costs less than a copy and a write-back, and than any copy of more than they hold.
+ */
+void nk_copy_nontemporal(void *to, const void *from, size_t len)
+{
+	size_t last = len >= sizeof(u64) && IS_ALIGNED((unsigned long)to + len, sizeof(u64)) ? sizeof(u64) : 0;
+
+	if (to < from + len && from < to + len) {
+		nk_copy_ordered(to, from, len);
+		return nk_write_back(to, len);
+	}
+	dma_wmb();
+	dma_rmb();
+	memcpy_flushcache(to, from, len - last);
+	if (last) {
+		wmb();
+		/* One store. */
+		memcpy_flushcache(to + len - sizeof(u64), from + len - sizeof(u64), sizeof(u64));
+	}
+	wmb();
+}
+
+/*
  * Loads a word, as a whole if it is aligned, with acquire order; false if the memory has lost it. Of memory that is poisoned an
  * ordinary load would be a machine check that the kernel does not survive.
  */

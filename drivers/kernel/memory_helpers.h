@@ -17,6 +17,7 @@ void *nk_host_memory(phys_addr_t addr, size_t len, bool write);
 bool nk_load_mc(const void *from, u64 *value);
 bool nk_copy_mc(void *to, const void *from, size_t len);
 void nk_copy(void *to, const void *from, size_t len);
+void nk_copy_nontemporal(void *to, const void *from, size_t len);
 bool nk_memory_is_persistent(phys_addr_t start, u64 len);
 void nk_clear(void *addr, size_t len);
 

@@ -49,6 +49,15 @@ pub struct Reservation {
     pub payload: Range<u64>,
     index: u32,
     bulk_end: u32,
+    /// The payload is where the peer finds it.
+    is_published: bool,
+}
+
+impl Reservation {
+    /// Says that the payload, all of which lies in its place, need not be published any more.
+    pub fn set_published(&mut self) {
+        self.is_published = true;
+    }
 }
 
 /// A reservation that another entry took the place of.
@@ -141,6 +150,7 @@ impl Sender {
             payload: payload..payload.wrapping_add(u64::from(len)),
             index: self.written,
             bulk_end,
+            is_published: false,
         })
     }
 
@@ -161,20 +171,25 @@ impl Sender {
         }
         let payload = reservation.payload;
         let len = payload.end.wrapping_sub(payload.start);
+        let published = reservation.is_published;
         let part = Part {
             payload_len: len as u32,
             offset,
             behind,
         };
         let entry = self.place.entry(self.written);
-        let taken = match self.place.is_in_lines() {
-            true => self.write_lines(window, entry, &payload, message, part),
-            false => {
-                if len != 0 {
-                    window.publish(payload.start, len);
-                }
-                self.write_entry(window, entry, message, part)
-            }
+        let in_lines = self.place.is_in_lines();
+        let inline = if in_lines {
+            inline_len(entry, &payload)
+        } else {
+            0
+        };
+        if len != 0 && inline == 0 && !published {
+            window.publish(payload.start, len);
+        }
+        let taken = match in_lines {
+            true => self.write_lines(window, inline, message, part),
+            false => self.write_entry(window, entry, message, part),
         };
         self.written = self.written.wrapping_add(taken);
         self.bulk_written = reservation.bulk_end;
@@ -206,20 +221,15 @@ impl Sender {
         1
     }
 
-    /// Writes an entry of lines, the first one's stamp last. Returns by how much the index goes on.
+    /// Writes an entry of lines, the first one's stamp last. `inline`: bytes of payload that it has already. Returns by how much the index goes on.
     #[inline]
     fn write_lines(
         &mut self,
         window: &impl Window,
-        entry: u64,
-        payload: &Range<u64>,
+        inline: usize,
         message: &Outgoing<'_>,
         part: Part,
     ) -> u32 {
-        let inline = inline_len(entry, payload);
-        if part.payload_len != 0 && inline == 0 {
-            window.publish(payload.start, u64::from(part.payload_len));
-        }
         let two = takes_two(message);
         let taken = if two { MAX_LINES } else { 1 };
         self.clear_up_to(window, self.written.wrapping_add(taken));

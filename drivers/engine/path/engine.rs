@@ -11,7 +11,7 @@ use crate::{
     },
     state::{
         check::{Check, WcError},
-        copy::{copy, scatter, CopyError, Side, Spans},
+        copy::{copy, scatter, CopyError, Side, Spans, Stores},
         qp::Wait,
         request::{Accepted, Outcome, Part, Request},
         slice::{Slice, SLICE},
@@ -439,9 +439,9 @@ impl Engine {
             .receiver(nodes, destination)
             .ok_or(CopyError::Destination)?;
         match self.request.opcode {
-            Opcode::Read => copy(&there, &here, len),
+            Opcode::Read => copy(&there, &here, len, Stores::Ordinary),
             _ if self.request.inline => scatter(self.inline_data(), &there),
-            _ => copy(&here, &there, len),
+            _ => copy(&here, &there, len, Stores::Ordinary),
         }
     }
 }

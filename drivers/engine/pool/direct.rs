@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of direct writes: what a peer lets this host write to is written to here, and the peer does nothing.
 
+use super::fill::Place;
 use crate::{
     link::Link,
     nodes::NodeTable,
@@ -141,7 +142,7 @@ impl Engine {
             }
             return Step::Over;
         }
-        let copied = self.fill_part(nodes, to, len);
+        let copied = self.fill_part(nodes, Place::Granted, to, len);
         if let Some(link) = nodes
             .peer_mut(destination)
             .and_then(|peer| peer.link_mut().direct())

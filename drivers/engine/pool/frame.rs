@@ -4,7 +4,7 @@
 //! A frame is done for its sender once it lies in the ring. The responder takes it out when it has receive buffers for it; until
 //! then those behind it wait as well, but no longer than its receive queue's owner allows.
 
-use super::Turn;
+use super::{fill::Place, Turn};
 use crate::{
     hal::{Clock, Memory, Platform},
     link::Arrival,
@@ -59,7 +59,7 @@ impl Engine {
             };
         };
         self.has_room(nodes, destination);
-        if let Err(error) = self.fill(nodes, place, len) {
+        if let Err(error) = self.fill(nodes, Place::Entry(destination, Class::Frame), place, len) {
             return Outcome::Failed(error);
         }
         let mut body = FrameBody::new_zeroed();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: requests on their way out.
 
-use super::GONE;
+use super::{fill::Place, GONE};
 use crate::{
     hal::Storage,
     node::Node,
@@ -92,7 +92,8 @@ impl Engine {
             };
         };
         self.request.local.skip(done);
-        if let Err(error) = self.fill_part(nodes, place, payload) {
+        if let Err(error) = self.fill_part(nodes, Place::Entry(destination, class), place, payload)
+        {
             return self.send_failed(nodes, error);
         }
         let begins = inflight.sent.is_none();
@@ -102,20 +103,6 @@ impl Engine {
             true => Outcome::Sent,
             false => Outcome::Turn,
         }
-    }
-
-    /// Copies the next `len` bytes of the current request.
-    pub(super) fn fill_part<N: NodeTable>(
-        &mut self,
-        nodes: &mut N,
-        place: u64,
-        len: u32,
-    ) -> Result<(), WcError> {
-        if len != 0 {
-            self.fill(nodes, place, len)?;
-            self.request.local.skip(len);
-        }
-        Ok(())
     }
 
     /// Hands the next part of the current request over, all of which up to `sent` is under way then.

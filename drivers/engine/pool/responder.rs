@@ -2,7 +2,7 @@
 //! The responder's half of what nodes of other hosts ask for. The checks are those of a request from this host; every request of a
 //! connected queue pair is answered once, and none is taken that an answer could not be given to.
 
-use super::{Asked, Incoming, Turn};
+use super::{fill::Place, Asked, Incoming, Turn};
 use crate::{
     hal::{Platform, Storage},
     link::Arrival,
@@ -187,7 +187,7 @@ impl Engine {
     /// Hands a piece of what a READ asks for back: its copy goes where there is room for the answer.
     fn respond_read<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, incoming: &Incoming) {
         let arrival = &incoming.arrival;
-        match self.read_piece(nodes, incoming) {
+        match self.read_piece(nodes, asked, incoming) {
             Ok(()) => {
                 self.note_taken(nodes, asked, arrival);
                 let mut response = response_to(&asked.body);
@@ -200,13 +200,19 @@ impl Engine {
         }
     }
 
-    fn read_piece<N: NodeTable>(&mut self, nodes: &mut N, incoming: &Incoming) -> Result<(), Nak> {
+    fn read_piece<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        asked: &Asked,
+        incoming: &Incoming,
+    ) -> Result<(), Nak> {
         let (home, arrival) = (incoming.home, &incoming.arrival);
         let gone = Nak::Failed(super::GONE);
         let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
         let accepted = node.accept(platform, &self.request, Part::WHOLE, &mut self.accepted)?;
         self.accepted.skip(arrival.offset);
-        let moved = self.move_data(nodes, home, arrival.len);
+        let place = Place::Entry(asked.id, asked.class);
+        let moved = self.move_payload(nodes, place, home, arrival.len);
         let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
         match moved {
             Ok(()) => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Datagrams to and from nodes of other hosts. They go with the short requests, but are not answered.
 
-use super::{Incoming, GONE};
+use super::{fill::Place, Incoming, GONE};
 use crate::{
     nodes::NodeTable,
     path::engine::Engine,
@@ -53,7 +53,7 @@ impl Engine {
                 need: len,
             };
         };
-        match self.fill(nodes, place, len) {
+        match self.fill(nodes, Place::Entry(destination, class), place, len) {
             Ok(()) => {}
             Err(GONE) => return Outcome::Done,
             Err(error) => return Outcome::Failed(error),

@@ -185,12 +185,22 @@ impl<'a, S: Storage> Cursor<'a, S> {
     }
 }
 
+/// How bytes are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stores {
+    /// As ever.
+    Ordinary,
+    /// As [`Memory::copy_nontemporal`] does.
+    NonTemporal,
+}
+
 /// Copies `len` bytes from `source` to `destination`.
 #[inline(always)]
 pub(crate) fn copy<S: Storage, M: Memory>(
     source: &Side<'_, S, M>,
     destination: &Side<'_, S, M>,
     len: u32,
+    stores: Stores,
 ) -> Result<(), CopyError> {
     let (mut from, mut to) = (Cursor::new(source), Cursor::new(destination));
     let mut left = len;
@@ -198,10 +208,12 @@ pub(crate) fn copy<S: Storage, M: Memory>(
         let (from_addr, from_len) = from.piece().ok_or(CopyError::Source)?;
         let (to_addr, to_len) = to.piece().ok_or(CopyError::Destination)?;
         let n = left.min(from_len).min(to_len);
-        source
-            .memory
-            .copy_to(from_addr, destination.memory, to_addr, n as usize)
-            .map_err(|_| blame(source.memory, from_addr, n))?;
+        let (here, there) = (source.memory, destination.memory);
+        let copied = match stores {
+            Stores::Ordinary => here.copy_to(from_addr, there, to_addr, n as usize),
+            Stores::NonTemporal => here.copy_nontemporal(from_addr, there, to_addr, n as usize),
+        };
+        copied.map_err(|_| blame(here, from_addr, n))?;
         from.advance(n);
         to.advance(n);
         left = left.saturating_sub(n);

@@ -140,6 +140,17 @@ impl<L: Link> Peer<L> {
         self.link.reserve(class, len)
     }
 
+    /// As [`Link::prefers_nontemporal`].
+    #[inline]
+    pub(crate) fn prefers_nontemporal(&mut self, len: u32) -> bool {
+        self.link.prefers_nontemporal(len)
+    }
+
+    /// As [`Link::note_nontemporal`].
+    pub(crate) fn note_nontemporal(&mut self, class: Class) {
+        self.link.note_nontemporal(class);
+    }
+
     /// As [`Link::piece`].
     pub(crate) fn piece(&self) -> u32 {
         self.link.piece()

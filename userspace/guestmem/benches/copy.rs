@@ -19,7 +19,7 @@ use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Through
 use guestmem::{GuestMemory, MapRequest, Rights};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 
-const LEN: u64 = 16 << 20;
+const LEN: u64 = 64 << 20;
 
 fn guest() -> GuestMemory {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -53,5 +53,32 @@ fn copies(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, copies);
+/// By slices, as an engine copies: from which length on nothing is gained by what the caches hold.
+fn large_copies(c: &mut Criterion) {
+    const SLICE: usize = 65_536;
+    type Copy =
+        fn(&GuestMemory, u64, &GuestMemory, u64, usize) -> Result<(), guestmem::AccessError>;
+    let copies: [(&str, Copy); 2] = [
+        ("ordinary", GuestMemory::copy),
+        ("nontemporal", GuestMemory::copy_nontemporal),
+    ];
+    let (a, b) = (guest(), guest());
+    let mut group = c.benchmark_group("large copy");
+    group.sample_size(20);
+    for mib in [1_u64, 4, 8, 16, 64] {
+        group.throughput(Throughput::Bytes(mib << 20));
+        for (name, copy) in copies {
+            group.bench_with_input(BenchmarkId::new(name, mib), &mib, |bench, &mib| {
+                bench.iter(|| {
+                    for at in (1 << 32..(1 << 32) + (mib << 20)).step_by(SLICE) {
+                        copy(&a, at, &b, at, SLICE).expect("mapped");
+                    }
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, copies, large_copies);
 criterion_main!(benches);

@@ -164,6 +164,37 @@ impl Mapping {
         true
     }
 
+    /// As [`Mapping::copy`], with non-temporal stores; as ever where ranges overlap, or this machine has no such instruction.
+    pub(crate) fn copy_nontemporal(
+        src: &Mapping,
+        src_offset: usize,
+        dst: &Mapping,
+        dst_offset: usize,
+        len: usize,
+    ) -> bool {
+        if !dst.writable {
+            return false;
+        }
+        let (Some(from), Some(to)) = (src.at(src_offset, len), dst.at(dst_offset, len)) else {
+            return false;
+        };
+        let head = to.align_offset(BLOCK).min(len);
+        // The last word is stored last.
+        let blocks = len.saturating_sub(head).saturating_sub(WORD) / BLOCK * BLOCK;
+        let overlap = from.addr().abs_diff(to.addr()) < len;
+        // SAFETY: as in `copy`. The blocks lie between head and rest, and the first one is aligned.
+        unsafe {
+            if overlap || !store_blocks_nontemporal(from.add(head), to.add(head), blocks) {
+                copy_ordered(from, to, len);
+                return true;
+            }
+            copy_bytes(from, to, head);
+            let rest = head.saturating_add(blocks);
+            copy_ordered(from.add(rest), to.add(rest), len.saturating_sub(rest));
+        }
+        true
+    }
+
     /// The atomic word at `offset`; none if it is misaligned or not inside.
     #[inline]
     fn atomic_u32(&self, offset: usize) -> Option<&AtomicU32> {
@@ -385,6 +416,40 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
             to.add(at).cast::<[u8; BLOCK]>().write_unaligned(block);
         }
         ptr::copy(from.add(whole), to.add(whole), rest);
+    }
+}
+
+/// Copies blocks with non-temporal stores, which are visible to others before anything that is stored later. `false`, without effect, if this
+/// machine has none.
+///
+/// # Safety
+///
+/// `len` bytes at `from` can be read, and as many at `to` written; `len` is a multiple of [`BLOCK`], and so is the address `to`. The ranges do
+/// not overlap.
+unsafe fn store_blocks_nontemporal(from: *const u8, to: *mut u8, len: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        fence(Ordering::AcqRel);
+        for at in (0..len).step_by(BLOCK) {
+            // SAFETY: by this function's contract; every x86-64 processor has these instructions. The stores are in no order before the fence,
+            // and nobody but others looks at what is stored before that.
+            unsafe {
+                let (from, to) = (from.add(at).cast::<__m128i>(), to.add(at).cast::<__m128i>());
+                let loaded = [0, 1, 2, 3].map(|part| _mm_loadu_si128(from.add(part)));
+                for (part, value) in loaded.into_iter().enumerate() {
+                    _mm_stream_si128(to.add(part), value);
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { _mm_sfence() };
+        true
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (from, to, len);
+        false
     }
 }
 

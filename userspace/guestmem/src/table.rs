@@ -237,13 +237,37 @@ impl GuestMemory {
         dst_iova: u64,
         len: usize,
     ) -> Result<(), AccessError> {
+        Self::copy_by(src, src_iova, dst, dst_iova, len, Mapping::copy)
+    }
+
+    /// As [`GuestMemory::copy`], with non-temporal stores: what is stored is in no cache of this machine afterwards. For more than those
+    /// hold, and for what nobody here reads soon.
+    pub fn copy_nontemporal(
+        src: &GuestMemory,
+        src_iova: u64,
+        dst: &GuestMemory,
+        dst_iova: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        Self::copy_by(src, src_iova, dst, dst_iova, len, Mapping::copy_nontemporal)
+    }
+
+    #[inline]
+    fn copy_by(
+        src: &GuestMemory,
+        src_iova: u64,
+        dst: &GuestMemory,
+        dst_iova: u64,
+        len: usize,
+        copy: impl Fn(&Mapping, usize, &Mapping, usize, usize) -> bool,
+    ) -> Result<(), AccessError> {
         if len == 0 {
             return Ok(());
         }
         let from = src.piece(src_iova, Rights::Read)?;
         let to = dst.piece(dst_iova, Rights::ReadWrite)?;
         if from.len >= len && to.len >= len {
-            let moved = Mapping::copy(from.mapping, from.offset, to.mapping, to.offset, len);
+            let moved = copy(from.mapping, from.offset, to.mapping, to.offset, len);
             return done(moved, dst_iova);
         }
         src.check(src_iova, len, Rights::Read)?;
@@ -254,7 +278,7 @@ impl GuestMemory {
             let to = dst.piece(to_at, Rights::ReadWrite)?;
             let n = left.min(from.len).min(to.len);
             done(
-                Mapping::copy(from.mapping, from.offset, to.mapping, to.offset, n),
+                copy(from.mapping, from.offset, to.mapping, to.offset, n),
                 to_at,
             )?;
             (from_at, to_at) = (advance(from_at, n), advance(to_at, n));

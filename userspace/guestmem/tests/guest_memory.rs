@@ -107,6 +107,39 @@ fn overlapping_loopback_copy_is_a_move() {
 }
 
 #[test]
+fn nontemporal_copies_are_copies() {
+    let (memory, other) = (guest(), guest());
+    let data: Vec<u8> = (0..4096_u32).map(|i| (i % 251) as u8 + 1).collect();
+    memory.write(0x11000, &data).unwrap();
+    for from in 0..9 {
+        for to in 0..9 {
+            for len in [0, 1, 7, 8, 9, 15, 16, 17, 31, 64, 255, 4000] {
+                let at = 0x12000 + to;
+                other.write(at - 16, &[0; 4096]).unwrap();
+                GuestMemory::copy_nontemporal(&memory, 0x11000 + from, &other, at, len).unwrap();
+                let mut found = vec![9; len + 32];
+                other.read(at - 16, &mut found).unwrap();
+                let from = from as usize;
+                assert_eq!(found[16..][..len], data[from..][..len], "{from} {to} {len}");
+                assert_eq!(found[..16], [0; 16]);
+                assert_eq!(found[16 + len..], [0; 16]);
+            }
+        }
+    }
+    // Over the border of two regions, and onto itself.
+    GuestMemory::copy_nontemporal(&memory, 0x11000, &other, 0x10ff0, 100).unwrap();
+    let mut found = [0; 100];
+    other.read(0x10ff0, &mut found).unwrap();
+    assert_eq!(found, data[..100]);
+    GuestMemory::copy_nontemporal(&memory, 0x11000, &memory, 0x11003, 1000).unwrap();
+    let mut found = [0; 1000];
+    memory.read(0x11003, &mut found).unwrap();
+    assert_eq!(found, data[..1000]);
+    let outside = GuestMemory::copy_nontemporal(&memory, 0x11000, &other, 0x20000, 8);
+    assert_eq!(outside, Err(AccessError::Unmapped(0x20000)));
+}
+
+#[test]
 fn the_table_refuses_what_makes_no_sense() {
     let fd = memfd(4);
     let mut memory = guest();

@@ -52,6 +52,18 @@ impl Memory for NodeMemory {
     fn copy_to(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
         reached(GuestMemory::copy(&self.0, from, &target.0, to, len))
     }
+
+    fn copy_nontemporal(
+        &self,
+        from: u64,
+        target: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        reached(GuestMemory::copy_nontemporal(
+            &self.0, from, &target.0, to, len,
+        ))
+    }
 }
 
 impl WordMemory for NodeMemory {

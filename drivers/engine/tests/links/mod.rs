@@ -8,6 +8,7 @@ mod direct;
 mod floods;
 mod flush;
 mod lanes;
+mod nontemporal;
 mod not_ready;
 pub mod parts;
 mod shared_parts;

@@ -105,6 +105,17 @@ impl Memory for NodeMemory {
         let (from, to) = (self.locate(from, len)?, target.locate(to, len)?);
         reached(self.host.copy(from, to, len))
     }
+
+    fn copy_nontemporal(
+        &self,
+        from: u64,
+        target: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        let (from, to) = (self.locate(from, len)?, target.locate(to, len)?);
+        reached(self.host.copy_nontemporal(from, to, len))
+    }
 }
 
 impl WordMemory for NodeMemory {
