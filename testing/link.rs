@@ -242,6 +242,10 @@ impl Link for RigLink {
         self.get().reserve(class, len)
     }
 
+    fn is_open(&mut self) -> bool {
+        self.get().is_open()
+    }
+
     fn may_begin(&mut self) -> bool {
         self.get().may_begin()
     }

@@ -35,6 +35,12 @@ pub trait Link {
     /// this one.
     fn reserve(&mut self, class: Class, len: u32) -> Option<u64>;
 
+    /// Whether anything can be put in or come in at all.
+    #[inline]
+    fn is_open(&mut self) -> bool {
+        true
+    }
+
     /// Whether requests, datagrams and frames of which nothing was put in yet may be: not while the link is to end, after which there may be another one.
     #[inline]
     fn may_begin(&mut self) -> bool {

@@ -81,14 +81,22 @@ struct Turn {
 
 impl Engine {
     /// A node of another host has come, with this epoch; of one that was there before, everything is over. Ids of pools' nodes are below
-    /// [`MAX_NODES`](nupa_proto::pool::MAX_NODES); one that is not is never polled.
+    /// [`MAX_NODES`](nupa_proto::pool::MAX_NODES); one that is not is never polled. If its link is opened later, that is to be
+    /// [told](Engine::link_opened) as well.
     pub fn peer_up<N: NodeTable>(&mut self, nodes: &mut N, id: u16, epoch: u32) {
         self.peer_down(nodes, id);
         if let Some(peer) = nodes.peer_mut(id) {
             peer.set_up(epoch);
-            self.peers.insert(id);
+            if peer.is_open() {
+                self.peers.insert(id);
+            }
             self.tell_joined(nodes, id, epoch);
         }
+    }
+
+    /// The link to a node of another host that is up is open. Only those are polled.
+    pub fn link_opened(&mut self, id: u16) {
+        self.peers.insert(id);
     }
 
     /// A node of another host has gone, or was found dead: connections to it fail.

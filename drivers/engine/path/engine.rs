@@ -45,7 +45,7 @@ pub struct Engine {
     pub(crate) slice: Slice,
     /// Something was left for the next turn.
     pub(crate) more: bool,
-    /// Nodes of other hosts that are up.
+    /// Nodes of other hosts that are up and have an open link, or are expected to do something.
     pub(crate) peers: NodeSet,
     /// Nodes of this host, and of others, that come first in the next turn: those behind the ones that used up the last one.
     pub(crate) first_node: u16,

@@ -97,7 +97,7 @@ impl Engine {
     /// A peer that takes nothing out holds up frames and datagrams for others only once, as a receive queue that hangs does.
     #[cold]
     pub(crate) fn ring_wait<N: NodeTable>(
-        &self,
+        &mut self,
         nodes: &mut N,
         destination: u16,
         class: Class,

@@ -73,6 +73,9 @@ impl Engine {
                 .and_then(|peer| peer.transit.frame_deadline);
             let silent = self.check_timeout(nodes, id);
             next = earlier(next, earlier(frame, silent));
+            if !self.has_to_do_with(nodes, id) {
+                self.peers.remove(id);
+            }
         }
         next
     }

@@ -215,6 +215,11 @@ impl<W: Window> Link for PoolLink<W> {
     }
 
     #[inline]
+    fn is_open(&mut self) -> bool {
+        self.open.is_some()
+    }
+
+    #[inline]
     fn prefers_nontemporal(&mut self, len: u32) -> bool {
         len >= NONTEMPORAL_FROM && !self.window.is_coherent()
     }

@@ -19,17 +19,31 @@ const TIMEOUT_US: u64 = 10_000_000;
 
 impl Engine {
     /// Notes that something is expected of a peer.
-    pub(crate) fn expect_progress<N: NodeTable>(&self, nodes: &mut N, id: u16) {
+    pub(crate) fn expect_progress<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         let home = match nodes.peer_mut(id) {
             Some(peer) if peer.transit.times_out_at.is_none() => peer.home(),
             _ => return,
         };
+        self.peers.insert(id);
         let now = nodes.node(home).map(|(_, platform)| platform.now_us());
         if let Some(peer) = nodes.peer_mut(id) {
             peer.transit.progressed = false;
             peer.transit.taken = peer.taken();
             peer.transit.times_out_at = now.map(|now| now.saturating_add(TIMEOUT_US));
         }
+    }
+
+    /// Whether a node of another host is to be looked at in each turn: one without a link only while something is expected of it, or waits.
+    pub(crate) fn has_to_do_with<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
+        let Some(peer) = nodes.peer_mut(id) else {
+            return false;
+        };
+        let home = peer.home();
+        peer.is_open()
+            || peer.transit.is_timed()
+            || nodes
+                .node(home)
+                .is_some_and(|(node, _)| node.awaits_room(id))
     }
 
     /// Notes that a peer has done something.

@@ -44,6 +44,11 @@ impl InTransit {
         self.owed_response.is_some() || self.owes_notify || self.refused_left != 0
     }
 
+    /// Whether the time that it has to do something is running, or was over just now.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.times_out_at.is_some() || self.checked.is_some()
+    }
+
     /// Whether nothing is left to be told, or to be done with what lies in rings.
     pub(crate) fn is_clear(&self) -> bool {
         !self.is_owed() && self.slices == 0 && self.frame_deadline.is_none()
@@ -127,6 +132,11 @@ impl<L: Link> Peer<L> {
         };
         self.grants_given.clear();
         self.grants_held.fill(None);
+    }
+
+    /// As [`Link::is_open`], of one that is up.
+    pub(crate) fn is_open(&mut self) -> bool {
+        self.epoch.is_some() && self.link.is_open()
     }
 
     /// As [`Link::may_begin`].
