@@ -180,7 +180,8 @@ impl Mapping {
         };
         let head = to.align_offset(BLOCK).min(len);
         // The last word is stored last.
-        let blocks = len.saturating_sub(head).saturating_sub(WORD) / BLOCK * BLOCK;
+        let most = len.saturating_sub(head).saturating_sub(WORD);
+        let blocks = most.saturating_sub(most % BLOCK);
         let overlap = from.addr().abs_diff(to.addr()) < len;
         // SAFETY: as in `copy`. The blocks lie between head and rest, and the first one is aligned.
         unsafe {
