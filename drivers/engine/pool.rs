@@ -8,6 +8,7 @@ mod frame;
 pub(crate) mod grant;
 pub(crate) mod link;
 mod notify;
+mod read;
 mod requester;
 mod responder;
 mod response;
@@ -45,13 +46,13 @@ struct Incoming {
 
 /// A request of a peer, or a part of it.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Asked<'a> {
     /// The peer.
     id: u16,
     /// The ring for the response.
     class: Class,
     opcode: Opcode,
-    body: RequestBody,
+    body: &'a RequestBody,
 }
 
 /// Which rings a ring is served with.

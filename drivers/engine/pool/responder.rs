@@ -2,7 +2,7 @@
 //! The responder's half of what nodes of other hosts ask for. The checks are those of a request from this host; every request of a
 //! connected queue pair is answered once, and none is taken that an answer could not be given to.
 
-use super::{fill::Place, Asked, Incoming, Turn};
+use super::{Asked, Incoming, Turn};
 use crate::{
     hal::{Platform, Storage},
     link::Arrival,
@@ -107,7 +107,7 @@ impl Engine {
                 _ => Class::Response,
             },
             opcode: *opcode,
-            body: *body,
+            body,
         };
         let piece = match opcode {
             Opcode::Read => body.piece_len(incoming.arrival.offset, incoming.arrival.piece),
@@ -119,14 +119,14 @@ impl Engine {
         let Some(room) = room else {
             return Progress::Blocked;
         };
-        // What a READ reads goes there.
-        let arrival = match opcode {
-            Opcode::Read => Arrival {
-                payload: room,
-                len: piece,
-                ..incoming.arrival.clone()
-            },
-            _ => incoming.arrival.clone(),
+        if *opcode != Opcode::Read {
+            return self.serve_part(nodes, &asked, incoming);
+        }
+        // What it reads goes there.
+        let arrival = Arrival {
+            payload: room,
+            len: piece,
+            ..incoming.arrival.clone()
         };
         let incoming = Incoming {
             arrival,
@@ -136,8 +136,8 @@ impl Engine {
     }
 
     /// Makes what a peer's request says the current request.
-    fn load_request(&mut self, asked: &Asked, incoming: &Incoming) {
-        let body = &asked.body;
+    fn load_request(&mut self, asked: &Asked<'_>, incoming: &Incoming) {
+        let body = asked.body;
         let source = Remote {
             node: asked.id,
             qpn: body.source_qpn.get(),
@@ -159,7 +159,7 @@ impl Engine {
     fn serve_part<N: NodeTable>(
         &mut self,
         nodes: &mut N,
-        asked: &Asked,
+        asked: &Asked<'_>,
         incoming: &Incoming,
     ) -> Progress {
         self.load_request(asked, incoming);
@@ -167,7 +167,7 @@ impl Engine {
             return Progress::Taken;
         };
         let Arrival { offset, last, .. } = incoming.arrival;
-        if let Err(nak) = node.in_sequence(platform, &self.request, &asked.body, offset) {
+        if let Err(nak) = node.in_sequence(platform, &self.request, asked.body, offset) {
             // Of a request that was refused before, what lies between was answered with that.
             if offset == 0 || last {
                 self.deny(nodes, asked, nak);
@@ -184,52 +184,12 @@ impl Engine {
         Progress::Taken
     }
 
-    /// Hands a piece of what a READ asks for back: its copy goes where there is room for the answer.
-    fn respond_read<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, incoming: &Incoming) {
-        let arrival = &incoming.arrival;
-        match self.read_piece(nodes, asked, incoming) {
-            Ok(()) => {
-                self.note_taken(nodes, asked, arrival);
-                let mut response = response_to(&asked.body);
-                self.set_credits(nodes, &mut response);
-                if let Some(peer) = nodes.peer_mut(asked.id) {
-                    peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
-                }
-            }
-            Err(nak) => self.deny(nodes, asked, nak),
-        }
-    }
-
-    fn read_piece<N: NodeTable>(
+    /// Carries out an atomic operation or a flush, or a slice of that.
+    fn serve_atomic_or_flush<N: NodeTable>(
         &mut self,
         nodes: &mut N,
-        asked: &Asked,
-        incoming: &Incoming,
-    ) -> Result<(), Nak> {
-        let (home, arrival) = (incoming.home, &incoming.arrival);
-        let gone = Nak::Failed(super::GONE);
-        let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
-        let accepted = node.accept(platform, &self.request, Part::WHOLE, &mut self.accepted)?;
-        self.accepted.skip(arrival.offset);
-        let place = Place::Entry(asked.id, asked.class);
-        let moved = self.move_payload(nodes, place, home, arrival.len);
-        let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
-        match moved {
-            Ok(()) => {
-                if arrival.last {
-                    node.arrived(platform, &self.request, &accepted);
-                }
-                Ok(())
-            }
-            Err(fault) => {
-                let error = node.transfer_failed(platform, &self.request, &accepted, fault);
-                Err(Nak::Failed(error))
-            }
-        }
-    }
-
-    /// Carries out an atomic operation or a flush, or a slice of that.
-    fn serve_atomic_or_flush<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked) -> Progress {
+        asked: &Asked<'_>,
+    ) -> Progress {
         let flush = asked.opcode == Opcode::Flush;
         let slices = match nodes.peer_mut(asked.id) {
             Some(peer) if flush => peer.transit.slices,
@@ -253,7 +213,7 @@ impl Engine {
             Ok(Served::InPart) => {
                 self.moved = SLICE;
                 if slices % FLUSH_SIGN == FLUSH_SIGN - 1 {
-                    let (qpn, waiter) = (&asked.body.target_qpn, &asked.body.source_qpn);
+                    let (qpn, waiter) = (asked.body.target_qpn, asked.body.source_qpn);
                     self.send_notify(nodes, asked.id, qpn.get(), waiter.get());
                 }
                 return Progress::InPart;
@@ -269,7 +229,7 @@ impl Engine {
     }
 
     /// Puts a part of a SEND or WRITE where it belongs.
-    fn write_part<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, incoming: &Incoming) {
+    fn write_part<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked<'_>, incoming: &Incoming) {
         let (home, arrival) = (incoming.home, &incoming.arrival);
         let Some((node, platform)) = nodes.node_mut(home) else {
             return;
@@ -310,7 +270,12 @@ impl Engine {
     }
 
     /// Notes what the next entry of the current queue pair must be: the next part of this request, or the next request.
-    fn note_taken<N: NodeTable>(&self, nodes: &mut N, asked: &Asked, arrival: &Arrival) {
+    pub(super) fn note_taken<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        asked: &Asked<'_>,
+        arrival: &Arrival,
+    ) {
         let sequence = asked.body.sequence.get();
         let (sequence, taken) = match arrival.last {
             true => (sequence.wrapping_add(1), 0),
@@ -328,8 +293,8 @@ impl Engine {
     }
 
     /// Sends the response to a request that is done.
-    fn ack<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, found: u64) {
-        let body = &asked.body;
+    fn ack<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked<'_>, found: u64) {
+        let body = asked.body;
         self.set_expected(nodes, body.sequence.get().wrapping_add(1), 0);
         let mut response = response_to(body);
         response.found.set(found);
@@ -338,7 +303,7 @@ impl Engine {
     }
 
     /// A SEND or WRITE is done. If its being taken out says so, there is a response only where there is more to say.
-    fn ack_write<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked) {
+    fn ack_write<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked<'_>) {
         let peer = nodes.peer_mut(asked.id);
         let is_said = peer.is_some_and(|peer| peer.is_acknowledged());
         let grant = self.grant_for_response(nodes, asked.id);
@@ -347,7 +312,7 @@ impl Engine {
         if is_said && !self.has_credits_to_tell(nodes, asked.opcode) && grant.is_none() {
             return;
         }
-        let mut response = response_to(&asked.body);
+        let mut response = response_to(asked.body);
         self.set_credits(nodes, &mut response);
         if let Some(grant) = grant {
             grant.write(&mut response);
@@ -356,7 +321,7 @@ impl Engine {
     }
 
     /// Says how many receive entries the current request has left.
-    fn set_credits<N: NodeTable>(&self, nodes: &mut N, response: &mut ResponseBody) {
+    pub(super) fn set_credits<N: NodeTable>(&self, nodes: &mut N, response: &mut ResponseBody) {
         if let Some((node, platform)) = nodes.node_mut(self.request.home) {
             let credits = node.tell_credits(platform, self.request.destination.qpn);
             response.credits.set(credits);
@@ -386,8 +351,8 @@ impl Engine {
     }
 
     /// Sends a NAK.
-    fn deny<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked, nak: Nak) {
-        let (id, body) = (asked.id, &asked.body);
+    pub(super) fn deny<N: NodeTable>(&mut self, nodes: &mut N, asked: &Asked<'_>, nak: Nak) {
+        let (id, body) = (asked.id, asked.body);
         let mut response = response_to(body);
         let mut refused = false;
         let reply = match nak {
@@ -434,7 +399,7 @@ impl Engine {
     }
 
     /// Sends a response, at once or as soon as the ring has room.
-    fn respond<N: NodeTable>(&self, nodes: &mut N, asked: &Asked, response: &ResponseBody) {
+    fn respond<N: NodeTable>(&self, nodes: &mut N, asked: &Asked<'_>, response: &ResponseBody) {
         let Some(peer) = nodes.peer_mut(asked.id) else {
             return;
         };
@@ -462,7 +427,7 @@ impl Engine {
 }
 
 /// A response of success.
-fn response_to(body: &RequestBody) -> ResponseBody {
+pub(super) fn response_to(body: &RequestBody) -> ResponseBody {
     let mut response = ResponseBody::new_zeroed();
     response.reply = Reply::Complete.to_wire();
     response.status = WcStatus::Success.to_wire();
