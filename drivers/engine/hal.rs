@@ -72,7 +72,7 @@ pub trait Memory {
     ) -> Result<(), AccessError>;
 
     /// As [`Memory::copy_to`], with non-temporal stores where the processor has them: what nobody on this host reads soon leaves its caches
-    /// alone. All of it is where [`Memory::write_back`] would bring it before anything is stored later.
+    /// alone. Hosts whose caches are not coherent with this one's see all of it before anything that is stored later, without a write-back.
     fn copy_nontemporal(
         &self,
         from: u64,

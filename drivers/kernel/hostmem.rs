@@ -129,8 +129,7 @@ impl HostMemory {
         unsafe { self.copy_out(from, to, len) }
     }
 
-    /// As [`HostMemory::copy`], with non-temporal stores: the processors' copies of what is in the window are written back before anything is
-    /// stored later.
+    /// As [`HostMemory::copy`], with non-temporal stores. What is in the window is [published](Window::publish) then.
     pub fn copy_nontemporal(&self, from: u64, to: u64, len: usize) -> Result {
         if len == 0 {
             return Ok(());
@@ -139,7 +138,10 @@ impl HostMemory {
         // What may be poisoned is read with care.
         if window.is_some_and(|window| window.offset_of(from, len).is_some()) {
             self.copy(from, to, len)?;
-            return self.write_back(to, len);
+            if let Some(to) = window.and_then(|window| window.offset_of(to, len)) {
+                window.and_then(|window| window.publish(to..to.saturating_add(len)));
+            }
+            return Ok(());
         }
         let (from, to) = (self.at(from, len, false)?, self.at(to, len, true)?);
         // SAFETY: As in `copy_out` and in `write`.

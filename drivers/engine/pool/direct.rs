@@ -83,7 +83,11 @@ impl Engine {
         if before == 0 && !peer.may_begin() {
             return None;
         }
-        let (grant, dma) = peer.find_grant(qpns, key, addr, len)?;
+        let Some((grant, dma)) = peer.find_grant(qpns, key, addr, len) else {
+            // All of it goes through the ring.
+            self.set_done(nodes, 0);
+            return None;
+        };
         let mut done = before.min(len);
         self.request.local.skip(done);
         loop {

@@ -3,26 +3,32 @@
 
 use crate::{
     hal::Storage,
-    node::Node,
     nodes::NodeTable,
     path::engine::Engine,
-    state::qp::{QueuePair, Wait},
+    state::{peer::Peer, qp::QueuePair},
 };
 
 impl Engine {
-    /// Whether nothing is asked of a node of another host, and nothing of what it has asked is left to be answered or told. While its
-    /// [link](crate::link::Link::may_begin) lets nothing begin, this becomes true, and then stays so but for what the node asks.
+    /// Whether nothing that was asked of a node of another host is under way, and nothing that it has asked is left to be answered or told.
+    /// While its [link](crate::link::Link::may_begin) lets nothing begin, this becomes true, and then stays so but for what the node asks.
     pub fn is_done_with<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
-        let Some(peer) = nodes.peer_mut(id) else {
-            return true;
-        };
-        if !peer.transit.is_clear() {
-            return false;
-        }
-        let home = peer.home();
-        nodes
-            .node(home)
-            .is_none_or(|(node, _)| node.is_done_with(id))
+        let clear = |peer: &mut Peer<N::Link>| peer.transit.is_clear();
+        nodes.peer_mut(id).is_none_or(clear)
+            && self.all_pairs_with(nodes, id, |qp| {
+                qp.has_sent_whole() && qp.send.inflight.count == 0
+            })
+    }
+
+    /// Whether all that has begun to be sent to a node of another host was sent, answered or not.
+    pub fn has_sent_whole<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
+        self.all_pairs_with(nodes, id, QueuePair::has_sent_whole)
+    }
+
+    /// Whether queue pairs wait for room in rings to a node of another host, or for a link to it.
+    pub fn has_waiters<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
+        let home = nodes.peer_mut(id).map(|peer| peer.home());
+        let home = home.and_then(|home| nodes.node(home));
+        home.is_some_and(|(node, _)| node.awaits_room(id))
     }
 
     /// The link to a node that stays up has ended: nothing that was granted over it holds any more.
@@ -31,25 +37,29 @@ impl Engine {
             peer.link_ended();
         }
     }
-}
 
-impl<S: Storage> Node<S> {
-    fn is_done_with(&self, id: u16) -> bool {
-        let mut pairs = self.qps.iter().map(|(_, qp)| qp);
-        pairs.all(|qp| qp.is_done_with(id))
+    /// Whether something holds for all queue pairs that are connected to one of a node's.
+    fn all_pairs_with<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        id: u16,
+        holds: impl Fn(&QueuePair<<N::Storage as Storage>::Pages>) -> bool,
+    ) -> bool {
+        let Some(home) = nodes.peer_mut(id).map(|peer| peer.home()) else {
+            return true;
+        };
+        nodes.node(home).is_none_or(|(node, _)| {
+            let to_it = |qp: &&QueuePair<_>| qp.remote.is_some_and(|remote| remote.node == id);
+            let mut pairs = node.qps.iter().map(|(_, qp)| qp).filter(to_it);
+            pairs.all(holds)
+        })
     }
 }
 
 impl<P> QueuePair<P> {
-    /// Whether nothing of it is under way to a node, or from it, or waits to be told by it, or to be told to it.
-    fn is_done_with(&self, id: u16) -> bool {
-        let told = self.recv.waiter.is_none_or(|(node, _)| node != id);
-        if self.remote.is_none_or(|remote| remote.node != id) {
-            return told;
-        }
-        let (send, recv) = (&self.send, &self.recv);
-        let sent = send.inflight.count == 0 && send.inflight.sent.is_none() && send.done == 0;
-        let waits = matches!(send.wait, Wait::Rnr { .. } | Wait::Peer { .. });
-        told && sent && !waits && recv.taken == 0
+    /// Whether no request of it was put in in part, or written directly in part. What the peer was not ready for counts as not sent: it is tried
+    /// again, over the next link as well.
+    fn has_sent_whole(&self) -> bool {
+        self.send.inflight.sent.is_none() && self.send.done == 0
     }
 }

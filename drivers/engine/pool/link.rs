@@ -5,9 +5,9 @@ use crate::link::{Arrival, DirectLink, Link};
 use nupa_pool::{
     Blocked, Body, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
 };
-use nupa_proto::pool::{
-    message::{FrameBody, FRAME_FLOOD},
-    Class,
+use nupa_proto::{
+    ident::MULTICAST_QPN,
+    pool::{message::FRAME_FLOOD, Class},
 };
 
 /// Bytes per read while searching for what cannot be read.
@@ -120,9 +120,10 @@ impl<W: Window> PoolLink<W> {
         ended
     }
 
-    /// Takes note of whether it was used since this was called before, which is to be often. A frame for all nodes is no use.
+    /// Takes note of whether it was used since this was called before, which is to be often. Frames and datagrams for many nodes are no use.
     pub fn note_use(&mut self, now_us: u64) {
-        let used = core::mem::take(&mut self.used);
+        // Of direct writes, the peer's engine has no part in which this would be noted.
+        let used = core::mem::take(&mut self.used) || self.in_use() != 0;
         if core::mem::take(&mut self.is_new) {
             self.used_at_us = now_us.saturating_add(NEW_US);
         }
@@ -185,11 +186,6 @@ impl<W: Window> PoolLink<W> {
     }
 }
 
-/// Whether a frame is for all nodes.
-fn is_flood(body: &FrameBody) -> bool {
-    body.flags & FRAME_FLOOD != 0
-}
-
 impl<W: Window> Link for PoolLink<W> {
     #[inline]
     fn reserve(&mut self, class: Class, len: u32) -> Option<u64> {
@@ -238,7 +234,11 @@ impl<W: Window> Link for PoolLink<W> {
 
     #[inline]
     fn commit(&mut self, class: Class, message: &Outgoing<'_>, offset: u32) {
-        self.used |= !matches!(message, Outgoing::Frame(body) if is_flood(body));
+        self.used |= match message {
+            Outgoing::Frame(body) => body.flags & FRAME_FLOOD == 0,
+            Outgoing::Request(body) => body.target_qpn.get() != MULTICAST_QPN,
+            _ => true,
+        };
         let reservation = self.reserved.of(class).take();
         let Some((reservation, link)) = reservation.zip(self.open.as_mut()) else {
             return;
@@ -278,7 +278,11 @@ impl<W: Window> Link for PoolLink<W> {
         let link = self.open.as_mut()?;
         match link.next(&self.window, class) {
             Ok(message) => message.map(|message| {
-                self.used |= !matches!(&message.body, Body::Frame(body) if is_flood(body));
+                self.used |= match &message.body {
+                    Body::Frame(body) => body.flags & FRAME_FLOOD == 0,
+                    Body::Request(_, body) => body.target_qpn.get() != MULTICAST_QPN,
+                    _ => true,
+                };
                 Arrival {
                     payload: self.base.wrapping_add(message.payload.start),
                     len: message.payload_len(),

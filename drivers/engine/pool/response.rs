@@ -33,7 +33,7 @@ use nupa_proto::{
 const RETRY_US: u64 = 10_000;
 /// Turns in which rings of responses are emptied before a queue pair fails, at most: with what a turn takes of each, more than rings of
 /// the usual size hold. A peer that goes on meanwhile has the rest flushed.
-const RESPONSE_TURNS: u32 = 128;
+const RESPONSE_TURNS: u32 = 64;
 
 impl Engine {
     /// Takes the responses that a peer has put into a ring. Returns whether there was one.

@@ -38,12 +38,7 @@ impl Engine {
         let Some(peer) = nodes.peer_mut(id) else {
             return false;
         };
-        let home = peer.home();
-        peer.is_open()
-            || peer.transit.is_timed()
-            || nodes
-                .node(home)
-                .is_some_and(|(node, _)| node.awaits_room(id))
+        peer.is_open() || peer.transit.is_timed() || self.has_waiters(nodes, id)
     }
 
     /// Notes that a peer has done something.

@@ -44,6 +44,8 @@ pub struct NodeState<L> {
     pub(super) retry_at_us: u64,
     /// Behind the node that was asked for a link last.
     pub(super) first_asked: u16,
+    /// When another link may be ended.
+    pub(super) end_again_us: u64,
     /// When links that are to end are looked at.
     pub(super) ending_due_us: u64,
     /// Limits resets after peers refused this node.
@@ -75,6 +77,7 @@ impl<L> NodeState<L> {
             events: Events::default(),
             retry_at_us: 0,
             first_asked: 0,
+            end_again_us: 0,
             ending_due_us: 0,
             resets: RateLimit::new(1),
             shortages: RateLimit::new(FAULTS),

@@ -139,6 +139,8 @@ impl<H: PoolHal> PoolNode<H> {
         let link = self.model.functions.peer_mut(id)?.link_mut();
         let epoch = link.open(|place| self.membership.open_in(&self.window, id, place))?;
         self.state.linked.insert(id);
+        // That was another one.
+        self.state.ending.remove(id);
         self.model.engine.link_opened(id);
         Some(epoch)
     }

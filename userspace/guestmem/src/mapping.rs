@@ -164,7 +164,8 @@ impl Mapping {
         true
     }
 
-    /// As [`Mapping::copy`], with non-temporal stores; as ever where ranges overlap, or this machine has no such instruction.
+    /// As [`Mapping::copy`], with non-temporal stores but for the first and last bytes; as ever where ranges overlap, or this machine has no such
+    /// instruction.
     pub(crate) fn copy_nontemporal(
         src: &Mapping,
         src_offset: usize,
@@ -185,7 +186,10 @@ impl Mapping {
         let overlap = from.addr().abs_diff(to.addr()) < len;
         // SAFETY: as in `copy`. The blocks lie between head and rest, and the first one is aligned.
         unsafe {
-            if overlap || !store_blocks_nontemporal(from.add(head), to.add(head), blocks) {
+            if blocks == 0
+                || overlap
+                || !store_blocks_nontemporal(from.add(head), to.add(head), blocks)
+            {
                 copy_ordered(from, to, len);
                 return true;
             }

@@ -240,8 +240,8 @@ impl GuestMemory {
         Self::copy_by(src, src_iova, dst, dst_iova, len, Mapping::copy)
     }
 
-    /// As [`GuestMemory::copy`], with non-temporal stores: what is stored is in no cache of this machine afterwards. For more than those
-    /// hold, and for what nobody here reads soon.
+    /// As [`GuestMemory::copy`], with non-temporal stores but for the first and last bytes: for more than this machine's caches hold, and for
+    /// what nobody here reads soon.
     pub fn copy_nontemporal(
         src: &GuestMemory,
         src_iova: u64,

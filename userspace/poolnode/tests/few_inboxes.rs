@@ -22,6 +22,7 @@ use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_pool::{Format, FormatOptions, Pool};
 use nupa_poolmem::{HostTime, PoolMemory};
 use nupa_poolnode::PoolProcess;
+use nupa_proto::admin::{ModifyQp, QP_MASK_RNR_RETRY};
 use nupa_proto::ident::DMA_LKEY;
 use nupa_proto::status::WcStatus;
 use nupa_proto::wqe::WQE_SIGNALED;
@@ -37,6 +38,10 @@ const POOL: usize = 0x3000 + NODES as usize * (0x10000 + (236 << 10));
 const RAM: usize = 8 << 20;
 const LEN: u32 = 40_000;
 const ROUNDS: u8 = 3;
+/// Exchanges with pauses between them.
+const PAUSES: u8 = 40;
+/// In which a request that finds no receive buffer is refused.
+const WHILE: Duration = Duration::from_millis(400);
 /// Requests fail before.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -99,11 +104,14 @@ fn until(nodes: &mut [Node], what: &str, mut holds: impl FnMut(&mut [Node]) -> b
     }
 }
 
-#[test]
-fn all_is_sent_to_more_than_there_are_inboxes_for() {
+fn others(id: u16) -> impl Iterator<Item = u16> {
+    (0..NODES).filter(move |other| *other != id)
+}
+
+/// Nodes that each are connected to all others.
+fn connected() -> Vec<Node> {
     let pool = formatted();
     let mut nodes: Vec<Node> = (0..NODES).map(|id| Node::join(&pool, id)).collect();
-    let others = |id: u16| (0..NODES).filter(move |other| *other != id);
     until(&mut nodes, "all see each other", |nodes| {
         let seen = |id: u16| {
             others(id).all(|other| nodes[usize::from(id)].fabric.epoch_of(other).is_some())
@@ -120,53 +128,111 @@ fn all_is_sent_to_more_than_there_are_inboxes_for() {
             let here = &nodes[usize::from(id)];
             let qp = here.pairs[usize::from(other)].as_ref().unwrap();
             here.guest.connect_to(qp, &there.guest, qpn, epoch).unwrap();
+            // Whoever finds no receive buffer waits for one.
+            let patient = ModifyQp {
+                qpn: qp.qpn.into(),
+                mask: QP_MASK_RNR_RETRY.into(),
+                rnr_retry: 7,
+                ..ModifyQp::default()
+            };
+            here.guest.modify(&patient).unwrap();
         }
     }
-    for round in 0..ROUNDS {
-        let mut buffers = Vec::new();
-        for id in 0..NODES {
-            for other in others(id) {
-                let node = &mut nodes[usize::from(id)];
-                let addr = iova(node.guest.alloc(LEN as usize));
-                let qp = node.pairs[usize::from(other)].as_mut().unwrap();
-                qp.recv.post(addr, &[sge(addr, LEN, DMA_LKEY)]).unwrap();
-                qp.recv.ring();
-                buffers.push((id, other, addr));
-                let from = node.guest.put(&letter(id.into(), other.into(), round));
-                let sent = qp.send.post(&SendRequest {
-                    wr_id: 1,
-                    flags: WQE_SIGNALED,
-                    operation: Operation::Send { imm: None },
-                    data: Data::Sges(&[sge(from, LEN, DMA_LKEY)]),
-                });
-                sent.unwrap();
-                qp.send.ring();
-            }
-        }
-        // Of each pair, what was sent and what has come.
-        let mut left = 4 * usize::from(NODES) * usize::from(NODES - 1) / 2;
-        until(&mut nodes, "all is sent", |nodes| {
-            for id in 0..NODES {
-                for other in others(id) {
-                    let qp = nodes[usize::from(id)].pair(other);
-                    while let Some(cqe) = qp.cq.ring.poll() {
-                        assert_eq!(
-                            cqe.status,
-                            WcStatus::Success.to_wire(),
-                            "{id} with {other}: {cqe:?}"
-                        );
-                        left -= 1;
-                    }
-                }
-            }
-            left == 0
+    nodes
+}
+
+impl Node {
+    /// Posts a receive buffer for a letter; its address.
+    fn receive(&mut self, from: u16) -> u64 {
+        let addr = iova(self.guest.alloc(LEN as usize));
+        let qp = self.pair(from);
+        qp.recv.post(addr, &[sge(addr, LEN, DMA_LKEY)]).unwrap();
+        qp.recv.ring();
+        addr
+    }
+
+    fn send(&mut self, to: u16, bytes: &[u8]) {
+        let from = self.guest.put(bytes);
+        let qp = self.pair(to);
+        let sent = qp.send.post(&SendRequest {
+            wr_id: 1,
+            flags: WQE_SIGNALED,
+            operation: Operation::Send { imm: None },
+            data: Data::Sges(&[sge(from, LEN, DMA_LKEY)]),
         });
-        for (id, other, addr) in buffers {
-            let found = nodes[usize::from(id)].guest.get(addr, LEN as usize);
-            assert!(
-                found == letter(other.into(), id.into(), round),
-                "from {other} to {id}, round {round}"
-            );
+        sent.unwrap();
+        qp.send.ring();
+    }
+}
+
+/// Has nodes work until so many requests and receive buffers of pairs are done.
+fn await_done(nodes: &mut [Node], pairs: &[(u16, u16)], mut left: usize) {
+    until(nodes, "all is sent", |nodes| {
+        for (id, other) in pairs {
+            let qp = nodes[usize::from(*id)].pair(*other);
+            while let Some(cqe) = qp.cq.ring.poll() {
+                let success = WcStatus::Success.to_wire();
+                assert_eq!(cqe.status, success, "{id} with {other}: {cqe:?}");
+                left -= 1;
+            }
         }
+        left == 0
+    });
+}
+
+/// Sends a letter each way.
+fn exchange(nodes: &mut [Node], pairs: &[(u16, u16)], round: u8) {
+    let ways: Vec<_> = pairs
+        .iter()
+        .flat_map(|(a, b)| [(*a, *b), (*b, *a)])
+        .collect();
+    let mut buffers = Vec::new();
+    for (id, other) in &ways {
+        let node = &mut nodes[usize::from(*id)];
+        buffers.push(node.receive(*other));
+        node.send(*other, &letter((*id).into(), (*other).into(), round));
+    }
+    await_done(nodes, &ways, 2 * ways.len());
+    for ((id, other), addr) in ways.into_iter().zip(buffers) {
+        let found = nodes[usize::from(id)].guest.get(addr, LEN as usize);
+        let expected = letter(other.into(), id.into(), round);
+        assert!(found == expected, "from {other} to {id}, round {round}");
+    }
+}
+
+#[test]
+fn all_is_sent_to_more_than_there_are_inboxes_for() {
+    let mut nodes = connected();
+    for round in 0..ROUNDS {
+        exchange(&mut nodes, &[(0, 1), (0, 2), (1, 2)], round);
+    }
+}
+
+/// Who waits for a receive buffer keeps no link from others, and has the buffer once it is there.
+#[test]
+fn who_is_not_ready_keeps_no_link() {
+    let mut nodes = connected();
+    nodes[0].send(1, &letter(0, 1, 0));
+    // It was refused by then, or else the others come first.
+    let start = Instant::now();
+    until(&mut nodes, "a while", |_| start.elapsed() > WHILE);
+    exchange(&mut nodes, &[(0, 2)], 1);
+    exchange(&mut nodes, &[(1, 2)], 2);
+    exchange(&mut nodes, &[(0, 2), (1, 2)], 3);
+    let addr = nodes[1].receive(0);
+    await_done(&mut nodes, &[(0, 1), (1, 0)], 2);
+    assert!(nodes[1].guest.get(addr, LEN as usize) == letter(0, 1, 0));
+}
+
+/// Pauses of all lengths: a link may be about to end when something is to be sent, or have just ended.
+#[test]
+fn whatever_the_pauses_all_is_sent() {
+    let mut nodes = connected();
+    for round in 0..PAUSES {
+        let pairs = [[(0, 1)], [(0, 2)], [(1, 2)]];
+        exchange(&mut nodes, &pairs[usize::from(round % 3)], round);
+        let pause = Duration::from_millis(u64::from(round % 3) * 60 + u64::from(round));
+        let start = Instant::now();
+        until(&mut nodes, "a pause", |_| start.elapsed() > pause);
     }
 }
