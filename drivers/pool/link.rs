@@ -7,7 +7,7 @@ use crate::{
     message::{Body, Message, Outgoing, Violation},
     place::Place,
     receiver::Receiver,
-    sender::{Reservation, Sender, Stale},
+    sender::{Blocked, Reservation, Sender, Stale},
     window::zero,
     Poisoned, Window,
 };
@@ -258,6 +258,19 @@ impl Link {
         let senders = [&self.send.short_request, &self.send.request];
         receivers.any(|receiver| receiver.has_next(window))
             || senders.iter().any(|sender| sender.may_acknowledge(window))
+    }
+
+    /// Whether the peer has taken out all requests and frames. Before that a node must not [finish](crate::Membership::finish) with it that may have
+    /// forgotten what it has asked for, as that of a queue pair that is gone: there would be no room for the answers.
+    pub fn is_drained(&mut self, window: &impl Window) -> bool {
+        let send = &mut self.send;
+        let mut asked = [&mut send.short_request, &mut send.request, &mut send.frame].into_iter();
+        asked.all(|sender| match sender.is_drained(window) {
+            Ok(drained) => drained,
+            Err(Blocked::Down) => sender.written() == 0,
+            // Nothing more is expected of one that breaks the rules.
+            Err(_) => true,
+        })
     }
 
     /// Tells the peer all that was put in and taken out.

@@ -104,6 +104,11 @@ impl Engine {
         need: u32,
     ) -> bool {
         let source = self.request.source;
+        let peer = nodes.peer_mut(destination);
+        if !peer.is_some_and(|peer| peer.is_open() && peer.may_begin()) {
+            // Nothing comes through before there is a link, and there is none for what does not wait.
+            self.change_stall(nodes, destination, Stall::end);
+        }
         // Where there is room, and others only come first, it is not the peer that holds it up.
         let peer = nodes.peer_mut(destination);
         let full = peer.is_none_or(|peer| !peer.may_begin() || peer.reserve(class, need).is_none());

@@ -83,11 +83,7 @@ impl Engine {
         if before == 0 && !peer.may_begin() {
             return None;
         }
-        let Some((grant, dma)) = peer.find_grant(qpns, key, addr, len) else {
-            // All of it goes through the ring.
-            self.set_done(nodes, 0);
-            return None;
-        };
+        let (grant, dma) = peer.find_grant(qpns, key, addr, len)?;
         let mut done = before.min(len);
         self.request.local.skip(done);
         loop {

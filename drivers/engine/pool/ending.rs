@@ -24,11 +24,18 @@ impl Engine {
         self.all_pairs_with(nodes, id, QueuePair::has_sent_whole)
     }
 
-    /// Whether queue pairs wait for room in rings to a node of another host, or for a link to it.
+    /// Whether queue pairs wait for room in rings to a node of another host, or for a link to it; or that node's wait to be told something.
     pub fn has_waiters<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
-        let home = nodes.peer_mut(id).map(|peer| peer.home());
-        let home = home.and_then(|home| nodes.node(home));
-        home.is_some_and(|(node, _)| node.awaits_room(id))
+        let Some(peer) = nodes.peer_mut(id) else {
+            return false;
+        };
+        let (home, owes) = (peer.home(), peer.transit.owes_notify);
+        let waits = || {
+            nodes
+                .node(home)
+                .is_some_and(|(node, _)| node.awaits_room(id))
+        };
+        owes || waits()
     }
 
     /// The link to a node that stays up has ended: nothing that was granted over it holds any more.

@@ -27,11 +27,15 @@ impl Engine {
         body.source_qpn.set(waiter);
         // In this ring it comes behind the refusal, whichever that is in.
         let behind = peer.transit.owed_response.is_none();
-        let room = behind && peer.reserve(Class::Response, 0).is_some();
+        // On a link that ends it would perhaps not be read any more; whoever was refused may wait for nothing else.
+        let room = behind && peer.may_begin() && peer.reserve(Class::Response, 0).is_some();
         if room {
             peer.commit(Class::Response, &Outgoing::Notify(&body), 0);
         }
         peer.transit.owes_notify |= !room;
+        if !room {
+            self.peers.insert(id);
+        }
     }
 
     /// Tells what could not be told before.

@@ -52,7 +52,11 @@ impl Engine {
         let Some(qp) = node.qps.get(source.qpn) else {
             return Outcome::Failed(GONE);
         };
-        let inflight = qp.send.inflight;
+        let (inflight, done) = (qp.send.inflight, qp.send.done);
+        if done != 0 {
+            // Of what was written directly in part, all goes through the ring.
+            self.set_done(nodes, 0);
+        }
         // The epoch that the queue pair is connected to is not said in every entry: an entry is for that of its link.
         let epoch = Some(self.request.destination.epoch);
         let peer = nodes.peer_mut(destination);
@@ -122,8 +126,6 @@ impl Engine {
                 let index = qp.send.index;
                 let inflight = &mut qp.send.inflight;
                 if begins {
-                    // All of it goes this way, even if a part of it was written directly before.
-                    qp.send.done = 0;
                     body.flags |= if inflight.started { 0 } else { REQUEST_START };
                     let (opcode, len) = (self.request.opcode, self.request.len);
                     inflight.begin(index, opcode, len, class == Class::Request);

@@ -49,9 +49,10 @@ impl InTransit {
         self.times_out_at.is_some() || self.checked.is_some()
     }
 
-    /// Whether nothing is left to be told, or to be done with what lies in rings.
+    /// Whether nothing is left to be told over this link, or to be done with what lies in its rings. Those who may try again are told over the next one.
     pub(crate) fn is_clear(&self) -> bool {
-        !self.is_owed() && self.slices == 0 && self.frame_deadline.is_none()
+        let told = self.owed_response.is_none() && self.refused_left == 0;
+        told && self.slices == 0 && self.frame_deadline.is_none()
     }
 }
 
@@ -127,6 +128,7 @@ impl<L: Link> Peer<L> {
         self.transit = InTransit {
             times_out_at: self.transit.times_out_at,
             checked: self.transit.checked,
+            owes_notify: self.transit.owes_notify,
             progressed: true,
             ..InTransit::default()
         };

@@ -6,7 +6,7 @@ use super::{
     node::PoolNode,
 };
 use nupa_engine::NodeTable;
-use nupa_pool::{LinkState, NodeCursor, NodeSet};
+use nupa_pool::{Link, LinkState, NodeCursor, NodeSet};
 
 /// How long a link was not used that is ended where another one is wanted and there is no inbox for it, in microseconds.
 const IDLE_US: u64 = 100_000;
@@ -145,7 +145,11 @@ impl<H: PoolHal> PoolNode<H> {
                     return;
                 };
                 let link = peer.link_mut();
-                if link.finish(|link| self.membership.finish(&self.window, id, link)) {
+                let window = &self.window;
+                let finish = |link: &mut Link| {
+                    link.is_drained(window) && self.membership.finish(window, id, link)
+                };
+                if link.finish(finish) {
                     self.model.engine.link_ended(functions, id);
                     self.state.linked.remove(id);
                 }
@@ -172,8 +176,9 @@ impl<H: PoolHal> PoolNode<H> {
                 if !wanted {
                     return;
                 }
-                self.state.first_asked = id.wrapping_add(1);
-                self.membership.ask(&self.window, id);
+                // If there was no inbox for it, it comes first the next time.
+                let asked = self.membership.ask(&self.window, id) == LinkState::Opening;
+                self.state.first_asked = id.wrapping_add(u16::from(asked));
             }
             _ => {}
         }

@@ -22,7 +22,7 @@ use nupa_engine::rings::{Data, Operation, SendRequest};
 use nupa_pool::{Format, FormatOptions, Pool};
 use nupa_poolmem::{HostTime, PoolMemory};
 use nupa_poolnode::PoolProcess;
-use nupa_proto::admin::{ModifyQp, QP_MASK_RNR_RETRY};
+use nupa_proto::admin::{ModifyQp, QpStateCode, ACCESS_ALL, QP_MASK_RNR_RETRY};
 use nupa_proto::ident::DMA_LKEY;
 use nupa_proto::status::WcStatus;
 use nupa_proto::wqe::WQE_SIGNALED;
@@ -37,6 +37,8 @@ const NODES: u16 = 3;
 const POOL: usize = 0x3000 + NODES as usize * (0x10000 + (236 << 10));
 const RAM: usize = 8 << 20;
 const LEN: u32 = 40_000;
+/// Bytes of a READ: more than there is room for in a ring.
+const LONG: u32 = 256 << 10;
 const ROUNDS: u8 = 3;
 /// Exchanges with pauses between them.
 const PAUSES: u8 = 40;
@@ -49,6 +51,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Node {
     fabric: Fabric,
     guest: Guest<Fabric>,
+    pd: u32,
     pairs: Vec<Option<Qp<Fabric>>>,
 }
 
@@ -66,6 +69,7 @@ impl Node {
         Self {
             fabric,
             guest,
+            pd,
             pairs,
         }
     }
@@ -180,24 +184,33 @@ fn await_done(nodes: &mut [Node], pairs: &[(u16, u16)], mut left: usize) {
     });
 }
 
-/// Sends a letter each way.
-fn exchange(nodes: &mut [Node], pairs: &[(u16, u16)], round: u8) {
-    let ways: Vec<_> = pairs
-        .iter()
-        .flat_map(|(a, b)| [(*a, *b), (*b, *a)])
-        .collect();
-    let mut buffers = Vec::new();
-    for (id, other) in &ways {
+/// Posts a letter and a buffer for each way; the buffers.
+fn post(nodes: &mut [Node], ways: &[(u16, u16)], round: u8) -> Vec<u64> {
+    let letter_each = |(id, other): &(u16, u16)| {
         let node = &mut nodes[usize::from(*id)];
-        buffers.push(node.receive(*other));
+        let buffer = node.receive(*other);
         node.send(*other, &letter((*id).into(), (*other).into(), round));
-    }
-    await_done(nodes, &ways, 2 * ways.len());
-    for ((id, other), addr) in ways.into_iter().zip(buffers) {
-        let found = nodes[usize::from(id)].guest.get(addr, LEN as usize);
-        let expected = letter(other.into(), id.into(), round);
+        buffer
+    };
+    ways.iter().map(letter_each).collect()
+}
+
+/// Waits for letters that were posted, and compares them.
+fn arrive(nodes: &mut [Node], ways: &[(u16, u16)], buffers: Vec<u64>, round: u8) {
+    await_done(nodes, ways, 2 * ways.len());
+    for ((id, other), addr) in ways.iter().zip(buffers) {
+        let found = nodes[usize::from(*id)].guest.get(addr, LEN as usize);
+        let expected = letter((*other).into(), (*id).into(), round);
         assert!(found == expected, "from {other} to {id}, round {round}");
     }
+}
+
+/// Sends a letter each way.
+fn exchange(nodes: &mut [Node], pairs: &[(u16, u16)], round: u8) {
+    let both = |(a, b): &(u16, u16)| [(*a, *b), (*b, *a)];
+    let ways: Vec<_> = pairs.iter().flat_map(both).collect();
+    let buffers = post(nodes, &ways, round);
+    arrive(nodes, &ways, buffers, round);
 }
 
 #[test]
@@ -222,6 +235,58 @@ fn who_is_not_ready_keeps_no_link() {
     let addr = nodes[1].receive(0);
     await_done(&mut nodes, &[(0, 1), (1, 0)], 2);
     assert!(nodes[1].guest.get(addr, LEN as usize) == letter(0, 1, 0));
+}
+
+/// READs of a queue pair that fails lie in the other node's inbox: there is room for their answers until they are taken out.
+#[test]
+fn who_forgets_requests_takes_their_answers() {
+    let mut nodes = connected();
+    exchange(&mut nodes, &[(0, 1)], 0);
+    let there = &nodes[1];
+    let addr = iova(there.guest.alloc(LONG as usize));
+    let rkey = there
+        .guest
+        .register(there.pd, addr, LONG.into(), ACCESS_ALL);
+    let (node, rkey) = (&mut nodes[0], rkey.unwrap());
+    let to = [sge(iova(node.guest.alloc(LONG as usize)), LONG, DMA_LKEY)];
+    let qp = node.pair(1);
+    for wr_id in 0..4 {
+        let read = SendRequest {
+            wr_id,
+            flags: WQE_SIGNALED,
+            operation: Operation::Read { addr, rkey },
+            data: Data::Sges(&to),
+        };
+        qp.send.post(&read).unwrap();
+    }
+    qp.send.ring();
+    let qpn = qp.qpn;
+    // The other node does nothing meanwhile.
+    for _ in 0..100 {
+        node.fabric.poll();
+    }
+    node.guest.set_state(qpn, QpStateCode::Err).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < WHILE {
+        nodes[0].fabric.poll();
+        nodes[2].fabric.poll();
+    }
+    // The link is idle. The other node does little at a time while it ends.
+    let ways = [(0, 2), (2, 0)];
+    let buffers = post(&mut nodes, &ways, 1);
+    let start = Instant::now();
+    let mut slow = start;
+    while start.elapsed() < 4 * WHILE {
+        nodes[0].fabric.poll();
+        nodes[2].fabric.poll();
+        if slow.elapsed() > WHILE / 20 {
+            slow = Instant::now();
+            nodes[1].fabric.poll();
+        }
+    }
+    arrive(&mut nodes, &ways, buffers, 1);
+    exchange(&mut nodes, &[(1, 2)], 2);
+    exchange(&mut nodes, &[(0, 2)], 3);
 }
 
 /// Pauses of all lengths: a link may be about to end when something is to be sent, or have just ended.
