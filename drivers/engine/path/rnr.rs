@@ -111,7 +111,7 @@ impl Engine {
         }
         // Where there is room, and others only come first, it is not the peer that holds it up.
         let peer = nodes.peer_mut(destination);
-        let full = peer.is_none_or(|peer| !peer.may_begin() || peer.reserve(class, need).is_none());
+        let full = peer.is_none_or(|peer| peer.reserve_first(class, need).is_none());
         let stalled = full
             && nodes
                 .peer_mut(destination)

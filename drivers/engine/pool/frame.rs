@@ -44,10 +44,7 @@ impl Engine {
             return Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Node));
         };
         let len = self.request.len;
-        let place = match peer.may_begin() {
-            true => peer.reserve(Class::Frame, len),
-            false => None,
-        };
+        let place = peer.reserve_first(Class::Frame, len);
         // One for everybody waits for nobody.
         let waits = policy == RnrPolicy::Wait;
         let must_wait = waits && self.must_wait_for_ring(nodes, destination, Class::Frame);

@@ -28,7 +28,7 @@ impl Engine {
         // In this ring it comes behind the refusal, whichever that is in.
         let behind = peer.transit.owed_response.is_none();
         // On a link that ends it would perhaps not be read any more; whoever was refused may wait for nothing else.
-        let room = behind && peer.may_begin() && peer.reserve(Class::Response, 0).is_some();
+        let room = behind && peer.reserve_first(Class::Response, 0).is_some();
         if room {
             peer.commit(Class::Response, &Outgoing::Notify(&body), 0);
         }

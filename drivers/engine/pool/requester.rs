@@ -81,12 +81,12 @@ impl Engine {
         }
         let place = match self.must_wait_for_ring(nodes, destination, class) {
             true => None,
-            false => nodes.peer_mut(destination).and_then(|peer| {
-                match inflight.sent.is_some() || peer.may_begin() {
-                    true => peer.reserve(class, payload),
-                    false => None,
-                }
-            }),
+            false => nodes
+                .peer_mut(destination)
+                .and_then(|peer| match inflight.sent {
+                    Some(_) => peer.reserve(class, payload),
+                    None => peer.reserve_first(class, payload),
+                }),
         };
         let Some(place) = place else {
             return Outcome::RingFull {

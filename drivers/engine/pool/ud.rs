@@ -36,10 +36,7 @@ impl Engine {
         };
         let len = self.request.len;
         let class = Class::ShortRequest;
-        let place = match peer.may_begin() {
-            true => peer.reserve(class, len),
-            false => None,
-        };
+        let place = peer.reserve_first(class, len);
         let waits = policy == RnrPolicy::Wait;
         let must_wait = self.must_wait_for_ring(nodes, destination, class);
         let Some(place) = place.filter(|_| !must_wait) else {

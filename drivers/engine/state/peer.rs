@@ -152,6 +152,14 @@ impl<L: Link> Peer<L> {
         self.link.reserve(class, len)
     }
 
+    /// As [`Peer::reserve`], for a message of which nothing was put in yet: there is no room on a link that is to end.
+    pub(crate) fn reserve_first(&mut self, class: Class, len: u32) -> Option<u64> {
+        match self.may_begin() {
+            true => self.reserve(class, len),
+            false => None,
+        }
+    }
+
     /// As [`Link::prefers_nontemporal`].
     #[inline]
     pub(crate) fn prefers_nontemporal(&mut self, len: u32) -> bool {
