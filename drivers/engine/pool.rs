@@ -3,6 +3,7 @@
 
 mod direct;
 mod ending;
+mod event;
 mod fill;
 mod frame;
 pub(crate) mod grant;
@@ -154,6 +155,7 @@ impl Engine {
         self.send_owed_response(nodes, id);
         self.send_owed_notify(nodes, id);
         self.wake_more_refused(nodes, id);
+        self.make_more_events(nodes, id);
         let due = self.due(nodes, id, Lane::Short);
         let Some(peer) = nodes.peer_mut(id).filter(|_| due != 0) else {
             return false;

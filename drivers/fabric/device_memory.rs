@@ -17,7 +17,7 @@ use nk::{
     mmap::MmapRange,
     user::{charged_user, may_exceed_limits},
 };
-use nupa_proto::regs::DEVICE_MEMORY_BASE;
+use nupa_proto::{pool::sharing::RingOwner, process_ring::RING_SIZE, regs::DEVICE_MEMORY_BASE};
 
 /// Bytes of a page, which is what parts consist of: a process maps all of a page or nothing.
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -269,12 +269,25 @@ impl AllocatedMemory {
     /// Lets others use its first `len` bytes, until what this returns is dropped, which has to be before this is. `EOPNOTSUPP` where
     /// memory cannot be shared, `EINVAL` if it has less, `ENOSPC` if there is too much that is shared. Sleeps.
     pub fn export(&self, len: u64) -> Result<ExportedMemory> {
+        self.export_for(len, &RingOwner::default())
+    }
+
+    /// The same with memory of [`RING_SIZE`] bytes that is the process ring of a connection: nobody but the sender may use it. `EINVAL` if it has
+    /// another size, `EOPNOTSUPP` where there are no rings.
+    pub fn export_ring(&self, ring: &RingOwner) -> Result<ExportedMemory> {
+        if self.window.len() != RING_SIZE as u64 {
+            return Err(EINVAL);
+        }
+        self.export_for(RING_SIZE as u64, ring)
+    }
+
+    fn export_for(&self, len: u64, ring: &RingOwner) -> Result<ExportedMemory> {
         if len > self.window.len() {
             return Err(EINVAL);
         }
         let function = &self.memory.function;
         let sharing = function.sharing().ok_or_else(unsupported)?;
-        let (number, handle) = sharing.export(self.start, len)?;
+        let (number, handle) = sharing.export(self.start, len, ring)?;
         let window = self.window.clone();
         Ok(ExportedMemory::new(
             function.clone(),

@@ -12,7 +12,10 @@ pub(crate) use self::{
 use core::ops::Range;
 use kernel::{bindings, prelude::*};
 use nk::{mmap::MmapRange, sched::cond_resched};
-use nupa_proto::{pool::sharing::DmHandle, regs::REG_CLOCK};
+use nupa_proto::{
+    pool::sharing::{DmHandle, RingOwner},
+    regs::REG_CLOCK,
+};
 
 /// What is said of what a function cannot do (`EOPNOTSUPP`).
 pub(crate) fn unsupported() -> Error {
@@ -79,6 +82,10 @@ pub(crate) trait Function: Send + Sync {
     /// if the last descriptor of it is in the push slot. Any context.
     fn kick(&self, page: u32, slot: u16, index: u32, push: bool);
 
+    /// Tells the peer of a connected queue pair of ours that there is a message in its process ring, for which it waits. Nothing where there are
+    /// no such rings, or if the pair is not connected. Sleeps.
+    fn kick_peer(&self, _qpn: u32) {}
+
     /// As [`Function::kick`], and has it looked at before this returns where that is possible. May sleep.
     fn kick_now(&self, page: u32, slot: u16, index: u32) {
         self.kick(page, slot, index, false);
@@ -123,11 +130,16 @@ pub(crate) trait Function: Send + Sync {
 /// before the driver was unbound nothing is left then.
 pub(crate) trait Sharing: Send + Sync {
     /// Lets others use `len` bytes of the function's device memory at `offset`, which is at the start of a page. Returns the
-    /// number of the export, too. `EINVAL` if they are not inside, `ENOSPC` if there are too many exports.
-    fn export(&self, offset: u64, len: u64) -> Result<(u16, DmHandle)>;
+    /// number of the export, too. `EINVAL` if they are not inside, `ENOSPC` if there are too many exports. If `ring` is not zeroes
+    /// they are a process ring, and only for the connection that it says: `EOPNOTSUPP` where there can be none.
+    fn export(&self, offset: u64, len: u64, ring: &RingOwner) -> Result<(u16, DmHandle)>;
 
-    /// Takes an export of `memory` back: nobody on this host uses it any more, and others may go on.
+    /// Takes an export of `memory`, from its start on, back: nobody on this host uses it any more, and others may go on. A process ring is
+    /// closed.
     fn withdraw(&self, export: u16, memory: &MmapRange);
+
+    /// Whether there can be process rings. Any context.
+    fn has_rings(&self) -> bool;
 
     /// Nobody on this host uses `memory`, which is this function's, any more, and others may go on.
     fn let_go(&self, memory: &MmapRange);
@@ -136,6 +148,9 @@ pub(crate) trait Sharing: Send + Sync {
     /// this fabric, `ENOENT` if nothing is exported under it, `ESTALE` if the node that exported is not the same any more,
     /// `ENOSPC` if there are too many holds.
     fn import(&self, handle: &DmHandle) -> Result<(u16, Held)>;
+
+    /// The same with the process ring that a node exports for a connection. `EOPNOTSUPP` where there can be none, `ENOENT` if there is no such.
+    fn import_ring(&self, node: u16, ring: &RingOwner) -> Result<(u16, Held)>;
 
     /// Ends a hold on `memory`: nobody on this host uses it any more.
     fn release(&self, hold: u16, memory: &Held);

@@ -2,7 +2,8 @@
 //! Entries of lines: how messages are written there, and what is believed of them.
 
 use crate::message::{
-    check_lengths, frame, kind_of, request, response, Acknowledged, Body, Outgoing, Violation,
+    check_lengths, frame, kind_of, notify, request, response, Acknowledged, Body, Outgoing,
+    Violation,
 };
 use nupa_proto::{
     pool::{
@@ -12,7 +13,7 @@ use nupa_proto::{
         },
         message::{
             has_operand, has_payload, FrameBody, Kind, NotifyBody, RequestBody, ResponseBody,
-            OPERAND_SIZE, REQUEST_DATAGRAM,
+            OPERAND_SIZE, REQUEST_BYPASSED, REQUEST_DATAGRAM,
         },
         Class, LinkWord, LINE,
     },
@@ -85,7 +86,7 @@ const fn head(kind: Kind, has_second: bool) -> LineHead {
 /// Whether a request has a second line.
 #[inline]
 fn has_second(opcode: Opcode, flags: u8) -> bool {
-    has_operand(opcode) || flags & REQUEST_DATAGRAM != 0
+    has_operand(opcode) || flags & (REQUEST_DATAGRAM | REQUEST_BYPASSED) != 0
 }
 
 /// Whether a request that is taken out is done if nothing is said against it. Others are answered, and a datagram is done when it is put in.
@@ -148,6 +149,7 @@ pub(crate) fn first_line(class: Class, message: &Outgoing<'_>, part: Part) -> Li
             source_qpn: body.source_qpn,
             qpn: body.qpn,
             behind: part.behind.into(),
+            flags: body.flags,
             ..NotifyLine::new_zeroed()
         }),
     }
@@ -268,13 +270,13 @@ impl Lines {
                 self.must_be_one()?;
                 let line: NotifyLine = transmute!(self.first);
                 let mut body = NotifyBody::new_zeroed();
-                (body.qpn, body.source_qpn) = (line.qpn, line.source_qpn);
+                (body.qpn, body.source_qpn, body.flags) = (line.qpn, line.source_qpn, line.flags);
                 let behind = line.behind.get();
                 let part = Part {
                     behind,
                     ..Part::default()
                 };
-                (Body::Notify(body), part)
+                (notify(body)?, part)
             }
         };
         check_lengths(class, &body, part.payload_len, part.offset, most)?;

@@ -8,9 +8,9 @@ use nupa_proto::{
     frame::MIN_FRAME,
     pool::{
         message::{
-            is_short, read_piece, FrameBody, Header, Kind, NotifyBody, Reply, RequestBody,
-            ResponseBody, BODY_SIZE, FRAME_FLOOD, REQUEST_DATAGRAM, REQUEST_IPV4,
-            REQUEST_SOLICITED, REQUEST_START, REQUEST_VLAN,
+            is_short, read_piece, takes_entry, FrameBody, Header, Kind, NotifyBody, Reply,
+            RequestBody, ResponseBody, BODY_SIZE, FRAME_FLOOD, NOTIFY_EVENT, REQUEST_BYPASSED,
+            REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED, REQUEST_START, REQUEST_VLAN,
         },
         Class,
     },
@@ -203,7 +203,7 @@ pub(crate) fn check(
     let body = match kind_of(class, header.kind)? {
         Kind::Request => request(transmute!(*bytes))?,
         Kind::Response => response(transmute!(*bytes))?,
-        Kind::Notify => Body::Notify(transmute!(*bytes)),
+        Kind::Notify => notify(transmute!(*bytes))?,
         Kind::Frame => frame(transmute!(*bytes))?,
     };
     let (payload, offset) = (header.payload_len.get(), header.offset.get());
@@ -291,10 +291,12 @@ pub(crate) fn request(body: RequestBody) -> Result<Body, Violation> {
     };
     let flags = match datagram {
         true => REQUEST_SOLICITED | REQUEST_DATAGRAM | REQUEST_IPV4 | REQUEST_VLAN,
+        false if takes_entry(opcode) => REQUEST_SOLICITED | REQUEST_START | REQUEST_BYPASSED,
         false => REQUEST_SOLICITED | REQUEST_START,
     };
     let in_vlan = body.flags & REQUEST_VLAN != 0;
-    if body.flags & !flags != 0 || in_vlan && body.vlan_id.get() > MAX_VLAN_ID {
+    let none_bypassed = body.flags & REQUEST_BYPASSED != 0 && body.bypassed() == 0;
+    if body.flags & !flags != 0 || none_bypassed || in_vlan && body.vlan_id.get() > MAX_VLAN_ID {
         return Err(Violation::Value(body.flags));
     }
     let (len, longest) = (
@@ -316,6 +318,14 @@ pub(crate) fn response(body: ResponseBody) -> Result<Body, Violation> {
         return Err(Violation::Value(body.rnr_timer));
     }
     Ok(Body::Response(reply, status, body))
+}
+
+#[inline]
+pub(crate) fn notify(body: NotifyBody) -> Result<Body, Violation> {
+    match body.flags & !NOTIFY_EVENT {
+        0 => Ok(Body::Notify(body)),
+        _ => Err(Violation::Value(body.flags)),
+    }
 }
 
 #[inline]

@@ -5,12 +5,19 @@
 //! its hold, then looks whether the export still stands; who gives it up clears the export, then looks for holds before
 //! anybody gets the memory anew. One of the two sees the other.
 
+mod lines;
+
+use self::lines::Lines;
 use crate::{Membership, Peer, Poisoned, Pool, Window};
 use core::{borrow::BorrowMut, mem::offset_of, ops::Range};
-use nupa_proto::pool::{
-    sharing::{DmHandle, Export, Hold, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
-    Claim, ClaimState, LINE, PAGE,
+use nupa_proto::{
+    pool::{
+        sharing::{DmHandle, Export, Hold, RingOwner, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
+        Claim, ClaimState, LINE, PAGE,
+    },
+    process_ring::{RING_SIZE, SECRET, STATE},
 };
+use zerocopy::transmute;
 
 /// Why memory is not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,42 +45,6 @@ impl From<Poisoned> for Unshared {
     }
 }
 
-/// Lines of a table that are in use.
-#[derive(Debug, Default)]
-struct Lines([u64; 4]);
-
-const _: () = assert!(EXPORTS as u32 == 4 * u64::BITS && HOLDS == EXPORTS);
-
-impl Lines {
-    /// Takes a line that is free.
-    fn take(&mut self) -> Option<u16> {
-        let mut start = 0u16;
-        for word in &mut self.0 {
-            let free = word.trailing_ones();
-            if free < u64::BITS {
-                *word |= 1u64.wrapping_shl(free);
-                return Some(start.wrapping_add(free as u16));
-            }
-            start = start.wrapping_add(u64::BITS as u16);
-        }
-        None
-    }
-
-    /// Gives a line back. False if it was free.
-    fn give(&mut self, line: u16) -> bool {
-        let Some(word) = self
-            .0
-            .get_mut(usize::from(line >> u64::BITS.trailing_zeros()))
-        else {
-            return false;
-        };
-        let bit = 1u64.wrapping_shl(u32::from(line));
-        let taken = *word & bit != 0;
-        *word &= !bit;
-        taken
-    }
-}
-
 /// Memory of another program, perhaps of another node, that this node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Import {
@@ -92,6 +63,10 @@ pub struct Sharing {
     holds: Lines,
 }
 
+// A ring is closed by a word of its first line that has nothing but the state in it.
+const _: () = assert!(STATE % size_of::<u64>() == 0 && STATE + size_of::<u64>() <= SECRET);
+const _: () = assert!(SECRET < LINE as usize);
+
 /// A field of a line.
 macro_rules! field {
     ($line:expr, $layout:ident.$name:ident) => {
@@ -106,12 +81,14 @@ impl Sharing {
     }
 
     /// Lets others use `len` bytes of the node's device memory at `offset` in the pool, which is at the start of a page.
-    /// `secret` is random. Until [`Sharing::withdraw`] with the handle's index.
+    /// `secret` is random. If `ring` is not zeroes the memory is a process ring, which nobody but its sender imports.
+    /// Until [`Sharing::withdraw`] with the handle's index.
     pub fn export(
         &mut self,
         window: &impl Window,
         member: &Membership<impl BorrowMut<[Peer]>>,
         (offset, len): (u64, u64),
+        ring: &RingOwner,
         secret: u64,
     ) -> Result<DmHandle, Unshared> {
         let (pool, node) = (member.pool(), member.node());
@@ -119,8 +96,11 @@ impl Sharing {
             return Err(Unshared::Void);
         }
         pages(pool, node, offset, len).ok_or(Unshared::Invalid)?;
+        if is_ring(ring) && len != RING_SIZE as u64 {
+            return Err(Unshared::Invalid);
+        }
         let table = table(pool, node, EXPORT_TABLE).ok_or(Unshared::Full)?;
-        let index = self.exports.take().ok_or(Unshared::Full)?;
+        let index = self.exports.take(is_ring(ring)).ok_or(Unshared::Full)?;
         let handle = DmHandle {
             // 0 stands for nothing.
             secret: secret.max(1).into(),
@@ -134,20 +114,31 @@ impl Sharing {
         window.store(field!(line, Export.offset), offset);
         window.store(field!(line, Export.len), len);
         window.store(field!(line, Export.epoch), u64::from(member.epoch()));
+        let [first, second] = ring_words(ring);
+        window.store(field!(line, Export.ring), first);
+        window.store(field!(line, Export.ring).wrapping_add(8), second);
         window.store(field!(line, Export.secret), handle.secret.get());
         window.publish(line, LINE);
         Ok(handle)
     }
 
-    /// Takes an export back. Memory of it that nobody holds then is nobody's from now on; see [`Pool::held`].
+    /// Takes an export back, with the index of its handle, and `offset` as it was exported. Memory of it that nobody holds then is nobody's
+    /// from now on; see [`Pool::held`]. A process ring is closed first: its sender may have it mapped for longer.
     pub fn withdraw(
         &mut self,
         window: &impl Window,
         member: &Membership<impl BorrowMut<[Peer]>>,
-        index: u16,
+        (index, offset): (u16, u64),
     ) {
-        if !self.exports.give(index) || !member.is_valid(window) {
+        let Some(taken) = self.exports.give(index) else {
             return;
+        };
+        if !member.is_valid(window) {
+            return;
+        }
+        if taken.is_ring {
+            window.store(offset.wrapping_add(STATE as u64), 0);
+            window.publish(offset, LINE);
         }
         if let Some(table) = table(member.pool(), member.node(), EXPORT_TABLE) {
             let line = line(table, index);
@@ -157,12 +148,38 @@ impl Sharing {
         }
     }
 
-    /// Takes a hold on what is exported. It is nobody else's until [`Sharing::release`], whatever becomes of its owner.
+    /// Takes a hold on what is exported. It is nobody else's until [`Sharing::release`], whatever becomes of its owner. Process rings are
+    /// unknown here.
     pub fn import(
         &mut self,
         window: &impl Window,
         member: &Membership<impl BorrowMut<[Peer]>>,
         handle: &DmHandle,
+    ) -> Result<Import, Unshared> {
+        self.hold(window, member, handle, &RingOwner::default())
+    }
+
+    /// The same with the process ring of a connection under the handle that [`Pool::find_ring`] has found.
+    pub fn import_ring(
+        &mut self,
+        window: &impl Window,
+        member: &Membership<impl BorrowMut<[Peer]>>,
+        handle: &DmHandle,
+        wanted: &RingOwner,
+    ) -> Result<Import, Unshared> {
+        match is_ring(wanted) {
+            true => self.hold(window, member, handle, wanted),
+            false => Err(Unshared::Invalid),
+        }
+    }
+
+    /// Takes a hold on what is exported under a handle, as the ring of a connection, or as none.
+    fn hold(
+        &mut self,
+        window: &impl Window,
+        member: &Membership<impl BorrowMut<[Peer]>>,
+        handle: &DmHandle,
+        ring: &RingOwner,
     ) -> Result<Import, Unshared> {
         let (pool, node) = (member.pool(), handle.node.get());
         if !member.is_valid(window) {
@@ -171,20 +188,17 @@ impl Sharing {
         if handle.fabric_id.get() != pool.fabric_id() || node >= pool.geometry().max_nodes() {
             return Err(Unshared::Invalid);
         }
-        let current = || {
-            let own = node == member.node();
-            let peer = || member.peer(window, node).map(|peer| peer.epoch);
-            own.then(|| member.epoch()).or_else(peer) == Some(handle.epoch.get())
-        };
+        let current = || epoch_of(window, member, node) == Some(handle.epoch.get());
         if !current() {
             return Err(Unshared::Stale);
         }
         let exports = table(pool, node, EXPORT_TABLE).ok_or(Unshared::Unknown)?;
-        let (offset, len) = exported(window, exports, handle)?.ok_or(Unshared::Unknown)?;
+        let there = exported(window, exports, handle, ring)?;
+        let (offset, len) = there.ok_or(Unshared::Unknown)?;
         // What another node has written there may be anything; nothing but its own memory is its to give.
         let held = pages(pool, node, offset, len).ok_or(Unshared::Invalid)?;
         let table = table(pool, member.node(), HOLD_TABLE).ok_or(Unshared::Full)?;
-        let index = self.holds.take().ok_or(Unshared::Full)?;
+        let index = self.holds.take(is_ring(ring)).ok_or(Unshared::Full)?;
         let line = line(table, index);
         window.store(field!(line, Hold.offset), held.start);
         let held_len = held.end.saturating_sub(held.start);
@@ -192,7 +206,7 @@ impl Sharing {
         window.publish(line, LINE);
         window.fence();
         // It stood from before the hold until after it: a secret is there once, and not again after it was cleared.
-        if exported(window, exports, handle) == Ok(Some((offset, len))) {
+        if exported(window, exports, handle, ring) == Ok(Some((offset, len))) {
             return Ok(Import {
                 line: index,
                 offset,
@@ -213,7 +227,7 @@ impl Sharing {
         member: &Membership<impl BorrowMut<[Peer]>>,
         index: u16,
     ) {
-        if !self.holds.give(index) || !member.is_valid(window) {
+        if self.holds.give(index).is_none() || !member.is_valid(window) {
             return;
         }
         if let Some(table) = table(member.pool(), member.node(), HOLD_TABLE) {
@@ -227,6 +241,31 @@ impl Sharing {
 }
 
 impl Pool {
+    /// Looks for the process ring of a connection among what a node exports under an epoch: a peer, or this one. The connection's ends are those that `wanted`
+    /// says, or the ring is unknown. Needs nothing of the membership: it may take long to look at all that a node exports.
+    pub fn find_ring(
+        &self,
+        window: &impl Window,
+        node: u16,
+        epoch: u32,
+        wanted: &RingOwner,
+    ) -> Result<DmHandle, Unshared> {
+        if !is_ring(wanted) || node >= self.geometry().max_nodes() {
+            return Err(Unshared::Invalid);
+        }
+        let exports = table(self, node, EXPORT_TABLE).ok_or(Unshared::Unknown)?;
+        let found = find_ring(window, exports, epoch, wanted)?;
+        let (index, secret) = found.ok_or(Unshared::Unknown)?;
+        Ok(DmHandle {
+            secret: secret.into(),
+            fabric_id: self.fabric_id().into(),
+            len: (RING_SIZE as u64).into(),
+            epoch: epoch.into(),
+            node: node.into(),
+            index: index.into(),
+        })
+    }
+
     /// Tells what of a node's device memory is in use by way of holds: each range, from the pool's start, within what the
     /// node offers. Any of it may be told more than once, and that of a peer that writes nonsense is memory out of use.
     /// Begins with a full fence: what was withdrawn before and is not told here is nobody's.
@@ -288,11 +327,64 @@ fn pages(pool: &Pool, node: u16, offset: u64, len: u64) -> Option<Range<u64>> {
     sound.then_some(offset..end)
 }
 
-/// What stands in a node's table for a handle: where the memory begins, and its bytes.
+/// Whether an export for this connection is a process ring.
+fn is_ring(ring: &RingOwner) -> bool {
+    ring.is_ring.get() != 0
+}
+
+/// The connection of a ring as the words that the pool has of it.
+fn ring_words(ring: &RingOwner) -> [u64; 2] {
+    let [first, second]: [[u8; 8]; 2] = transmute!(*ring);
+    [u64::from_le_bytes(first), u64::from_le_bytes(second)]
+}
+
+/// Whether the line of an export is for this connection.
+fn is_for(window: &impl Window, line: u64, ring: &RingOwner) -> Result<bool, Poisoned> {
+    let [first, second] = ring_words(ring);
+    let at = field!(line, Export.ring);
+    Ok(window.load(at)? == first && window.load(at.wrapping_add(8))? == second)
+}
+
+/// Epoch of a node that is up: this one, or a peer.
+fn epoch_of(
+    window: &impl Window,
+    member: &Membership<impl BorrowMut<[Peer]>>,
+    node: u16,
+) -> Option<u32> {
+    match node == member.node() {
+        true => Some(member.epoch()),
+        false => member.peer(window, node).map(|peer| peer.epoch),
+    }
+}
+
+/// Index and secret of the export in a node's table that is the ring of a connection.
+fn find_ring(
+    window: &impl Window,
+    table: u64,
+    epoch: u32,
+    wanted: &RingOwner,
+) -> Result<Option<(u16, u64)>, Poisoned> {
+    window.refresh(table, LINE.saturating_mul(u64::from(EXPORTS)));
+    for index in 0..EXPORTS {
+        let line = line(table, index);
+        // The secret is written last, and cleared first.
+        let secret = window.load(field!(line, Export.secret))?;
+        if secret != 0
+            && is_for(window, line, wanted)?
+            && window.load(field!(line, Export.epoch))? == u64::from(epoch)
+        {
+            return Ok(Some((index, secret)));
+        }
+    }
+    Ok(None)
+}
+
+/// What stands in a node's table for a handle, as the ring of a connection, or as none: where the memory begins, and its bytes.
 fn exported(
     window: &impl Window,
     table: u64,
     handle: &DmHandle,
+    ring: &RingOwner,
 ) -> Result<Option<(u64, u64)>, Poisoned> {
     let index = handle.index.get();
     if index >= EXPORTS || handle.secret.get() == 0 {
@@ -303,6 +395,7 @@ fn exported(
     let secret = window.load(field!(line, Export.secret))?;
     let epoch = window.load(field!(line, Export.epoch))?;
     let same = secret == handle.secret.get() && epoch == u64::from(handle.epoch.get());
+    let same = is_for(window, line, ring)? && same;
     let offset = window.load(field!(line, Export.offset))?;
     let len = window.load(field!(line, Export.len))?;
     Ok((same && len == handle.len.get()).then_some((offset, len)))

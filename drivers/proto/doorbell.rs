@@ -54,7 +54,8 @@ pub const SLOT_DRIVER: usize = 12;
 pub struct Slot {
     /// Producer index (send, receive) or consumer index (completion, event); free-running; written by the owner.
     pub index: U32,
-    /// Arm word; written by the owner.
+    /// Arm word; written by the owner. Of a receive queue: index up to which its owner has filled entries itself, in the order of messages
+    /// (`Documentation/process-rings.md`); 0 for who never does.
     pub arm: U32,
     /// Event index; written by the device.
     pub event: U32,

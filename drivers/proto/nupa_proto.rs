@@ -63,6 +63,7 @@ pub mod frame;
 pub mod ident;
 pub mod netlink;
 pub mod pool;
+pub mod process_ring;
 pub mod regs;
 pub mod status;
 pub mod uabi;

@@ -66,6 +66,9 @@ impl ProviderInfo {
 /// queues that it polls in turn, for one, because the engine then works for all.
 pub const CONTEXT_KICK_BY_COMMAND: u8 = 1 << 0;
 
+/// [`ContextResponse::flags`]: queue pairs of connections to other nodes may have process rings (`Documentation/process-rings.md`).
+pub const CONTEXT_PROCESS_RINGS: u8 = 1 << 1;
+
 /// What [`crate::doorbell::Slot::driver`] is in the doorbell pages of a process that has its device. When the device is
 /// taken away, however that comes about, the kernel destroys the queues, then puts pages of zeroes in place of the
 /// doorbell pages (and a function that was pulled reads as all ones). So whoever reads anything else here, and then finds
@@ -104,12 +107,19 @@ pub const ALLOC_DM_MMAP_OFFSET: u16 = 1 << 12;
 /// own then but what is exported under it, which must be as long as it asks for.
 pub const ALLOC_DM_IMPORT: u16 = ALLOC_DM_MMAP_OFFSET + 1;
 
+/// Attribute of the same method, which may be missing: a queue pair. The process gets the process ring that the queue pair's peer receives from
+/// it with, if there is one (else `ENOENT`), and must ask for [`RING_SIZE`](crate::process_ring::RING_SIZE) bytes.
+pub const ALLOC_DM_RING: u16 = ALLOC_DM_IMPORT + 1;
+
 /// Method of `UVERBS_OBJECT_DM`, the driver's own: lets others import an allocation, for as long as it exists.
 pub const METHOD_DM_EXPORT: u16 = 1 << 12;
 /// Attribute of [`METHOD_DM_EXPORT`]: the allocation.
 pub const EXPORT_DM: u16 = 1 << 12;
 /// Attribute of [`METHOD_DM_EXPORT`], which the kernel writes: a [`crate::pool::sharing::DmHandle`].
 pub const EXPORT_DM_HANDLE: u16 = EXPORT_DM + 1;
+/// Attribute of [`METHOD_DM_EXPORT`], which may be missing: the queue pair whose process ring the allocation is. Nobody but its peer may import it
+/// then.
+pub const EXPORT_DM_RING: u16 = EXPORT_DM_HANDLE + 1;
 
 /// Method of `UVERBS_OBJECT_QP`, the driver's own: has the controller look at queues of a pair, for processes that have no
 /// trapped page.
@@ -122,6 +132,8 @@ pub const QP_KICK_QUEUES: u16 = QP_KICK_HANDLE + 1;
 pub const KICK_SEND: u32 = 1 << 0;
 /// The receive queue. `EINVAL` if the pair has none of its own.
 pub const KICK_RECV: u32 = 1 << 1;
+/// Not a queue: the queue pair's peer has a message in its process ring, and waits for an event.
+pub const KICK_PEER: u32 = 1 << 2;
 
 /// Method of `UVERBS_OBJECT_SRQ`, the driver's own: has the controller look at a shared receive queue.
 pub const METHOD_SRQ_KICK: u16 = 1 << 12;

@@ -93,6 +93,18 @@ pub struct Control {
 }
 assert_size!(Control, 16);
 
+/// Operation segment of SENDs of connected queue pairs.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct SendSegment {
+    /// Messages of the connection before this one that took a receive entry and went past the engines, in a
+    /// [process ring](crate::process_ring): so many entries, as counted since the queue pair was reset, are skipped.
+    pub bypassed: U32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+assert_size!(SendSegment, 16);
+
 /// Operation segment of WRITE, READ and the atomics.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -101,8 +113,8 @@ pub struct RemoteSegment {
     pub addr: U64,
     /// Key of the remote region.
     pub rkey: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// Of a WRITE with immediate data as [`SendSegment::bypassed`]; else zero.
+    pub bypassed: U32,
 }
 assert_size!(RemoteSegment, 16);
 

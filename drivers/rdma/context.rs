@@ -73,10 +73,7 @@ impl UserContext {
             max_log_sq: info.limits.max_log_sq,
             max_log_rq: info.limits.max_log_rq,
             max_log_cq: info.limits.max_log_cq,
-            flags: match dev.port().has_trapped_pages() {
-                true => 0,
-                false => uabi::CONTEXT_KICK_BY_COMMAND,
-            },
+            flags: flags(dev.port()),
             clock_khz: info.clock_khz.into(),
             ..uabi::ContextResponse::default()
         })?;
@@ -118,6 +115,18 @@ impl UserContext {
             recv_slot,
             response,
         })
+    }
+}
+
+/// What a process has to know of how the device works.
+fn flags(port: &Port) -> u8 {
+    let kicks = match port.has_trapped_pages() {
+        true => 0,
+        false => uabi::CONTEXT_KICK_BY_COMMAND,
+    };
+    match port.has_process_rings() {
+        true => kicks | uabi::CONTEXT_PROCESS_RINGS,
+        false => kicks,
     }
 }
 

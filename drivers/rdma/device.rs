@@ -263,8 +263,21 @@ impl Driver for Rdma {
         Piece::import(dev, context, len, handle)
     }
 
+    fn find_ring(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        len: u64,
+        qp: &nk_rdma::Qp<Self>,
+    ) -> Result<(Arc<Piece>, u64)> {
+        Piece::find_ring(dev, context, len, qp)
+    }
+
     fn export_dm(dm: &nk_rdma::Dm<Self>) -> Result<DmHandle> {
         dm.export()
+    }
+
+    fn export_ring(dm: &nk_rdma::Dm<Self>, qp: &nk_rdma::Qp<Self>) -> Result {
+        dm.export_ring(qp)
     }
 
     fn reg_dm_mr(
@@ -338,6 +351,10 @@ impl Driver for Rdma {
             qp.object.kick_send();
         }
         Ok(())
+    }
+
+    fn kick_peer(qp: &nk_rdma::Qp<Self>) {
+        qp.object.kick_peer();
     }
 
     fn kick_srq(srq: &nk_rdma::Srq<Self>) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory: pieces of the controller's own, for processes, and pieces that nodes share.
 
-use crate::{context::Mapping, device::Rdma, region::Region};
+use crate::{context::Mapping, device::Rdma, process_ring::RingPart, qp::Qp, region::Region};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -10,7 +10,7 @@ use kernel::{
 use nk::mmap::MmapRange;
 use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd, UserRegion};
 use nupa_fabric::{AllocatedMemory, Charge, ExportedMemory, ImportedMemory, Quota};
-use nupa_proto::pool::sharing;
+use nupa_proto::{pool::sharing, process_ring::RING_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Device memory that a process has.
@@ -31,6 +31,12 @@ enum Memory {
         /// Dropped after `memory`.
         _charge: Charge,
     },
+    /// The process ring of a queue pair's peer.
+    PeerRing {
+        memory: ImportedMemory,
+        /// Dropped after `memory`.
+        _charge: Charge,
+    },
 }
 
 /// A part of the node's own memory.
@@ -41,13 +47,21 @@ struct Own {
     exported: Mutex<Option<Exported>>,
     /// Counts exports.
     exports: Arc<Quota>,
+    /// Counts process rings.
+    rings: Arc<Quota>,
     allocated: AllocatedMemory,
 }
 
-/// An export. Fields are dropped in order.
-struct Exported {
-    memory: ExportedMemory,
-    _charge: Charge,
+/// An export.
+enum Exported {
+    /// For whoever has its handle.
+    Shared {
+        memory: ExportedMemory,
+        /// Dropped after `memory`.
+        _charge: Charge,
+    },
+    /// For the peer of a queue pair. The peer may keep what it had of it, so this is never exported again.
+    Ring(#[expect(dead_code, reason = "closes the ring when it is dropped")] RingPart),
 }
 
 impl Piece {
@@ -64,6 +78,7 @@ impl Piece {
         let own = try_pin_init!(Own {
             exported <- new_mutex!(None),
             exports: dev.limits().exports.clone(),
+            rings: dev.limits().rings.clone(),
             allocated: memory.alloc(len, align)?,
         });
         let own = KBox::try_pin_init(own, GFP_KERNEL_ACCOUNT)?;
@@ -95,6 +110,33 @@ impl Piece {
         Self::offer(context, memory, len, window)
     }
 
+    /// The same with the process ring that the peer of a queue pair receives from it with. `EOPNOTSUPP` where there are none, `EINVAL` for
+    /// another length and for a pair that does not send to a peer, `ENOENT` if the peer has none (yet), `EDQUOT` if the user has
+    /// its share of them, else as [`Port::import_ring`] says.
+    pub(crate) fn find_ring(
+        dev: &Device<Rdma>,
+        context: &Context<Rdma>,
+        len: u64,
+        qp: &Qp,
+    ) -> Result<(Arc<Self>, u64)> {
+        if !dev.port().has_process_rings() {
+            return Err(unsupported());
+        }
+        if len != RING_SIZE as u64 {
+            return Err(EINVAL);
+        }
+        let (node, ring) = qp.ring_of_peer(dev)?;
+        let charge = dev.limits().peer_rings.charge_user()?;
+        let memory = dev.port().import_ring(node, &ring)?;
+        qp.set_has_rings()?;
+        let window = memory.window();
+        let memory = Memory::PeerRing {
+            memory,
+            _charge: charge,
+        };
+        Self::offer(context, memory, len, window)
+    }
+
     /// Lets a process map a piece.
     fn offer(
         context: &Context<Rdma>,
@@ -114,24 +156,53 @@ impl Piece {
             Memory::Own(own) => own,
             // Who may use it may pass it on.
             Memory::Imported { handle, .. } => return bytes(handle),
+            Memory::PeerRing { .. } => return Err(EINVAL),
         };
         let mut exported = own.exported.lock();
-        if let Some(exported) = &*exported {
-            return bytes(exported.memory.handle());
+        match &*exported {
+            Some(Exported::Shared { memory, .. }) => return bytes(memory.handle()),
+            Some(Exported::Ring(_)) => return Err(EINVAL),
+            None => {}
         }
         let charge = own.exports.charge_user()?;
-        let export = Exported {
-            memory: own.allocated.export(self.len)?,
+        let memory = own.allocated.export(self.len)?;
+        let handle = bytes(memory.handle());
+        *exported = Some(Exported::Shared {
+            memory,
             _charge: charge,
+        });
+        handle
+    }
+
+    /// Lets the peer of a queue pair find the piece as the process ring that the pair receives from, for as long as both exist and the pair
+    /// receives. `EINVAL` if the piece is not the node's own, of another size, or exported already, and for a pair that cannot have a ring;
+    /// `EDQUOT` if the user has its share of rings, else as [`AllocatedMemory::export_ring`] says.
+    pub(crate) fn export_ring(&self, qp: &Qp) -> Result {
+        let Memory::Own(own) = &self.memory else {
+            return Err(EINVAL);
         };
-        bytes(exported.insert(export).memory.handle())
+        if self.len != RING_SIZE as u64 {
+            return Err(EINVAL);
+        }
+        let mut exported = own.exported.lock();
+        if exported.is_some() {
+            return Err(EINVAL);
+        }
+        let part = qp.publish_ring(|owner| {
+            let charge = own.rings.charge_user()?;
+            RingPart::both(own.allocated.export_ring(owner)?, charge)
+        })?;
+        *exported = Some(Exported::Ring(part));
+        Ok(())
     }
 
     /// Where the controller has it.
     fn address(&self) -> Result<u64> {
         match &self.memory {
             Memory::Own(own) => own.allocated.address(),
-            Memory::Imported { memory, .. } => Ok(memory.address()),
+            Memory::Imported { memory, .. } | Memory::PeerRing { memory, .. } => {
+                Ok(memory.address())
+            }
         }
     }
 

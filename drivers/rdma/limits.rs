@@ -7,7 +7,7 @@ use kernel::{prelude::*, sync::Arc};
 use nupa_fabric::{Charge, Pd, Port, Quota};
 use nupa_proto::{
     admin::MAX_ATTACHMENTS,
-    pool::sharing::{EXPORTS, HOLDS},
+    pool::sharing::{EXPORTS, HOLDS, MAX_RINGS},
 };
 
 /// What of the device is counted for users.
@@ -24,6 +24,10 @@ pub(crate) struct Limits {
     pub(crate) exports: Arc<Quota>,
     /// Device memory that was imported.
     pub(crate) imports: Arc<Quota>,
+    /// Process rings that queue pairs receive from.
+    pub(crate) rings: Arc<Quota>,
+    /// Process rings that queue pairs send to.
+    pub(crate) peer_rings: Arc<Quota>,
 }
 
 impl Limits {
@@ -37,6 +41,8 @@ impl Limits {
             group_places: GroupPlaces::new()?,
             exports: Quota::of_processes(EXPORTS.into())?,
             imports: Quota::of_processes(HOLDS.into())?,
+            rings: Quota::of_processes(MAX_RINGS.into())?,
+            peer_rings: Quota::of_processes(MAX_RINGS.into())?,
         })
     }
 }

@@ -8,7 +8,7 @@
 //! - `device`: what the RDMA core asks of the device as a whole, and the way to the modules below.
 //! - `context`: a process's doorbell pages and what else it maps.
 //! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues,
-//!   `device_memory` the controller's own.
+//!   `device_memory` the controller's own, and `process_ring` such that queue pairs receive from.
 //! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
 //! - `multicast`: groups that datagram queue pairs are in.
 //! - `limits`: what is counted for users, protection domains among it.
@@ -30,6 +30,7 @@ mod driver;
 mod kernel;
 mod limits;
 mod multicast;
+mod process_ring;
 mod qp;
 mod region;
 mod ring;

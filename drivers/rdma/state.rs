@@ -2,14 +2,18 @@
 //! How queue pairs change: the state diagram and attributes of the InfiniBand specification, as the controller knows
 //! them.
 
-use crate::{access::rights, address::node_of, device::Rdma, multicast::Membership, qp::Qp};
+use crate::{
+    access::rights, address::node_of, device::Rdma, multicast::Membership, process_ring::RingPart,
+    qp::Qp,
+};
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
 use nupa_proto::admin::{
-    ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
-    QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
+    ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_PROCESS_RINGS, QP_MASK_QKEY,
+    QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE,
+    RNR_RETRY_FOREVER,
 };
-use nupa_proto::ident::mac_node;
+use nupa_proto::{ident::mac_node, pool::sharing::RingOwner};
 
 /// What is known of a queue pair besides what the controller knows.
 #[derive(Default)]
@@ -18,6 +22,18 @@ pub(crate) struct State {
     attributes: QpAttributes,
     /// Multicast groups that it is in.
     pub(crate) groups: KVec<Membership>,
+    /// The process ring that it receives from, if it has one; closed when the pair does not receive any more. Behind the locks of its memory.
+    ring: Option<RingPart>,
+}
+
+impl State {
+    /// Closes the pair's ring, if the change that `next` and `mask` say is one to a state in which it does not receive. After the change:
+    /// what a peer sends from now on, it sends to a pair that refuses it.
+    fn close_ring_if(&mut self, next: &QpAttributes, mask: QpMask) {
+        if mask.has(QpMask::STATE) && matches!(next.state, QpState::Reset | QpState::Err) {
+            self.ring = None;
+        }
+    }
 }
 
 /// Bits of a packet sequence number.
@@ -83,6 +99,9 @@ impl Qp {
         self.handler.set_sqd_notify(next.sqd_notify);
         if command.mask.get() != 0 {
             let done = self.object.modify(&command);
+            if done.is_ok() || self.object.is_lost() {
+                state.close_ring_if(&next, mask);
+            }
             done.inspect_err(|_| self.handler.set_sqd_notify(state.attributes.sqd_notify))?;
         }
         if next.state == QpState::Reset && mask.has(QpMask::STATE) {
@@ -129,10 +148,69 @@ impl Qp {
 
     /// The node that a connected pair was told to talk to. Sleeps.
     pub(crate) fn remote_node(&self) -> Option<u16> {
-        if self.qp_type != QpType::Rc {
-            return None;
-        }
-        mac_node(&self.state.lock().attributes.address?.dmac)
+        self.connected_to(&self.state.lock().attributes)
+    }
+
+    /// The node of a connected pair's peer, and how that exports the process ring which this pair sends to. `EINVAL` if the pair is none,
+    /// or does not send. Sleeps.
+    pub(crate) fn ring_of_peer(&self, dev: &Device<Rdma>) -> Result<(u16, RingOwner)> {
+        let state = self.state.lock();
+        let attributes = &state.attributes;
+        let now = self.current_state(attributes.state)?;
+        let sends = matches!(now, QpState::Rts | QpState::Sqd);
+        let own = dev.port().info().node;
+        // There is nobody on this node to tell that an event is waited for.
+        let node = self
+            .connected_to(attributes)
+            .filter(|node| sends && *node != own);
+        let ring = RingOwner {
+            qpn: attributes.dest_qpn.into(),
+            peer_qpn: self.object.number().into(),
+            psn: (attributes.sq_psn & PSN_MASK).into(),
+            peer: own.into(),
+            is_ring: 1.into(),
+        };
+        Ok((node.ok_or(EINVAL)?, ring))
+    }
+
+    /// Tells the controller that the pair has a process ring. Sleeps.
+    pub(crate) fn set_has_rings(&self) -> Result {
+        self.object.modify(&ModifyQp {
+            mask: QP_MASK_PROCESS_RINGS.into(),
+            ..ModifyQp::default()
+        })
+    }
+
+    /// Has `export` export the process ring that this pair receives from; it returns the parts of the ring's memory and of the pair. The first one
+    /// is returned. `EINVAL` if the pair is not connected, does not receive, has no receive queue of its own, or has a ring. Sleeps.
+    pub(crate) fn publish_ring(
+        &self,
+        export: impl FnOnce(&RingOwner) -> Result<(RingPart, RingPart)>,
+    ) -> Result<RingPart> {
+        let mut state = self.state.lock();
+        let attributes = &state.attributes;
+        let now = self.current_state(attributes.state)?;
+        let receives = matches!(now, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        let has_ring = state.ring.as_ref().is_some_and(RingPart::is_open);
+        let node = self.connected_to(attributes).filter(|_| receives);
+        let node = node.filter(|_| self.object.has_recv_queue() && !has_ring);
+        let owner = RingOwner {
+            qpn: self.object.number().into(),
+            peer_qpn: attributes.dest_qpn.into(),
+            psn: (attributes.rq_psn & PSN_MASK).into(),
+            peer: node.ok_or(EINVAL)?.into(),
+            is_ring: 1.into(),
+        };
+        self.set_has_rings()?;
+        let (of_memory, of_pair) = export(&owner)?;
+        state.ring = Some(of_pair);
+        Ok(of_memory)
+    }
+
+    /// The node that a pair was told to talk to by its attributes.
+    fn connected_to(&self, attributes: &QpAttributes) -> Option<u16> {
+        let address = attributes.address.filter(|_| self.qp_type == QpType::Rc)?;
+        mac_node(&address.dmac)
     }
 
     /// Attributes as they are now, sizes, and whether all send requests are signaled.

@@ -54,6 +54,8 @@ impl<S: Storage> Node<S> {
             index: 0,
             consumed: 0,
             fired: 0,
+            event_due: false,
+            has_rings: false,
             dead: false,
             overruns: body.flags & CQ_FLAG_IGNORE_OVERRUN != 0,
             timestamps: body.flags & CQ_FLAG_TIMESTAMP != 0,

@@ -15,8 +15,8 @@ use crate::{
 use nupa_proto::{
     admin::{
         ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, MAX_RNR_TIMER, QP_MASK_ACCESS,
-        QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR, QP_MASK_RNR_RETRY,
-        QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
+        QP_MASK_PROCESS_RINGS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR,
+        QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
     },
     eqe::EventType,
     status::AdminStatus,
@@ -31,7 +31,8 @@ const MASK: u32 = QP_MASK_STATE
     | QP_MASK_RNR
     | QP_MASK_RD_ATOMIC
     | QP_MASK_SQ_PSN
-    | QP_MASK_RNR_RETRY;
+    | QP_MASK_RNR_RETRY
+    | QP_MASK_PROCESS_RINGS;
 
 impl Engine {
     /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
@@ -122,6 +123,18 @@ impl<S: Storage> Node<S> {
             qp.max_rd_atomic = body.max_rd_atomic;
             qp.max_dest_rd_atomic = body.max_dest_rd_atomic;
         }
+        if mask & QP_MASK_PROCESS_RINGS != 0 {
+            qp.has_rings = true;
+            let queues = [qp.send.cqn, qp.recv.cqn];
+            if let Some(queue) = &mut qp.recv.queue {
+                queue.set_bypassed();
+            }
+            for cqn in queues {
+                if let Some(queue) = self.cqs.get_mut(cqn) {
+                    queue.has_rings = true;
+                }
+            }
+        }
         if let Some(state) = state {
             self.enter(platform, qpn, state);
         }
@@ -182,7 +195,8 @@ impl<P> QueuePair<P> {
     fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
         let connects = mask & QP_MASK_REMOTE != 0;
         let keyed = mask & QP_MASK_QKEY != 0;
-        let connected_only = QP_MASK_REMOTE | QP_MASK_SQ_PSN | QP_MASK_RNR_RETRY;
+        let connected_only =
+            QP_MASK_REMOTE | QP_MASK_SQ_PSN | QP_MASK_RNR_RETRY | QP_MASK_PROCESS_RINGS;
         if (mask & connected_only != 0 && self.kind != QpType::Rc)
             || (keyed && self.kind != QpType::Ud)
         {

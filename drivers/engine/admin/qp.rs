@@ -98,6 +98,7 @@ impl<S: Storage> Node<S> {
             remote: None,
             psn: 0,
             established: false,
+            has_rings: false,
             access: 0,
             qkey: if gsi { GSI_QKEY } else { 0 },
             rnr_timeout_us: RNR_FOREVER,

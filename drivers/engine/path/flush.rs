@@ -149,7 +149,7 @@ impl<S: Storage> Node<S> {
             return None;
         }
         let queue = qp.recv.queue.as_mut()?;
-        let posted = |queue: &mut RecvQueue<_>| queue.is_posted(platform, queue.index).ok();
+        let posted = |queue: &mut RecvQueue<_>| queue.has_next(platform).ok();
         let more = posted(queue)? || (queue.want_entries(platform) && posted(queue)?);
         if !more {
             return None;

@@ -7,7 +7,7 @@ use crate::{
     state::{
         check::WcError,
         copy::Spans,
-        request::Received,
+        request::{Received, Request},
         rq::{check_kept, Fill, RecvQueue, RqError},
     },
 };
@@ -25,13 +25,13 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Prepares receive entries of a queue pair for `len` bytes. Nothing is consumed yet, see [`Node::received`].
+    /// Prepares receive entries of a queue pair for a request. Nothing is consumed yet, see [`Node::received`].
     #[inline]
     pub(crate) fn prepare_receive(
         &mut self,
         platform: &impl Platform,
+        request: &Request,
         qpn: u32,
-        len: u32,
         fill: Fill,
         spans: &mut Spans,
     ) -> Result<Received, RqError> {
@@ -41,12 +41,14 @@ impl<S: Storage> Node<S> {
         let kept = &mut qp.recv.kept;
         let (queue, holder) = match (&mut qp.recv.queue, qp.recv.srqn) {
             (Some(queue), _) => (queue, own),
+            // Which entries others have taken, nobody can count.
+            (None, Some(_)) if request.bypassed != 0 => return Err(RqError::Bypassed),
             (None, Some(srqn)) => {
                 let srq = srqs.get_mut(srqn).ok_or(RqError::Doorbell)?;
                 // What has left the queue does not depend on it any more.
                 if let Some(kept) = kept.as_ref().filter(|kept| kept.is_held()) {
                     let wr_id = check_kept::<S>(kept, mrs, srq.holder, fill, spans)?;
-                    return Ok(Received { wr_id, entries: 1 });
+                    return Ok(Received::one(wr_id, 0));
                 }
                 if srq.dead {
                     return Err(RqError::Doorbell);
@@ -58,12 +60,12 @@ impl<S: Storage> Node<S> {
         if let Some(kept) = kept.as_mut().filter(|_| fill == Fill::Part) {
             queue.fetch(platform, kept)?;
             let wr_id = check_kept::<S>(kept, mrs, holder, fill, spans)?;
-            return Ok(Received { wr_id, entries: 1 });
+            return Ok(Received::one(wr_id, 0));
         }
         let memory = platform.memory();
-        let first = queue.index;
+        let first = queue.skip(platform, request.bypassed)?;
         let (mut wr_id, mut entries) = (0, 0u16);
-        while entries == 0 || (fill == Fill::Many && spans.total() < len) {
+        while entries == 0 || (fill == Fill::Many && spans.total() < request.len) {
             let index = first.wrapping_add(u32::from(entries));
             if !queue.is_posted(platform, index)? {
                 return Err(RqError::Empty);
@@ -74,7 +76,11 @@ impl<S: Storage> Node<S> {
             }
             entries = entries.wrapping_add(1);
         }
-        Ok(Received { wr_id, entries })
+        Ok(Received {
+            wr_id,
+            first,
+            entries,
+        })
     }
 
     /// Receive entries of a queue pair that are posted and not filled, or as many as can be said.
@@ -111,10 +117,7 @@ impl<S: Storage> Node<S> {
         qp.recv.stall.end(platform);
         let (cqn, srqn) = (qp.recv.cqn, qp.recv.srqn);
         let behind = match &mut qp.recv.queue {
-            Some(queue) => {
-                queue.index = queue.index.wrapping_add(u32::from(received.entries));
-                queue.index
-            }
+            Some(queue) => queue.take(received.first, received.entries),
             None => self.take_srq_entries(qpn, received.entries),
         };
         let entry = Cqe {
@@ -130,13 +133,13 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Completes the next receive entry with an error of its own; the queue pair goes to the error state.
+    /// Completes a receive entry, and none behind it, with an error of its own; the queue pair goes to the error state.
     #[cold]
     pub(crate) fn fail_receive(
         &mut self,
         platform: &impl Platform,
         qpn: u32,
-        wr_id: u64,
+        received: Received,
         error: WcError,
     ) {
         self.counters.bad_descriptors.add(1);
@@ -146,7 +149,7 @@ impl<S: Storage> Node<S> {
             vendor_error: error.check as u8,
             ..Cqe::default()
         };
-        self.received(platform, qpn, Received { wr_id, entries: 1 }, entry, true);
+        self.received(platform, qpn, received, entry, true);
         self.fail(platform, qpn);
     }
 }

@@ -54,12 +54,12 @@ impl<S: Storage> Node<S> {
             Opcode::WriteImm if !part.last => None,
             Opcode::WriteImm => {
                 let wait = RnrPolicy::Wait;
-                Some(self.receive(platform, qpn, 0, Fill::Unused, wait, spans)?)
+                Some(self.receive(platform, request, qpn, Fill::Unused, wait, spans)?)
             }
             _ => {
                 let fill = if part.last { Fill::One } else { Fill::Part };
-                let (len, wait) = (request.len, RnrPolicy::Wait);
-                Some(self.receive(platform, qpn, len, fill, wait, spans)?)
+                let wait = RnrPolicy::Wait;
+                Some(self.receive(platform, request, qpn, fill, wait, spans)?)
             }
         };
         if request.opcode == Opcode::SendInv {
@@ -76,8 +76,9 @@ impl<S: Storage> Node<S> {
             }
             _ if spans.total() < request.len => {
                 let error = WcError::new(WcStatus::LocalLength, Check::BufferLength);
-                let wr_id = received.map_or(0, |received| received.wr_id);
-                self.fail_receive(platform, qpn, wr_id, error);
+                if let Some(received) = received {
+                    self.fail_receive(platform, qpn, received, error);
+                }
                 let error = WcError::new(WcStatus::RemoteInvalidRequest, Check::BufferLength);
                 return Err(Nak::Failed(error));
             }
@@ -146,7 +147,7 @@ impl<S: Storage> Node<S> {
             return Err(gone(Check::PeerState));
         }
         spans.clear();
-        let entry = self.receive(platform, qpn, request.len, Fill::Many, policy, spans)?;
+        let entry = self.receive(platform, request, qpn, Fill::Many, policy, spans)?;
         Ok(Accepted {
             qpn,
             received: Some(entry),
@@ -158,20 +159,26 @@ impl<S: Storage> Node<S> {
     pub(crate) fn receive(
         &mut self,
         platform: &impl Platform,
+        request: &Request,
         qpn: u32,
-        len: u32,
         fill: Fill,
         policy: RnrPolicy,
         spans: &mut Spans,
     ) -> Result<Received, Nak> {
         // An honest owner has posted one more entry each time.
         for _ in 0..=MAX_SPANS {
-            match self.prepare_receive(platform, qpn, len, fill, spans) {
+            match self.prepare_receive(platform, request, qpn, fill, spans) {
                 Ok(received) => return Ok(received),
                 Err(RqError::Empty) => {}
                 Err(RqError::Doorbell) => break,
+                Err(RqError::Bypassed) => {
+                    let error = WcError::new(WcStatus::RemoteInvalidRequest, Check::Bypassed);
+                    return Err(self.deny(platform, qpn, error));
+                }
                 Err(RqError::Entry { wr_id, error }) => {
-                    self.fail_receive(platform, qpn, wr_id, error);
+                    let queue = self.recv_queue(qpn);
+                    let first = queue.map_or(0, |queue| queue.entry_behind(request.bypassed));
+                    self.fail_receive(platform, qpn, Received::one(wr_id, first), error);
                     return Err(BLAMED);
                 }
             }
@@ -288,7 +295,7 @@ impl<S: Storage> Node<S> {
         match accepted.received {
             Some(received) => {
                 let error = WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
-                self.fail_receive(platform, accepted.qpn, received.wr_id, error);
+                self.fail_receive(platform, accepted.qpn, received, error);
             }
             None => self.fail(platform, accepted.qpn),
         }

@@ -171,7 +171,7 @@ impl<S: Storage> Node<S> {
         }
         spans.clear();
         let len = request.len.saturating_add(GRH_SIZE);
-        let entry = self.receive(platform, qpn, len, Fill::One, RnrPolicy::Drop, spans);
+        let entry = self.receive(platform, request, qpn, Fill::One, RnrPolicy::Drop, spans);
         let received = Some(entry.ok()?);
         (spans.total() >= len).then_some(Accepted { qpn, received })
     }

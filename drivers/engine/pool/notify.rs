@@ -4,7 +4,7 @@
 use crate::{nodes::NodeTable, path::engine::Engine};
 use nupa_pool::Outgoing;
 use nupa_proto::pool::{
-    message::{NotifyBody, NOTIFY_ALL},
+    message::{NotifyBody, NOTIFY_ALL, NOTIFY_EVENT},
     Class,
 };
 use zerocopy::FromZeros;
@@ -19,20 +19,26 @@ impl Engine {
         qpn: u32,
         waiter: u32,
     ) {
-        let Some(peer) = nodes.peer_mut(id).filter(|peer| peer.epoch().is_some()) else {
-            return;
-        };
         let mut body = NotifyBody::new_zeroed();
         body.qpn.set(qpn);
         body.source_qpn.set(waiter);
+        self.notify(nodes, id, &body);
+    }
+
+    /// Sends this; if there is no room for that, one to all, later.
+    pub(super) fn notify<N: NodeTable>(&mut self, nodes: &mut N, id: u16, body: &NotifyBody) {
+        let Some(peer) = nodes.peer_mut(id).filter(|peer| peer.epoch().is_some()) else {
+            return;
+        };
         // In this ring it comes behind the refusal, whichever that is in.
         let behind = peer.transit.owed_response.is_none();
         // On a link that ends it would perhaps not be read any more; whoever was refused may wait for nothing else.
         let room = behind && peer.reserve_first(Class::Response, 0).is_some();
         if room {
-            peer.commit(Class::Response, &Outgoing::Notify(&body), 0);
+            peer.commit(Class::Response, &Outgoing::Notify(body), 0);
         }
         peer.transit.owes_notify |= !room;
+        peer.transit.owes_event |= !room && body.flags & NOTIFY_EVENT != 0;
         if !room {
             self.peers.insert(id);
         }
@@ -41,8 +47,16 @@ impl Engine {
     /// Tells what could not be told before.
     pub(super) fn send_owed_notify<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         let peer = nodes.peer_mut(id);
-        if peer.is_some_and(|peer| core::mem::take(&mut peer.transit.owes_notify)) {
-            self.send_notify(nodes, id, NOTIFY_ALL, 0);
+        let Some(transit) = peer.map(|peer| &mut peer.transit) else {
+            return;
+        };
+        if core::mem::take(&mut transit.owes_notify) {
+            let mut body = NotifyBody::new_zeroed();
+            body.qpn.set(NOTIFY_ALL);
+            if core::mem::take(&mut transit.owes_event) {
+                body.flags = NOTIFY_EVENT;
+            }
+            self.notify(nodes, id, &body);
         }
     }
 }

@@ -17,7 +17,8 @@ use nupa_pool::Outgoing;
 use nupa_proto::{
     pool::{
         message::{
-            has_operand, is_short, RequestBody, OPERAND_SIZE, REQUEST_SOLICITED, REQUEST_START,
+            has_operand, is_short, RequestBody, OPERAND_SIZE, REQUEST_BYPASSED, REQUEST_SOLICITED,
+            REQUEST_START,
         },
         Class,
     },
@@ -128,7 +129,8 @@ impl Engine {
                 if begins {
                     body.flags |= if inflight.started { 0 } else { REQUEST_START };
                     let (opcode, len) = (self.request.opcode, self.request.len);
-                    inflight.begin(index, opcode, len, class == Class::Request);
+                    let begun = (opcode, len, self.request.bypassed);
+                    inflight.begin(index, begun, class == Class::Request);
                 }
                 body.sequence.set(inflight.sequence.wrapping_sub(1));
                 offset = inflight.sent.replace(sent).unwrap_or(0);
@@ -182,9 +184,13 @@ impl Engine {
             true => REQUEST_SOLICITED,
             false => 0,
         };
+        let bypassed = match request.bypassed {
+            0 => 0,
+            _ => REQUEST_BYPASSED,
+        };
         RequestBody {
             opcode: request.opcode.to_wire(),
-            flags: solicited,
+            flags: solicited | bypassed,
             vlan_id: 0.into(),
             sequence: 0.into(),
             source_qpn: request.source.qpn.into(),
@@ -210,6 +216,8 @@ impl Engine {
                 .iter_mut()
                 .zip(said)
                 .for_each(|(to, from)| *to = *from);
+        } else if let Some(to) = operand.first_chunk_mut() {
+            *to = self.request.bypassed.to_le_bytes();
         }
         operand
     }

@@ -15,7 +15,6 @@ use crate::{
     state::{
         check::WcError,
         copy::CopyError,
-        inflight::takes_entry,
         nak::Nak,
         qp::{CreditsTold, Remote},
         request::{Part, Request},
@@ -26,7 +25,8 @@ use nupa_pool::{Body, Outgoing};
 use nupa_proto::{
     pool::{
         message::{
-            Reply, RequestBody, ResponseBody, REQUEST_DATAGRAM, REQUEST_SOLICITED, REQUEST_START,
+            takes_entry, Reply, RequestBody, ResponseBody, REQUEST_DATAGRAM, REQUEST_SOLICITED,
+            REQUEST_START,
         },
         Class,
     },
@@ -150,6 +150,7 @@ impl Engine {
         request.destination.epoch = body.target_epoch.get();
         request.len = body.len.get();
         request.imm = body.imm_or_key.get();
+        request.bypassed = body.bypassed();
         request.remote_addr = body.remote_addr.get();
         request.remote_key = body.remote_key.get();
         request.solicited = body.flags & REQUEST_SOLICITED != 0;

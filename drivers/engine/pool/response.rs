@@ -21,7 +21,7 @@ use nupa_proto::{
     admin::QpStateCode,
     eqe::EventType,
     pool::{
-        message::{Reply, ResponseBody, NOTIFY_ALL},
+        message::{Reply, ResponseBody, NOTIFY_ALL, NOTIFY_EVENT},
         Class,
     },
     status::WcStatus,
@@ -103,14 +103,19 @@ impl Engine {
                     self.finish_before(nodes, id, incoming.home, behind);
                 }
             }
-            Body::Notify(body) => match body.qpn.get() {
-                NOTIFY_ALL => self.begin_waking_refused(nodes, id),
-                qpn => {
-                    if let Some((node, _)) = nodes.node_mut(incoming.home) {
-                        node.notified(body.source_qpn.get(), id, qpn);
+            Body::Notify(body) => {
+                match body.qpn.get() {
+                    NOTIFY_ALL => self.begin_waking_refused(nodes, id),
+                    qpn => {
+                        if let Some((node, _)) = nodes.node_mut(incoming.home) {
+                            node.notified(body.source_qpn.get(), id, qpn);
+                        }
                     }
                 }
-            },
+                if body.flags & NOTIFY_EVENT != 0 {
+                    self.take_event(nodes, id, incoming.home, body);
+                }
+            }
             _ => self.refuse(nodes, id),
         }
     }

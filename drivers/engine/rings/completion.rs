@@ -43,6 +43,17 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
         self.ring.take_with(|entry| see(transmute_ref!(entry)))
     }
 
+    /// Shows the next completion, which stays.
+    #[inline]
+    pub fn look_with<R>(&mut self, see: impl FnOnce(&Cqe) -> R) -> Option<R> {
+        self.ring.look_with(|entry| see(transmute_ref!(entry)))
+    }
+
+    /// How many completions are there.
+    pub fn waiting(&self) -> usize {
+        self.ring.waiting().count()
+    }
+
     /// Tells the device at once what was taken, not only in batches. To be called where polling stops with entries left.
     #[inline(always)]
     pub fn publish(&mut self) {

@@ -117,6 +117,15 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
         Some(seen)
     }
 
+    /// Shows the next entry.
+    #[inline]
+    pub(super) fn look_with<R>(&mut self, see: impl FnOnce(&[u8; ENTRY]) -> R) -> Option<R> {
+        let phase = self.phase(self.index);
+        let is_there = |valid| valid & CQE_PHASE == phase;
+        self.memory
+            .with_entry(self.offset(self.index), is_there, see)
+    }
+
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         if self.published != self.index {

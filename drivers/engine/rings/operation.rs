@@ -229,7 +229,7 @@ fn remote(addr: u64, rkey: u32) -> RemoteSegment {
     RemoteSegment {
         addr: U64::new(addr),
         rkey: U32::new(rkey),
-        reserved: U32::new(0),
+        bypassed: U32::new(0),
     }
 }
 

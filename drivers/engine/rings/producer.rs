@@ -41,6 +41,24 @@ impl<D: Doorbell> Producer<D> {
         self.written
     }
 
+    #[inline]
+    pub(super) fn done(&self) -> u32 {
+        self.done
+    }
+
+    #[inline]
+    pub(super) fn rung(&self) -> u32 {
+        self.rung
+    }
+
+    /// Position of an entry that was rung and is not done.
+    #[inline]
+    pub(super) fn outstanding(&self, index: u32) -> Option<usize> {
+        let position = index & self.entries.wrapping_sub(1);
+        let ahead = index.wrapping_sub(self.done);
+        (ahead < self.rung.wrapping_sub(self.done)).then_some(position as usize)
+    }
+
     /// Position in the ring of the entry `ahead` of what is written.
     #[inline]
     pub(super) fn position(&self, ahead: u32) -> usize {

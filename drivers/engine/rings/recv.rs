@@ -61,6 +61,26 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
         Ok(self.producer.advance(1))
     }
 
+    /// Index behind everything that was handed over.
+    #[inline]
+    pub fn handed_over(&self) -> u32 {
+        self.producer.rung()
+    }
+
+    /// Reads an entry that was handed over and is not free again, as it was posted: its `wr_id`, and its scatter/gather entries into
+    /// `sges`. Returns how many those are, too. For owners that fill entries themselves.
+    #[inline]
+    pub fn entry(&self, index: u32, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        let offset = self.producer.outstanding(index)? << self.log_stride;
+        let mut header = RecvHeader::default();
+        self.memory.read(offset, header.as_mut_bytes());
+        let count = usize::try_from(header.sge_count.get()).ok()?;
+        let sges = sges.get_mut(..count)?;
+        let behind = offset.wrapping_add(size_of::<RecvHeader>());
+        self.memory.read(behind, sges.as_mut_bytes());
+        Some((header.wr_id.get(), count))
+    }
+
     /// Hands everything posted to the device; kicks it if it asked for that. Returns whether it did.
     #[inline]
     pub fn ring(&mut self) -> bool {

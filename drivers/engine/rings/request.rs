@@ -4,8 +4,8 @@
 use super::operation::{put, put_address, Operation};
 use core::mem::offset_of;
 use nupa_proto::wqe::{
-    Control, DatagramSegment, GrhSegment, Opcode, Sge, BLOCK_SIZE, MAX_INLINE, MAX_SEND_SGE,
-    UD_DATA_OFFSET, WQE_INLINE,
+    Control, DatagramSegment, GrhSegment, Opcode, RemoteSegment, SendSegment, Sge, BLOCK_SIZE,
+    DATA_OFFSET, MAX_INLINE, MAX_SEND_SGE, OP_OFFSET, UD_DATA_OFFSET, WQE_INLINE,
 };
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::IntoBytes;
@@ -91,6 +91,25 @@ impl Head {
         put_address(&mut self.block, to, grh);
         self.data_offset = Some(UD_DATA_OFFSET);
         true
+    }
+
+    /// Says how many messages of the connection went past the engines before this one, see [`SendSegment::bypassed`]. Of a request that takes no
+    /// receive entry, and of a datagram, it says nothing.
+    #[inline]
+    pub fn set_bypassed(&mut self, count: u32) {
+        const {
+            assert!(offset_of!(Control, opcode) == 0);
+        }
+        let [opcode, ..] = self.block;
+        let sends = [Opcode::Send, Opcode::SendImm, Opcode::SendInv].map(|opcode| opcode.to_wire());
+        let offset = if opcode == Opcode::WriteImm.to_wire() {
+            const { OP_OFFSET + offset_of!(RemoteSegment, bypassed) }
+        } else if sends.contains(&opcode) && self.data_offset == Some(DATA_OFFSET) {
+            const { OP_OFFSET + offset_of!(SendSegment, bypassed) }
+        } else {
+            return;
+        };
+        put(&mut self.block, offset, &U32::new(count));
     }
 
     /// Adds the data, or puts it in place of the last one; none if that does not fit a descriptor. In place, because a copy

@@ -74,6 +74,18 @@ impl<M: QueueMemory, D: Doorbell> SendRing<M, D> {
         Ok(index)
     }
 
+    /// Index before which everything is complete, or was given up.
+    #[inline]
+    pub fn done(&self) -> u32 {
+        self.producer.done()
+    }
+
+    /// Whether something was posted since the ring was last rung.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.producer.rung() != self.producer.written()
+    }
+
     /// Takes back what was posted since the ring was last rung.
     #[inline]
     pub fn rewind(&mut self) {

@@ -61,6 +61,8 @@ pub enum Check {
     BufferLength = 52,
     /// The receive descriptor is malformed.
     BufferDescriptor = 53,
+    /// The request skips receive entries that are not posted, or goes back.
+    Bypassed = 54,
     /// The queue pair was in the error state.
     Flushed = 64,
 }
@@ -94,6 +96,7 @@ impl Check {
         Self::NoBuffer,
         Self::BufferLength,
         Self::BufferDescriptor,
+        Self::Bypassed,
         Self::Flushed,
     ];
 

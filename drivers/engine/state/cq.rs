@@ -30,6 +30,10 @@ pub(crate) struct CompletionQueue<P> {
     pub(crate) consumed: u32,
     /// Arm sequence of the last event.
     pub(crate) fired: u32,
+    /// The next event is due although there may be no entry: a message is there that the engine has no part in.
+    pub(crate) event_due: bool,
+    /// A queue pair that completes here has process rings, or had.
+    pub(crate) has_rings: bool,
     /// It overflowed or its memory is gone: it takes nothing more.
     pub(crate) dead: bool,
     /// Its owner wants entries overwritten that it has not taken.
@@ -121,7 +125,10 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
         memory.store_release(addr.wrapping_add(CQE_VALID_OFFSET as u64), valid)?;
         self.index = self.index.wrapping_add(1);
         platform.fence();
-        Ok(self.notice(platform.load(self.page, self.slot, SlotWord::Arm), urgent))
+        let notice = self.notice(platform.load(self.page, self.slot, SlotWord::Arm), urgent);
+        // The owner may take the entry before the event is made, and counts on it all the same: it may have told senders that it waits no more.
+        self.event_due |= self.has_rings && notice == Notice::Fire;
+        Ok(notice)
     }
 
     #[inline(always)]
@@ -150,12 +157,21 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> CompletionQueue<P> {
         }
     }
 
-    /// Ends the wait for an event, whose timer has been stopped. Returns whether it is to be raised now: the queue is armed and not empty.
+    /// There is a message for its owner that makes no entry. Returns whether the event is to be raised for it: the queue is armed.
+    pub(crate) fn expect_event(&mut self, platform: &impl Platform) -> bool {
+        let arm = arm_sequence(platform.load(self.page, self.slot, SlotWord::Arm));
+        self.event_due = !self.dead && arm != self.fired;
+        self.event_due
+    }
+
+    /// Ends the wait for an event, whose timer has been stopped. Returns whether it is to be raised now: the queue is armed, and not empty or its
+    /// owner has a message elsewhere.
     pub(crate) fn take_event(&mut self, platform: &impl Platform) -> bool {
         self.moderation.pending = 0;
         let arm = arm_sequence(platform.load(self.page, self.slot, SlotWord::Arm));
         self.consumed = platform.load(self.page, self.slot, SlotWord::Index);
-        if self.dead || arm == self.fired || self.consumed == self.index {
+        let due = core::mem::take(&mut self.event_due) || self.consumed != self.index;
+        if self.dead || arm == self.fired || !due {
             return false;
         }
         self.fired = arm;

@@ -8,7 +8,10 @@
 //! Long and short ones go through rings of their own. Short ones that were sent before a long one are carried out before it
 //! ([`Class::short`](nupa_proto::pool::Class::short)); behind a long one all go the same way as it, until nothing is under way.
 
-use nupa_proto::{pool::message::READ_PIECE, wqe::Opcode};
+use nupa_proto::{
+    pool::message::{takes_entry, READ_PIECE},
+    wqe::Opcode,
+};
 
 /// Requests of one send queue that may be in flight: as many as it may start before others have their turn
 /// ([`REQUESTS`](crate::state::slice)).
@@ -40,7 +43,7 @@ pub(crate) struct Inflight {
     /// Bytes of the request at the head of the send queue that are under way already, or were asked for. It is counted then.
     pub(crate) sent: Option<u32>,
     /// Operation and bytes of that request, as its first part said.
-    begun: (Opcode, u32),
+    begun: (Opcode, u32, u32),
     /// Bytes of the oldest one, a READ, that were handed back.
     pub(crate) received: u32,
 }
@@ -59,7 +62,7 @@ impl Inflight {
             head: 0,
             long: false,
             sent: None,
-            begun: (Opcode::Nop, 0),
+            begun: (Opcode::Nop, 0, 0),
             received: 0,
         }
     }
@@ -75,8 +78,9 @@ impl Inflight {
     }
 
     /// Counts a request whose first part is sent now.
-    pub(crate) fn begin(&mut self, index: u32, opcode: Opcode, len: u32, long: bool) {
-        self.begun = (opcode, len);
+    pub(crate) fn begin(&mut self, index: u32, begun: (Opcode, u32, u32), long: bool) {
+        self.begun = begun;
+        let (opcode, ..) = begun;
         if self.count == 0 {
             (self.head, self.long) = (index, false);
         }
@@ -106,7 +110,7 @@ impl Inflight {
     /// The request that is under way in part is taken back. The one that is sent in its place has its number, and begins anew.
     pub(crate) fn take_back(&mut self) {
         if self.sent.take().is_some() {
-            let (opcode, _) = self.begun;
+            let (opcode, ..) = self.begun;
             self.end(opcode);
             self.sequence = self.sequence.wrapping_sub(1);
             self.started = false;
@@ -114,8 +118,8 @@ impl Inflight {
     }
 
     /// Whether the request at the head of the send queue is the one that was sent in part, if one was.
-    pub(crate) fn goes_on_with(&self, opcode: Opcode, len: u32) -> bool {
-        self.sent.is_none() || self.begun == (opcode, len)
+    pub(crate) fn goes_on_with(&self, request: (Opcode, u32, u32)) -> bool {
+        self.sent.is_none() || self.begun == request
     }
 
     /// One is not under way any more.
@@ -134,14 +138,6 @@ impl Inflight {
     pub(crate) fn wants_credits(&self, opcode: Opcode) -> bool {
         self.credits == 0 && takes_entry(opcode)
     }
-}
-
-/// Whether a request takes a receive entry of its responder.
-pub(crate) fn takes_entry(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::WriteImm
-    )
 }
 
 /// Whether a request counts as one that something is handed back for.

@@ -20,6 +20,13 @@ pub(crate) struct InTransit {
     pub(crate) owed_response: Option<(Class, ResponseBody)>,
     /// Some of those who were refused have not been told that they may try again.
     pub(crate) owes_notify: bool,
+    /// Some of its queue pairs have not been told that there are messages in their process rings; then [`InTransit::owes_notify`] is set as well.
+    pub(crate) owes_event: bool,
+    /// Queue pairs that are still to be looked at because it has said that any of them may have messages (`u32::MAX`: all), the first of them, and how
+    /// many there are.
+    pub(crate) events_left: u32,
+    pub(crate) events_at: u32,
+    pub(crate) events_end: u32,
     /// When the frame at the head of its ring is dropped for want of receive buffers.
     pub(crate) frame_deadline: Option<u64>,
     /// When what is asked of it is given up, unless it was heard of.
@@ -41,7 +48,10 @@ impl InTransit {
     /// Whether something was left to be told to it, or to those that it refused.
     #[inline]
     fn is_owed(&self) -> bool {
-        self.owed_response.is_some() || self.owes_notify || self.refused_left != 0
+        self.owed_response.is_some()
+            || self.owes_notify
+            || self.refused_left != 0
+            || self.events_left != 0
     }
 
     /// Whether the time that it has to do something is running, or was over just now.
@@ -52,7 +62,7 @@ impl InTransit {
     /// Whether nothing is left to be told over this link, or to be done with what lies in its rings. Those who may try again are told over the next one.
     pub(crate) fn is_clear(&self) -> bool {
         let told = self.owed_response.is_none() && self.refused_left == 0;
-        told && self.slices == 0 && self.frame_deadline.is_none()
+        told && self.events_left == 0 && self.slices == 0 && self.frame_deadline.is_none()
     }
 }
 
@@ -129,6 +139,7 @@ impl<L: Link> Peer<L> {
             times_out_at: self.transit.times_out_at,
             checked: self.transit.checked,
             owes_notify: self.transit.owes_notify,
+            owes_event: self.transit.owes_event,
             progressed: true,
             ..InTransit::default()
         };

@@ -38,6 +38,8 @@ pub(crate) struct QueuePair<P> {
     pub(crate) psn: u32,
     /// A message arrived since it was connected.
     pub(crate) established: bool,
+    /// It has process rings: messages may have gone past the engine.
+    pub(crate) has_rings: bool,
     /// Rights that remote requests may use at most.
     pub(crate) access: u32,
     /// Queue key (UD).
@@ -345,6 +347,7 @@ impl<P> QueuePair<P> {
         }
         (self.recv.stall, self.recv.expected, self.recv.taken) = (Stall::default(), None, 0);
         (self.remote, self.psn, self.established) = (None, 0, false);
+        self.has_rings = false;
     }
 
     /// Doorbell slots of the sides that exist.

@@ -42,6 +42,9 @@ pub(crate) struct Request {
     /// Bytes to move.
     pub(crate) len: u32,
     pub(crate) imm: u32,
+    /// Messages before it that took receive entries of the same queue and went past the engines; see
+    /// [`nupa_proto::wqe::SendSegment::bypassed`].
+    pub(crate) bypassed: u32,
     pub(crate) remote_addr: u64,
     /// Key of the remote memory; queue key of a datagram.
     pub(crate) remote_key: u32,
@@ -74,6 +77,7 @@ impl Request {
             datagram: false,
             len: 0,
             imm: 0,
+            bypassed: 0,
             remote_addr: 0,
             remote_key: 0,
             meta: FrameMeta {
@@ -123,7 +127,7 @@ impl Request {
             psn: 0,
         };
         (self.solicited, self.inline, self.datagram) = (false, false, false);
-        (self.len, self.imm) = (arrival.len, 0);
+        (self.len, self.imm, self.bypassed) = (arrival.len, 0, 0);
         self.local.set(Span::direct(arrival.payload, arrival.len));
     }
 }
@@ -180,8 +184,21 @@ pub(crate) struct Accepted {
 pub(crate) struct Received {
     /// From the first of them.
     pub(crate) wr_id: u64,
+    /// Index of that one; of a shared receive queue it says nothing.
+    pub(crate) first: u32,
     /// How many.
     pub(crate) entries: u16,
+}
+
+impl Received {
+    /// One entry.
+    pub(crate) const fn one(wr_id: u64, first: u32) -> Self {
+        Self {
+            wr_id,
+            first,
+            entries: 1,
+        }
+    }
 }
 
 impl Request {
@@ -223,6 +240,15 @@ impl Request {
             self.opcode,
             Opcode::Nop | Opcode::FastReg | Opcode::LocalInv | Opcode::BindMw
         )
+    }
+
+    /// As [`Request::reach`], for a WRITE with immediate data of a queue pair that has process rings or not.
+    #[inline(always)]
+    pub(crate) fn reach_imm(&mut self, wqe: &Wqe, has_rings: bool) -> Result<(), WcError> {
+        let segment = wqe.remote_imm(has_rings)?;
+        (self.remote_addr, self.remote_key) = (segment.addr.get(), segment.rkey.get());
+        self.bypassed = segment.bypassed.get();
+        Ok(())
     }
 
     /// Fills in address and key of remote memory.

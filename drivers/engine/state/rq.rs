@@ -25,6 +25,8 @@ pub(crate) enum RqError {
     Empty,
     /// The owner's producer index is out of bounds.
     Doorbell,
+    /// The message skips entries that are not posted, or goes back.
+    Bypassed,
     /// The entry is bad; its owner is to blame.
     Entry { wr_id: u64, error: WcError },
 }
@@ -54,12 +56,18 @@ pub(crate) struct RecvQueue<P> {
     posted: u32,
     /// Someone's send queue waits for entries here.
     pub(crate) wanted: bool,
+    /// Of the entries before `index`, those that messages took which went past the engines.
+    bypassed: u32,
+    /// How far the owner has filled entries itself, as taken into account last. `None`: nobody but the engine fills entries of this queue.
+    filled: Option<u32>,
 }
 
 impl<P> RecvQueue<P> {
     /// Forgets everything posted.
     pub(crate) fn clear(&mut self) {
         (self.index, self.posted, self.wanted) = (0, 0, false);
+        self.bypassed = 0;
+        self.filled = None;
     }
 }
 
@@ -73,7 +81,14 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
             index: 0,
             posted: 0,
             wanted: false,
+            bypassed: 0,
+            filled: None,
         }
+    }
+
+    /// Its owner may fill entries itself from now on: that of a connected queue pair.
+    pub(crate) fn set_bypassed(&mut self) {
+        self.filled.get_or_insert(0);
     }
 
     /// Its ring, which is not used any more.
@@ -99,12 +114,80 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
     /// Looks how far the owner has posted.
     #[inline]
     fn refresh(&mut self, platform: &impl Platform) -> Result<u32, RqError> {
-        let posted = platform.load(self.page, self.slot, SlotWord::Index);
+        let mut posted = platform.load(self.page, self.slot, SlotWord::Index);
+        if let Some(seen) = self.filled {
+            let filled = platform.load(self.page, self.slot, SlotWord::Arm);
+            if filled != seen {
+                posted = self.pass_filled(platform, posted, filled);
+            }
+        }
         if posted.wrapping_sub(self.index) > self.ring.entries() {
             return Err(RqError::Doorbell);
         }
         self.posted = posted;
         Ok(posted)
+    }
+
+    /// Goes past entries that the owner has filled itself. Returns how far it has posted.
+    ///
+    /// Nothing else depends on when this is done: messages that went past the engines are counted here or when the next one says how many
+    /// there were, whichever is first.
+    #[cold]
+    fn pass_filled(&mut self, platform: &impl Platform, posted: u32, filled: u32) -> u32 {
+        let ahead = filled.wrapping_sub(self.index);
+        let mut posted = posted;
+        if ahead > posted.wrapping_sub(self.index) {
+            // It was loaded behind `posted`, and the owner may have gone on in between; then no more is known to be posted.
+            let later = platform.load(self.page, self.slot, SlotWord::Index);
+            if ahead > later.wrapping_sub(self.index) {
+                // The owner has not seen all yet that the engine has filled.
+                return posted;
+            }
+            posted = filled;
+        }
+        (self.index, self.posted, self.filled) = (filled, filled, Some(filled));
+        self.bypassed = self.bypassed.wrapping_add(ahead);
+        posted
+    }
+
+    /// Index of the entry that a message takes of which so many went past the engines before.
+    #[inline]
+    pub(crate) fn entry_behind(&self, bypassed: u32) -> u32 {
+        self.index
+            .wrapping_add(bypassed.wrapping_sub(self.bypassed))
+    }
+
+    /// As [`RecvQueue::entry_behind`]; fails if the message skips entries that are not posted, or goes back: what its owner has filled, and its
+    /// program has seen perhaps, is not written again.
+    #[inline]
+    pub(crate) fn skip(&mut self, platform: &impl Platform, bypassed: u32) -> Result<u32, RqError> {
+        if self.filled.is_some() {
+            let posted = self.refresh(platform)?;
+            if bypassed.wrapping_sub(self.bypassed) > posted.wrapping_sub(self.index) {
+                return Err(RqError::Bypassed);
+            }
+        } else if bypassed != 0 {
+            return Err(RqError::Bypassed);
+        }
+        Ok(self.entry_behind(bypassed))
+    }
+
+    /// Goes past entries that were filled, and those before them that were skipped. Returns the index behind.
+    #[inline]
+    pub(crate) fn take(&mut self, first: u32, entries: u16) -> u32 {
+        let skipped = first.wrapping_sub(self.index);
+        self.bypassed = self.bypassed.wrapping_add(skipped);
+        self.index = first.wrapping_add(u32::from(entries));
+        self.index
+    }
+
+    /// Whether the next entry is posted, of those that the owner has not filled itself by now.
+    pub(crate) fn has_next(&mut self, platform: &impl Platform) -> Result<bool, RqError> {
+        let looked = self.refresh(platform);
+        if self.index == self.posted {
+            looked?;
+        }
+        Ok(self.index != self.posted)
     }
 
     /// Whether entry `index` is posted, which lies at or behind the next one to be filled.
@@ -114,17 +197,22 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
         platform: &impl Platform,
         index: u32,
     ) -> Result<bool, RqError> {
-        if index != self.posted {
+        let ahead = index.wrapping_sub(self.index);
+        if ahead < self.posted.wrapping_sub(self.index) {
             return Ok(true);
         }
-        Ok(index != self.refresh(platform)?)
+        // The owner may have filled more meanwhile.
+        let posted = self.refresh(platform)?;
+        match index.wrapping_sub(self.index) {
+            ahead if ahead > self.ring.entries() => Err(RqError::Bypassed),
+            ahead => Ok(ahead < posted.wrapping_sub(self.index)),
+        }
     }
 
     /// Entries that are posted and not filled.
     pub(crate) fn left(&mut self, platform: &impl Platform) -> Result<u32, RqError> {
-        let index = self.index;
-        self.refresh(platform)
-            .map(|posted| posted.wrapping_sub(index))
+        let posted = self.refresh(platform)?;
+        Ok(posted.wrapping_sub(self.index))
     }
 
     /// Asks the owner to kick when it posts more, and looks once more: true if it has done so meanwhile.

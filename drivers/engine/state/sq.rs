@@ -124,6 +124,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         request.opcode = header.opcode;
         request.wr_id = header.wr_id;
         request.imm = header.imm_or_key;
+        request.bypassed = 0;
         request.behind = at.wrapping_add(u32::from(header.blocks));
         request.signaled = header.has(WQE_SIGNALED) || self.flags & QP_FLAG_SIGNAL_ALL != 0;
         request.solicited = header.has(WQE_SOLICITED);
@@ -185,8 +186,11 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         request: &mut Request,
     ) -> Result<(), WcError> {
         match header.opcode {
-            Opcode::Write | Opcode::WriteImm => request.reach(wqe)?,
-            Opcode::Send | Opcode::SendImm | Opcode::SendInv => {}
+            Opcode::Write => request.reach(wqe)?,
+            Opcode::WriteImm => request.reach_imm(wqe, self.has_rings)?,
+            Opcode::Send | Opcode::SendImm | Opcode::SendInv => {
+                request.bypassed = wqe.send(self.has_rings)?.bypassed.get();
+            }
             Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => {
                 self.check_result(header)?;
                 request.reach(wqe)?;
@@ -262,7 +266,8 @@ impl<P> QueuePair<P> {
     /// Checks that the current request, if parts of it are under way, is still what they said.
     #[cold]
     pub(crate) fn check_same(&self, request: &Request) -> Result<(), WcError> {
-        match self.send.inflight.goes_on_with(request.opcode, request.len) {
+        let part = (request.opcode, request.len, request.bypassed);
+        match self.send.inflight.goes_on_with(part) {
             true => Ok(()),
             false => Err(malformed(Check::Length)),
         }

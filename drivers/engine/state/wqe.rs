@@ -8,8 +8,8 @@ use nupa_proto::{
     status::WcStatus,
     wqe::{
         BindSegment, Control, DatagramSegment, FastRegSegment, FlushSegment, GrhSegment, Opcode,
-        RemoteSegment, Sge, ATOMIC_DATA_OFFSET, BLOCK_SIZE, DATA_OFFSET, FLUSH_GLOBAL, FLUSH_MR,
-        FLUSH_PERSISTENT, FLUSH_RANGE, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE, OP_OFFSET,
+        RemoteSegment, SendSegment, Sge, ATOMIC_DATA_OFFSET, BLOCK_SIZE, DATA_OFFSET, FLUSH_GLOBAL,
+        FLUSH_MR, FLUSH_PERSISTENT, FLUSH_RANGE, MAX_BLOCKS, MAX_INLINE, MAX_SEND_SGE, OP_OFFSET,
         SECOND_OFFSET, UD_DATA_OFFSET, WQE_FENCE, WQE_INLINE, WQE_SIGNALED, WQE_SOLICITED,
     },
 };
@@ -144,11 +144,27 @@ impl Wqe {
         })
     }
 
-    /// The operation segment of a remote access.
+    /// The operation segment of a SEND of a connected queue pair that has process rings or not.
+    #[inline(always)]
+    pub(crate) fn send(&self, has_rings: bool) -> Result<&SendSegment, WcError> {
+        let segment: &SendSegment = self.at(OP_OFFSET)?;
+        if segment.reserved != [0; 12] || segment.bypassed.get() != 0 && !has_rings {
+            return Err(malformed(Check::Reserved));
+        }
+        Ok(segment)
+    }
+
+    /// The operation segment of a remote access that takes no receive entry.
     #[inline(always)]
     pub(crate) fn remote(&self) -> Result<&RemoteSegment, WcError> {
+        self.remote_imm(false)
+    }
+
+    /// The operation segment of a WRITE with immediate data of a queue pair that has process rings or not.
+    #[inline(always)]
+    pub(crate) fn remote_imm(&self, has_rings: bool) -> Result<&RemoteSegment, WcError> {
         let segment: &RemoteSegment = self.at(OP_OFFSET)?;
-        if segment.reserved.get() != 0 {
+        if segment.bypassed.get() != 0 && !has_rings {
             return Err(malformed(Check::Reserved));
         }
         Ok(segment)

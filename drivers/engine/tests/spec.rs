@@ -42,8 +42,9 @@ fn layouts_are_those_of_the_specification() {
         layout!(RemoteSegment {
             addr,
             rkey,
-            reserved
+            bypassed
         }),
+        layout!(SendSegment { bypassed, reserved }),
         layout!(DatagramSegment {
             qpn,
             qkey,

@@ -174,6 +174,17 @@ impl<H: PoolHal> PoolNode<H> {
         self.post(kicks, now_us)
     }
 
+    /// As [`PoolNode::send`], and has the peer of a connected queue pair of this node make the event that its program waits for: there is a message
+    /// for it in a process ring.
+    pub fn kick_peer(&mut self, kicks: &impl Kicks, qpn: u32) -> Turn {
+        let id = self.id();
+        let Model {
+            engine, functions, ..
+        } = &mut self.model;
+        engine.send_event(functions, id, qpn);
+        self.send(kicks)
+    }
+
     fn post(&mut self, kicks: &impl Kicks, now_us: u64) -> Turn {
         let id = self.id();
         let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));

@@ -165,6 +165,18 @@ pub trait Driver: Sized + Send + Sync + 'static {
         handle: &DmHandle,
     ) -> Result<(Self::Dm, u64)>;
 
+    /// As [`Driver::import_dm`], with what the peer of a connected queue pair has made for it to send to.
+    fn find_ring(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        len: u64,
+        qp: &Qp<Self>,
+    ) -> Result<(Self::Dm, u64)>;
+
+    /// Lets the peer of a connected queue pair find device memory as what it sends to, until one of both is destroyed or the pair does not
+    /// receive any more.
+    fn export_ring(dm: &Dm<Self>, qp: &Qp<Self>) -> Result;
+
     /// Lets processes of all nodes import device memory for as long as it exists; returns what they do that with.
     fn export_dm(dm: &Dm<Self>) -> Result<DmHandle>;
 
@@ -227,6 +239,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// A process has posted to the named queues of its pair, and asks for a kick because it cannot give one itself.
     /// `EINVAL` if the pair has no receive queue of its own, and that is named.
     fn kick_qp(qp: &Qp<Self>, send: bool, recv: bool) -> Result;
+
+    /// A process has left a message for a queue pair's peer, which waits for an event.
+    fn kick_peer(qp: &Qp<Self>);
 
     /// As [`Driver::kick_qp`], of a shared receive queue.
     fn kick_srq(srq: &Srq<Self>);

@@ -28,17 +28,36 @@ ADD_UVERBS_ATTRIBUTES_SIMPLE(nk_rdma_dm_alloc, UVERBS_OBJECT_DM, UVERBS_METHOD_D
 			     UVERBS_ATTR_PTR_OUT(NUPA_IB_ATTR_ALLOC_DM_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64),
 						 UA_MANDATORY),
 			     UVERBS_ATTR_PTR_IN(NUPA_IB_ATTR_ALLOC_DM_IMPORT,
-						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_OPTIONAL));
+						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_OPTIONAL),
+			     UVERBS_ATTR_IDR(NUPA_IB_ATTR_ALLOC_DM_RING, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ,
+					     UA_OPTIONAL));
+
+/* The queue pair of an attribute that may be missing: 1 if there is one, 0 if not. */
+static int nk_rdma_optional_qp(struct uverbs_attr_bundle *attrs, u16 attr, struct ib_qp **qp)
+{
+	if (!uverbs_attr_is_valid(attrs, attr))
+		return 0;
+	*qp = uverbs_attr_get_obj(attrs, attr);
+	return IS_ERR(*qp) ? PTR_ERR(*qp) : 1;
+}
 
 static int UVERBS_HANDLER(NUPA_IB_METHOD_DM_EXPORT)(struct uverbs_attr_bundle *attrs)
 {
 	struct ib_dm *dm = uverbs_attr_get_obj(attrs, NUPA_IB_ATTR_DM_EXPORT_HANDLE);
+	const struct nk_rdma_methods *methods;
 	struct nk_rdma_dm_handle handle = {};
+	struct ib_qp *qp;
 	int ret;
 
 	if (IS_ERR(dm))
 		return PTR_ERR(dm);
-	ret = nk_rdma_methods_of(dm->device)->export_dm(dm, &handle);
+	methods = nk_rdma_methods_of(dm->device);
+	ret = nk_rdma_optional_qp(attrs, NUPA_IB_ATTR_DM_EXPORT_RING, &qp);
+	/* Nobody gets a handle of a ring: it stays zeroes. */
+	if (ret > 0)
+		ret = methods->export_ring(dm, qp);
+	else if (!ret)
+		ret = methods->export_dm(dm, &handle);
 	if (ret)
 		return ret;
 	return uverbs_copy_to(attrs, NUPA_IB_ATTR_DM_EXPORT_RESP, &handle, sizeof(handle));
@@ -48,24 +67,31 @@ DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_DM_EXPORT,
 			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_DM_EXPORT_HANDLE, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ,
 					    UA_MANDATORY),
 			    UVERBS_ATTR_PTR_OUT(NUPA_IB_ATTR_DM_EXPORT_RESP,
-						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_MANDATORY));
+						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_MANDATORY),
+			    UVERBS_ATTR_IDR(NUPA_IB_ATTR_DM_EXPORT_RING, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ,
+					    UA_OPTIONAL));
 
 /* Few attributes, so that the RDMA core needs no memory for them: these are called to post and to poll. */
 
 static int UVERBS_HANDLER(NUPA_IB_METHOD_QP_KICK)(struct uverbs_attr_bundle *attrs)
 {
 	struct ib_qp *qp = uverbs_attr_get_obj(attrs, NUPA_IB_ATTR_QP_KICK_HANDLE);
-	u32 queues;
+	const struct nk_rdma_methods *methods;
+	u32 wanted;
 	int ret;
 
 	if (IS_ERR(qp))
 		return PTR_ERR(qp);
-	ret = uverbs_get_flags32(&queues, attrs, NUPA_IB_ATTR_QP_KICK_QUEUES, NUPA_IB_KICK_SEND | NUPA_IB_KICK_RECV);
+	ret = uverbs_get_flags32(&wanted, attrs, NUPA_IB_ATTR_QP_KICK_QUEUES,
+				 NUPA_IB_KICK_SEND | NUPA_IB_KICK_RECV | NUPA_IB_KICK_PEER);
 	if (ret)
 		return ret;
-	if (!queues)
+	if (!wanted)
 		return -EINVAL;
-	return nk_rdma_methods_of(qp->device)->kick_qp(qp, queues & NUPA_IB_KICK_SEND, queues & NUPA_IB_KICK_RECV);
+	methods = nk_rdma_methods_of(qp->device);
+	if (wanted & NUPA_IB_KICK_PEER)
+		methods->kick_peer(qp);
+	return methods->kick_qp(qp, wanted & NUPA_IB_KICK_SEND, wanted & NUPA_IB_KICK_RECV);
 }
 
 DECLARE_UVERBS_NAMED_METHOD(NUPA_IB_METHOD_QP_KICK,
@@ -308,6 +334,11 @@ int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle
 	int ret = uverbs_copy_from(handle, attrs, NUPA_IB_ATTR_ALLOC_DM_IMPORT);
 
 	return ret == -ENOENT ? 0 : ret ?: 1;
+}
+
+int nk_rdma_dm_ring(struct uverbs_attr_bundle *attrs, struct ib_qp **qp)
+{
+	return nk_rdma_optional_qp(attrs, NUPA_IB_ATTR_ALLOC_DM_RING, qp);
 }
 
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset)

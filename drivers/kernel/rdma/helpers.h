@@ -32,7 +32,9 @@ struct nk_rdma_dm_handle {
 /* What processes ask for by methods of the driver's own, for which ib_device_ops has no place. All may sleep. */
 struct nk_rdma_methods {
 	int (*export_dm)(struct ib_dm *dm, struct nk_rdma_dm_handle *handle);
+	int (*export_ring)(struct ib_dm *dm, struct ib_qp *qp);
 	int (*kick_qp)(struct ib_qp *qp, bool send, bool recv);
+	void (*kick_peer)(struct ib_qp *qp);
 	void (*kick_srq)(struct ib_srq *srq);
 	void (*poll_cq)(struct ib_cq *cq);
 	int (*query_clock)(struct ib_device *ibdev, u64 *clock);
@@ -84,8 +86,9 @@ int nk_rdma_respond_empty(struct ib_udata *udata);
 int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
 		 phys_addr_t phys, bool cached, bool inherited);
 
-/* Device memory. nk_rdma_dm_import() returns 1 if there is a handle, 0 if not. */
+/* Device memory. nk_rdma_dm_import() returns 1 if there is a handle, 0 if not; nk_rdma_dm_ring() the same of a queue pair. */
 int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle *handle);
+int nk_rdma_dm_ring(struct uverbs_attr_bundle *attrs, struct ib_qp **qp);
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset);
 
 /* Details of resources: one attribute that holds all that a driver adds. */

@@ -15,7 +15,7 @@ use nupa_proto::pool::{
     crc32,
     line::{LineHead, LongPart, RequestLine},
     message::{Header, ENTRY_SIZE},
-    sharing::{Export, Hold, EXPORT_TABLE, HOLD_TABLE},
+    sharing::{Export, Hold, RingOwner, EXPORT_TABLE, HOLD_TABLE},
     Class, Slot, Superblock, GRANT_TABLE, LINE, LINK_BULK, LINK_CONSUMER, LINK_WANT, PAGE,
     SLOT_SIZE, STATE_OFFSET,
 };
@@ -56,7 +56,9 @@ fn busy((world, mut a, mut b): (Arc<World>, Node, Node)) -> (Arc<World>, Node, N
     let mut sharing = Sharing::new();
     let memory = a.member.pool().device_memory(a.member.node());
     let export = (memory.start, 5000);
-    let handle = sharing.export(&a.host, &a.member, export, 5).unwrap();
+    let handle = sharing
+        .export(&a.host, &a.member, export, &RingOwner::default(), 5)
+        .unwrap();
     sharing.import(&a.host, &a.member, &handle).unwrap();
     (world, a, b)
 }

@@ -16,8 +16,9 @@ use nupa_pool::{
 };
 use nupa_proto::{
     pool::{
-        sharing::EXPORT_TABLE, Class, Superblock, GRANT_BUSY, GRANT_TABLE, LINE, LINK_CONSUMER,
-        LINK_WANT, PAGE, SLOT_SIZE, STATE_OFFSET,
+        sharing::{RingOwner, EXPORT_TABLE},
+        Class, Superblock, GRANT_BUSY, GRANT_TABLE, LINE, LINK_CONSUMER, LINK_WANT, PAGE,
+        SLOT_SIZE, STATE_OFFSET,
     },
     wqe::Opcode,
 };
@@ -298,7 +299,13 @@ fn what_a_peer_says_of_device_memory_and_cannot_be_read() {
     let mut sharing = Sharing::new();
     let memory = geometry.device_memory(VICTIM);
     let victim = &nodes[usize::from(VICTIM)];
-    let exported = sharing.export(&victim.host, &victim.member, (memory.start, 4096), 77);
+    let exported = sharing.export(
+        &victim.host,
+        &victim.member,
+        (memory.start, 4096),
+        &RingOwner::default(),
+        77,
+    );
     let handle = exported.unwrap();
     let offset = directory + EXPORT_TABLE;
     world.poison(offset);

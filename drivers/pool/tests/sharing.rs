@@ -11,12 +11,15 @@
 mod rig;
 
 use nupa_pool::{Import, JoinOptions, Sharing, Time, Unshared, Window};
-use nupa_proto::pool::{
-    sharing::{DmHandle, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE},
-    DEAD_AFTER_US, HEARTBEAT_US, LINE, PAGE,
+use nupa_proto::{
+    pool::{
+        sharing::{DmHandle, RingOwner, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE, MAX_RINGS},
+        DEAD_AFTER_US, HEARTBEAT_US, LINE, PAGE,
+    },
+    process_ring::{RING_SIZE, STATE, STATE_ARMED, STATE_OPEN},
 };
 use rig::{options, settle, Host, Node, Random, Run, World, SMALL};
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 /// Bytes of a pool in which two nodes have device memory.
 const SIZE: usize = SMALL + (1 << 20);
@@ -25,6 +28,8 @@ const SIZE: usize = SMALL + (1 << 20);
 struct Sharer {
     node: Node,
     sharing: Sharing,
+    /// Where what was exported begins, by its index.
+    places: BTreeMap<u16, u64>,
 }
 
 impl Sharer {
@@ -35,6 +40,7 @@ impl Sharer {
         Self {
             node: Node::join(host, &pool, &options),
             sharing: Sharing::new(),
+            places: BTreeMap::new(),
         }
     }
 
@@ -49,16 +55,48 @@ impl Sharer {
     }
 
     fn export(&mut self, page: u64, len: u64, secret: u64) -> Result<DmHandle, Unshared> {
+        self.export_for(page, len, &RingOwner::default(), secret)
+    }
+
+    fn export_for(
+        &mut self,
+        page: u64,
+        len: u64,
+        ring: &RingOwner,
+        secret: u64,
+    ) -> Result<DmHandle, Unshared> {
         let offset = self.memory().start + page * PAGE;
         let host = self.host();
-        self.sharing
-            .export(&host, &self.node.member, (offset, len), secret)
+        let place = (offset, len);
+        let handle = self
+            .sharing
+            .export(&host, &self.node.member, place, ring, secret)?;
+        self.places.insert(handle.index.get(), offset);
+        Ok(handle)
+    }
+
+    /// Exports an open ring.
+    fn export_ring(&mut self, page: u64, ring: &RingOwner) -> Result<DmHandle, Unshared> {
+        let state = self.memory().start + page * PAGE + STATE as u64;
+        self.host().store(state, STATE_OPEN.into());
+        self.export_for(page, RING_SIZE as u64, ring, 7 + page)
     }
 
     fn withdraw(&mut self, handle: &DmHandle) {
         let host = self.host();
-        self.sharing
-            .withdraw(&host, &self.node.member, handle.index.get());
+        let index = handle.index.get();
+        let exported = (index, self.places[&index]);
+        self.sharing.withdraw(&host, &self.node.member, exported);
+    }
+
+    fn import_ring(&mut self, node: u16, ring: &RingOwner) -> Result<Import, Unshared> {
+        let host = self.host();
+        let member = &self.node.member;
+        let own = (node == member.node()).then(|| member.epoch());
+        let epoch = own.or_else(|| Some(member.peer(&host, node)?.epoch));
+        let epoch = epoch.ok_or(Unshared::Stale)?;
+        let handle = member.pool().find_ring(&host, node, epoch, ring)?;
+        self.sharing.import_ring(&host, member, &handle, ring)
     }
 
     fn import(&mut self, handle: &DmHandle) -> Result<Import, Unshared> {
@@ -226,6 +264,173 @@ fn a_node_that_joins_anew_holds_nothing() {
     assert_eq!(a.held(), []);
     settle(&mut [&mut a.node, &mut b.node]);
     assert!(b.import(&handle).is_ok());
+}
+
+/// That of queue pair 5 of node 0, to which queue pair 9 of node 1 sends.
+fn ring() -> RingOwner {
+    RingOwner {
+        qpn: 5.into(),
+        peer_qpn: 9.into(),
+        psn: 0x12_3456.into(),
+        peer: 1.into(),
+        is_ring: 1.into(),
+    }
+}
+
+/// Bytes of a ring, as pages.
+const RING_PAGES: u64 = RING_SIZE as u64 / PAGE;
+
+#[test]
+fn a_ring_is_found_by_the_connection_that_it_is_for() {
+    let (_, mut a, mut b) = sharers(true, 7);
+    assert_eq!(b.import_ring(0, &ring()), Err(Unshared::Unknown));
+    a.export(0, RING_SIZE as u64, 3).unwrap();
+    a.export_ring(40, &ring()).unwrap();
+    let with = |change: fn(&mut RingOwner)| {
+        let mut ring = ring();
+        change(&mut ring);
+        ring
+    };
+    for (ring, why) in [
+        (with(|ring| ring.qpn.set(4)), Unshared::Unknown),
+        (with(|ring| ring.peer_qpn.set(8)), Unshared::Unknown),
+        (with(|ring| ring.psn.set(0x12_3457)), Unshared::Unknown),
+        (with(|ring| ring.peer.set(0)), Unshared::Unknown),
+        (with(|ring| ring.is_ring.set(2)), Unshared::Unknown),
+        (with(|ring| ring.is_ring.set(0)), Unshared::Invalid),
+        (RingOwner::default(), Unshared::Invalid),
+    ] {
+        assert_eq!(b.import_ring(0, &ring), Err(why), "{ring:?}");
+    }
+    assert_eq!(b.import_ring(1, &ring()), Err(Unshared::Unknown));
+    for nobody in [2, u16::MAX] {
+        let (host, pool) = (b.host(), *b.node.member.pool());
+        let found = pool.find_ring(&host, nobody, 1, &ring());
+        assert_eq!(found, Err(Unshared::Invalid));
+    }
+    assert_eq!(a.held(), []);
+    let import = b.import_ring(0, &ring()).unwrap();
+    let start = a.memory().start + 40 * PAGE;
+    assert_eq!((import.offset, import.len), (start, RING_SIZE as u64));
+    assert_eq!(a.held(), [(40, RING_PAGES)]);
+    // Queue pairs of one node, too.
+    let own = with(|ring| ring.peer.set(0));
+    a.export_ring(80, &own).unwrap();
+    assert!(a.import_ring(0, &own).is_ok());
+    // Whatever has another length is none.
+    let short = with(|ring| ring.psn.set(1));
+    let made = a.export_for(120, PAGE, &short, 1);
+    assert_eq!(made, Err(Unshared::Invalid));
+}
+
+#[test]
+fn a_ring_is_nobodys_who_has_its_handle() {
+    let (_, mut a, mut b) = sharers(true, 8);
+    let handle = a.export_ring(0, &ring()).unwrap();
+    assert_eq!(b.import(&handle), Err(Unshared::Unknown));
+    assert_eq!(a.import(&handle), Err(Unshared::Unknown));
+    a.withdraw(&handle);
+    // Its line is another export's then, which is no ring.
+    let shared = a.export(40, PAGE, 8).unwrap();
+    assert_eq!(shared.index, handle.index);
+    assert_eq!(b.import_ring(0, &ring()), Err(Unshared::Unknown));
+    assert!(b.import(&shared).is_ok());
+}
+
+#[test]
+fn a_ring_is_closed_when_it_is_withdrawn_and_stays_its_senders() {
+    for coherent in [true, false] {
+        let (_, mut a, mut b) = sharers(coherent, 9);
+        let handle = a.export_ring(0, &ring()).unwrap();
+        let import = b.import_ring(0, &ring()).unwrap();
+        let state = |host: &Host| {
+            let at = import.offset + STATE as u64;
+            host.refresh(at, LINE);
+            host.load(at)
+        };
+        a.host()
+            .store(import.offset, (STATE_OPEN | STATE_ARMED).into());
+        a.host().publish(import.offset, LINE);
+        assert_ne!(state(&b.host()), Ok(0));
+        a.withdraw(&handle);
+        assert_eq!(state(&b.host()), Ok(0));
+        assert_eq!(b.import_ring(0, &ring()), Err(Unshared::Unknown));
+        assert_eq!(a.held(), [(0, RING_PAGES)]);
+        // What is withdrawn already is another one's.
+        a.host().store(import.offset, 1);
+        a.withdraw(&handle);
+        assert_eq!(a.host().load(import.offset), Ok(1));
+        b.release(import);
+        assert_eq!(a.held(), []);
+    }
+}
+
+#[test]
+fn other_memory_stays_as_it_is_when_it_is_withdrawn() {
+    let (_, mut a, _) = sharers(true, 10);
+    let handle = a.export(0, RING_SIZE as u64, 3).unwrap();
+    let start = a.memory().start;
+    a.host().store(start, 77);
+    a.withdraw(&handle);
+    assert_eq!(a.host().load(start), Ok(77));
+}
+
+#[test]
+fn rings_leave_room_for_what_programs_share() {
+    let (_, mut a, mut b) = sharers(true, 11);
+    let numbered = |number: u16| RingOwner {
+        qpn: u32::from(number).into(),
+        ..ring()
+    };
+    let rings: Vec<_> = (0..MAX_RINGS)
+        .map(|number| a.export_ring(0, &numbered(number)).unwrap())
+        .collect();
+    assert_eq!(a.export_ring(0, &ring()), Err(Unshared::Full));
+    let mut holds: Vec<_> = (0..MAX_RINGS)
+        .map(|number| b.import_ring(0, &numbered(number)).unwrap())
+        .collect();
+    assert_eq!(b.import_ring(0, &numbered(0)), Err(Unshared::Full));
+    // What is no ring has the rest.
+    let shared = a.export(40, PAGE, 1).unwrap();
+    for number in 1..u64::from(EXPORTS - MAX_RINGS) {
+        a.export(40, PAGE, number).unwrap();
+    }
+    for _ in 0..HOLDS - MAX_RINGS {
+        b.import(&shared).unwrap();
+    }
+    assert_eq!(a.export(40, PAGE, 1), Err(Unshared::Full));
+    assert_eq!(b.import(&shared), Err(Unshared::Full));
+    // And what one gives back another takes.
+    b.release(holds.swap_remove(3));
+    a.withdraw(&rings[100]);
+    assert!(b.import_ring(0, &numbered(0)).is_ok());
+    let last = a.export_ring(0, &numbered(500)).unwrap();
+    assert_eq!(last.index, rings[100].index);
+}
+
+#[test]
+fn a_ring_of_a_node_that_was_reset_or_is_older_is_none() {
+    let (_, mut a, mut b) = sharers(true, 12);
+    let old = a.export_ring(0, &ring()).unwrap();
+    let host = a.host();
+    a.node.member.renew(&host);
+    a.node.member.enable(&host);
+    settle(&mut [&mut a.node, &mut b.node]);
+    assert_eq!(b.import_ring(0, &ring()), Err(Unshared::Unknown));
+    // The next one of the connection is found behind it.
+    a.export_ring(40, &ring()).unwrap();
+    let import = b.import_ring(0, &ring()).unwrap();
+    assert_eq!(import.offset, a.memory().start + 40 * PAGE);
+    a.withdraw(&old);
+    // A node that knows no rings leaves zeroes there.
+    let handle = a.export(80, RING_SIZE as u64, 9).unwrap();
+    let line = a.table(EXPORT_TABLE) + u64::from(handle.index.get()) * LINE;
+    assert_eq!((host.load(line + 32), host.load(line + 40)), (Ok(0), Ok(0)));
+    let none = RingOwner {
+        is_ring: 1.into(),
+        ..RingOwner::default()
+    };
+    assert_eq!(b.import_ring(0, &none), Err(Unshared::Unknown));
 }
 
 #[test]

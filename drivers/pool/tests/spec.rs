@@ -117,6 +117,7 @@ fn layouts_are_those_of_the_specification() {
         layout!(NotifyBody {
             qpn,
             source_qpn,
+            flags,
             reserved
         }),
         layout!(LineHead { kind, lines }),
@@ -186,6 +187,7 @@ fn layouts_are_those_of_the_specification() {
             source_qpn,
             qpn,
             behind,
+            flags,
             reserved1
         }),
         layout!(Export {
@@ -193,7 +195,15 @@ fn layouts_are_those_of_the_specification() {
             offset,
             len,
             epoch,
+            ring,
             reserved
+        }),
+        layout!(RingOwner {
+            qpn,
+            peer_qpn,
+            psn,
+            peer,
+            is_ring
         }),
         layout!(Hold {
             len,
@@ -254,6 +264,7 @@ fn constants_are_those_of_the_specification() {
         ("EXPORTS", u64::from(EXPORTS)),
         ("HOLD_TABLE", HOLD_TABLE),
         ("HOLDS", u64::from(HOLDS)),
+        ("MAX_RINGS", u64::from(MAX_RINGS)),
         ("MAX_FRAGMENT", u64::from(MAX_FRAGMENT)),
         ("MAX_SHORT", u64::from(MAX_SHORT)),
         ("READ_PIECE", u64::from(READ_PIECE)),
@@ -270,8 +281,10 @@ fn constants_are_those_of_the_specification() {
         ("REQUEST_IPV4", u64::from(REQUEST_IPV4)),
         ("REQUEST_START", u64::from(REQUEST_START)),
         ("REQUEST_VLAN", u64::from(REQUEST_VLAN)),
+        ("REQUEST_BYPASSED", u64::from(REQUEST_BYPASSED)),
         ("FRAME_FLOOD", u64::from(FRAME_FLOOD)),
         ("NOTIFY_ALL", u64::from(NOTIFY_ALL)),
+        ("NOTIFY_EVENT", u64::from(NOTIFY_EVENT)),
     ];
     let expected: Vec<_> = constants
         .iter()

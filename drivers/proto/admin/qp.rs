@@ -99,6 +99,9 @@ pub const QP_MASK_RD_ATOMIC: u32 = 1 << 5;
 pub const QP_MASK_SQ_PSN: u32 = 1 << 6;
 /// [`ModifyQp::mask`]: `rnr_retry` and `min_rnr_timer` are to be set.
 pub const QP_MASK_RNR_RETRY: u32 = 1 << 7;
+/// [`ModifyQp::mask`]: the queue pair has [process rings](crate::process_ring) until it is reset (RC). Its requests may say how many messages went past the engine,
+/// and what the arm word of its receive queue says counts.
+pub const QP_MASK_PROCESS_RINGS: u32 = 1 << 8;
 /// [`ModifyQp::rnr_timeout_us`]: no timeout.
 pub const RNR_FOREVER: u32 = u32::MAX;
 /// [`ModifyQp::rnr_retry`]: no limit. The largest value.

@@ -196,7 +196,9 @@ pub struct NotifyLine {
     pub qpn: U32,
     /// Index in the ring of short responses behind the entries that are to be taken before this one.
     pub behind: U32,
+    /// As in [`NotifyBody`](super::message::NotifyBody).
+    pub flags: u8,
     /// Zero.
-    pub reserved1: [u8; 36],
+    pub reserved1: [u8; 35],
 }
 assert_size!(NotifyLine, LINE_BODY);

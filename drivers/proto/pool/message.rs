@@ -60,6 +60,15 @@ pub const fn has_payload(opcode: Opcode) -> bool {
     )
 }
 
+/// Whether a request of that operation, if it is no datagram, takes a receive entry, and so may have [`REQUEST_BYPASSED`].
+#[inline]
+pub const fn takes_entry(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::WriteImm
+    )
+}
+
 /// Whether a request of that operation, if it is no datagram, has something in [`RequestBody::operand`].
 #[inline]
 pub const fn has_operand(opcode: Opcode) -> bool {
@@ -192,6 +201,9 @@ pub const REQUEST_START: u8 = 1 << 3;
 /// The datagram is sent in the VLAN of [`RequestBody::vlan_id`].
 pub const REQUEST_VLAN: u8 = 1 << 4;
 
+/// Of a connected queue pair: [`RequestBody::operand`] begins with what [`crate::wqe::SendSegment::bypassed`] says, which is not 0.
+pub const REQUEST_BYPASSED: u8 = 1 << 5;
+
 /// Bytes of [`RequestBody::operand`].
 pub const OPERAND_SIZE: usize = 48;
 
@@ -242,6 +254,16 @@ impl RequestBody {
             left
         } else {
             piece
+        }
+    }
+
+    /// What [`crate::wqe::SendSegment::bypassed`] says.
+    #[inline]
+    pub fn bypassed(&self) -> u32 {
+        let [a, b, c, d, ..] = self.operand;
+        match self.flags & REQUEST_BYPASSED {
+            0 => 0,
+            _ => u32::from_le_bytes([a, b, c, d]),
         }
     }
 
@@ -335,6 +357,10 @@ assert_size!(FrameBody, BODY_SIZE);
 /// Value of [`NotifyBody::qpn`] that stands for all queue pairs of the sender.
 pub const NOTIFY_ALL: u32 = u32::MAX;
 
+/// The receiver's queue pair has a message in its [process ring](crate::process_ring): the event of its receive completion queue is to be
+/// made, if that is armed. With [`NOTIFY_ALL`] this holds for all queue pairs that are connected to the sender's.
+pub const NOTIFY_EVENT: u8 = 1 << 0;
+
 /// A queue pair of the sender has receive buffers again, has changed its state, or is in the middle of a long FLUSH.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
@@ -345,8 +371,10 @@ pub struct NotifyBody {
     pub qpn: U32,
     /// The receiver's queue pair, `source_qpn` of that response; 0 with [`NOTIFY_ALL`].
     pub source_qpn: U32,
+    /// [`NOTIFY_EVENT`], or 0.
+    pub flags: u8,
     /// Zero.
-    pub reserved: [u8; 88],
+    pub reserved: [u8; 87],
 }
 assert_size!(NotifyBody, BODY_SIZE);
 

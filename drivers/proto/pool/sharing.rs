@@ -15,6 +15,8 @@ pub const EXPORTS: u16 = 256;
 pub const HOLD_TABLE: u64 = 0xc000;
 /// Holds of a node.
 pub const HOLDS: u16 = 256;
+/// Exports of a node, and holds, that may be process rings.
+pub const MAX_RINGS: u16 = EXPORTS / 2;
 const _: () = assert!(EXPORT_TABLE + EXPORTS as u64 * LINE == HOLD_TABLE);
 const _: () = assert!(HOLD_TABLE + HOLDS as u64 * LINE == DIRECTORY_SIZE);
 
@@ -30,10 +32,41 @@ pub struct Export {
     pub len: U64,
     /// Epoch of the node. Under another one the export does not count.
     pub epoch: U64,
+    /// If it is a [process ring](crate::process_ring), whose; else zeroes.
+    pub ring: RingOwner,
     /// Zero.
-    pub reserved: [u8; 32],
+    pub reserved: [u8; 16],
 }
 assert_size!(Export, LINE as usize);
+
+/// The connection that a process ring is for.
+#[derive(
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+)]
+#[repr(C)]
+pub struct RingOwner {
+    /// Queue pair of the node, which receives.
+    pub qpn: U32,
+    /// Queue pair that sends.
+    pub peer_qpn: U32,
+    /// Packet sequence number that the sender's connection begins with.
+    pub psn: U32,
+    /// Node of the queue pair that sends.
+    pub peer: U16,
+    /// 1: it is a ring.
+    pub is_ring: U16,
+}
+assert_size!(RingOwner, 16);
 
 /// Memory, the node's own or another's, that programs of the node use: nobody gives it to anybody else.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]

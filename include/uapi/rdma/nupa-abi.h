@@ -25,6 +25,8 @@
 enum nupa_ib_context_flags {
 	/* There are no trapped pages: queues are kicked by NUPA_IB_METHOD_QP_KICK and NUPA_IB_METHOD_SRQ_KICK. */
 	NUPA_IB_CONTEXT_KICK_BY_COMMAND	= 1 << 0,
+	/* Queue pairs of connections to other nodes may have process rings (Documentation/process-rings.md). */
+	NUPA_IB_CONTEXT_PROCESS_RINGS	= 1 << 1,
 };
 
 struct nupa_ib_alloc_ucontext_resp {
@@ -113,6 +115,7 @@ struct nupa_ib_dm_handle {
 enum nupa_ib_alloc_dm_attrs {
 	NUPA_IB_ATTR_ALLOC_DM_MMAP_OFFSET = (1U << UVERBS_ID_NS_SHIFT),	/* out, __u64 */
 	NUPA_IB_ATTR_ALLOC_DM_IMPORT,		/* in, optional, struct nupa_ib_dm_handle */
+	NUPA_IB_ATTR_ALLOC_DM_RING,		/* optional, UVERBS_OBJECT_QP: the ring that its peer receives from it with */
 };
 
 /* Of UVERBS_OBJECT_DM: lets others import an allocation for as long as it exists. */
@@ -122,7 +125,8 @@ enum nupa_ib_dm_methods {
 
 enum nupa_ib_dm_export_attrs {
 	NUPA_IB_ATTR_DM_EXPORT_HANDLE = (1U << UVERBS_ID_NS_SHIFT),	/* UVERBS_OBJECT_DM */
-	NUPA_IB_ATTR_DM_EXPORT_RESP,		/* out, struct nupa_ib_dm_handle */
+	NUPA_IB_ATTR_DM_EXPORT_RESP,		/* out, struct nupa_ib_dm_handle; zeroes for a ring */
+	NUPA_IB_ATTR_DM_EXPORT_RING,		/* optional, UVERBS_OBJECT_QP: the one whose ring it is */
 };
 
 /* Of UVERBS_OBJECT_QP: has the controller look at queues of a pair. */
@@ -138,6 +142,8 @@ enum nupa_ib_qp_kick_attrs {
 enum nupa_ib_kick_queues {
 	NUPA_IB_KICK_SEND	= 1 << 0,
 	NUPA_IB_KICK_RECV	= 1 << 1,
+	/* Not a queue: the peer has a message in its process ring, and waits for an event. */
+	NUPA_IB_KICK_PEER	= 1 << 2,
 };
 
 /* Of UVERBS_OBJECT_SRQ: has the controller look at a shared receive queue. */

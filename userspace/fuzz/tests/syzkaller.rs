@@ -238,10 +238,13 @@ fn numbers_are_those_of_the_driver() {
         METHOD_DM_EXPORT,
         EXPORT_DM,
         EXPORT_DM_HANDLE,
+        EXPORT_DM_RING,
         ALLOC_DM_MMAP_OFFSET,
         ALLOC_DM_IMPORT,
+        ALLOC_DM_RING,
         KICK_SEND,
         KICK_RECV,
+        KICK_PEER,
     ];
     assert_eq!(numbers(RDMA), methods);
     let family = [

@@ -2,9 +2,10 @@
 
 //! Commands that are right but for some bytes, and requests that are hardly right at all.
 
+use nupa_proto::process_ring::RING_SIZE;
 use nupa_proto::uabi::{
     CreateCqRequest, CreateQpRequest, CreateSrqRequest, ALLOC_DM_IMPORT, ALLOC_DM_MMAP_OFFSET,
-    EXPORT_DM, EXPORT_DM_HANDLE, METHOD_DM_EXPORT,
+    ALLOC_DM_RING, EXPORT_DM, EXPORT_DM_HANDLE, EXPORT_DM_RING, METHOD_DM_EXPORT,
 };
 use rustix::io::Errno;
 
@@ -237,15 +238,18 @@ pub(crate) fn device_memory(maker: &Maker<'_>, draw: &mut Draw) -> Result<(), Er
     let world = maker.world;
     let answer = world.answer(maker.thread).address;
     let method = |object, method, list: &[Attribute]| world.device.method(object, method, 0, list);
-    let (dm, pd) = {
+    let (dm, pd, qp) = {
         let objects = world.objects();
         (
             objects.pick(Kind::Dm, draw).into(),
             objects.pick(Kind::Pd, draw).into(),
+            objects.pick(Kind::Qp, draw).into(),
         )
     };
     let any = draw.long();
-    let length = draw.one_or(&[PAGE as u64, 0x3000, 1, 0, 1 << 20, 1 << 40, any], any);
+    let ring = RING_SIZE as u64;
+    let lengths = [PAGE as u64, ring, ring, 0x3000, 1, 0, 1 << 20, 1 << 40, any];
+    let length = draw.one_or(&lengths, any);
     match draw.small(6) {
         0 | 1 => {
             let import = [(0, 0, 0), (1, 8, length), (2, 4, 0)];
@@ -253,6 +257,9 @@ pub(crate) fn device_memory(maker: &Maker<'_>, draw: &mut Draw) -> Result<(), Er
             list.push((ALLOC_DM_MMAP_OFFSET, 8, answer));
             if draw.once_in(3) {
                 list.push((ALLOC_DM_IMPORT, 32, world.any_address(draw)));
+            }
+            if draw.once_in(3) {
+                list.push((ALLOC_DM_RING, 0, qp));
             }
             let handle = method(OBJECT_DM, 0, &list)?;
             let offset = world.answered_long(maker.thread, 0);
@@ -265,8 +272,13 @@ pub(crate) fn device_memory(maker: &Maker<'_>, draw: &mut Draw) -> Result<(), Er
         }
         2 => method(OBJECT_DM, 1, &[(0, 0, dm)]).map(drop),
         3 => {
-            let list = [(EXPORT_DM, 0, dm), (EXPORT_DM_HANDLE, 32, answer)];
-            method(OBJECT_DM, METHOD_DM_EXPORT, &list).map(drop)
+            let list = [
+                (EXPORT_DM, 0, dm),
+                (EXPORT_DM_HANDLE, 32, answer),
+                (EXPORT_DM_RING, 0, qp),
+            ];
+            let list = list.get(..draw.one_or(&[2, 3], 2)).unwrap_or(&list);
+            method(OBJECT_DM, METHOD_DM_EXPORT, list).map(drop)
         }
         _ => {
             let offset = draw.one_or(&[0, 0, 8, 4096, any], 0);

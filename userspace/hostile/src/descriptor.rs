@@ -5,8 +5,8 @@
 use nupa_proto::ident::NODE_FLOOD;
 use nupa_proto::wqe::{
     AtomicSegment, BindSegment, Control, DatagramSegment, FastRegSegment, FlushSegment, GrhSegment,
-    Opcode, RecvHeader, RemoteSegment, Sge, BLOCK_SIZE, WQE_FENCE, WQE_INLINE, WQE_SIGNALED,
-    WQE_SOLICITED,
+    Opcode, RecvHeader, RemoteSegment, SendSegment, Sge, BLOCK_SIZE, WQE_FENCE, WQE_INLINE,
+    WQE_SIGNALED, WQE_SOLICITED,
 };
 
 use crate::bytes::Bytes;
@@ -38,7 +38,16 @@ impl<S: Shared> Scene<'_, S> {
         }
     }
 
-    fn remote(&self, draw: &mut Draw) -> RemoteSegment {
+    /// Messages that went past the engine: mostly none, or few.
+    fn bypassed(draw: &mut Draw) -> u32 {
+        match draw.small(8) {
+            0 => draw.small(3),
+            1 => draw.lie(),
+            _ => 0,
+        }
+    }
+
+    fn remote(&self, draw: &mut Draw, opcode: Opcode) -> RemoteSegment {
         let (addr, rkey) = match self.world.any_remote(draw) {
             Some(place) => place,
             None => (self.place(draw).0, self.objects.key(draw)),
@@ -46,7 +55,11 @@ impl<S: Shared> Scene<'_, S> {
         RemoteSegment {
             addr: addr.into(),
             rkey: rkey.into(),
-            reserved: 0.into(),
+            bypassed: match opcode {
+                Opcode::WriteImm => Self::bypassed(draw),
+                _ => u32::from(draw.once_in(64)),
+            }
+            .into(),
         }
     }
 
@@ -75,12 +88,22 @@ impl<S: Shared> Scene<'_, S> {
         let bytes = Bytes::new();
         match opcode {
             Opcode::Send | Opcode::SendImm | Opcode::SendInv if kind == UD => self.datagram(draw),
+            Opcode::Send | Opcode::SendImm | Opcode::SendInv => {
+                let segment = SendSegment {
+                    bypassed: Self::bypassed(draw).into(),
+                    ..SendSegment::default()
+                };
+                bytes.whole(&segment).done()
+            }
             Opcode::CompareSwap | Opcode::FetchAdd => {
                 let operands = AtomicSegment {
                     operand: draw.long().into(),
                     compare: u64::from(draw.small(3)).into(),
                 };
-                bytes.whole(&self.remote(draw)).whole(&operands).done()
+                bytes
+                    .whole(&self.remote(draw, opcode))
+                    .whole(&operands)
+                    .done()
             }
             Opcode::FastReg => bytes.whole(&self.page_list(draw)).done(),
             Opcode::BindMw => {
@@ -106,7 +129,7 @@ impl<S: Shared> Scene<'_, S> {
                 bytes.whole(&segment).done()
             }
             Opcode::Frame => draw.bytes(16),
-            _ => bytes.whole(&self.remote(draw)).done(),
+            _ => bytes.whole(&self.remote(draw, opcode)).done(),
         }
     }
 

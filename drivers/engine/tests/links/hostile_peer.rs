@@ -9,8 +9,9 @@ use nupa_proto::{
     frame::{FrameMeta, MIN_FRAME},
     pool::{
         message::{
-            is_short, max_payload, FrameBody, NotifyBody, Reply, RequestBody, ResponseBody,
-            MAX_FRAGMENT, READ_PIECE, REQUEST_DATAGRAM,
+            is_short, max_payload, takes_entry, FrameBody, NotifyBody, Reply, RequestBody,
+            ResponseBody, MAX_FRAGMENT, NOTIFY_EVENT, READ_PIECE, REQUEST_BYPASSED,
+            REQUEST_DATAGRAM,
         },
         Class, MIN_LOG_BULK,
     },
@@ -62,6 +63,12 @@ fn len() -> impl Strategy<Value = u32> {
     prop_oneof![0u32..300, 60_000u32..70_000, Just(MAX_MESSAGE)]
 }
 
+/// One that says often that few messages went past the engines.
+fn operand() -> impl Strategy<Value = Vec<u8>> {
+    let few = (0u8..3).prop_map(|count| [vec![count], vec![0; 47]].concat());
+    prop_oneof![few, vec(any::<u8>(), 48)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     use Opcode::*;
     let opcode = select(vec![
@@ -85,7 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
     let numbers = (number(), number(), 0u32..8, 0u32..3, len(), 0u32..3);
     let numbers = numbers.prop_map(|(a, b, c, d, e, f)| [a, b, c, d, e, f]);
     prop_oneof![
-        6 => (opcode, 0u8..16, numbers, addr, vec(any::<u8>(), 48), len(), offset()).prop_map(
+        6 => (opcode, 0u8..64, numbers, addr, operand(), len(), offset()).prop_map(
             |(opcode, flags, numbers, addr, operand, payload, offset)| Step::Request {
                 opcode, flags, numbers, addr, operand, payload, offset,
             }
@@ -155,6 +162,9 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
             body.opcode = opcode.to_wire();
             body.flags = match datagram {
                 true => flags & 7,
+                false if takes_entry(*opcode) && operand[..4] != [0; 4] => {
+                    flags & (9 | REQUEST_BYPASSED)
+                }
                 false => flags & 9,
             };
             body.source_qpn.set(*source);
@@ -205,6 +215,8 @@ fn carry_out(world: &mut World, rkey: u32, step: &Step) {
         Step::Notify(qpn) => {
             let mut body = NotifyBody::new_zeroed();
             body.qpn.set(*qpn);
+            body.source_qpn.set(*qpn % 4);
+            body.flags = NOTIFY_EVENT;
             put(world, Class::Response, &Outgoing::Notify(&body), 0, 0);
         }
         Step::Run(turns) => world.turns(*turns),

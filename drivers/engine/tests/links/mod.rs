@@ -5,6 +5,7 @@ mod acknowledged;
 mod changed;
 mod death;
 mod direct;
+mod event;
 mod floods;
 mod flush;
 mod lanes;

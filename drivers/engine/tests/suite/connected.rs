@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queue pairs: two nodes back to back, bytes compared.
 
+mod bypassed;
 mod retries;
 
 use nupa_engine::rings::{Data, Head, Operation};

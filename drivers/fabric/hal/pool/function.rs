@@ -485,6 +485,15 @@ impl Function for PoolFunction {
         self.work_for_program(false);
     }
 
+    fn kick_peer(&self, qpn: u32) {
+        // Not as a kick, which somebody else finds later if the node is taken at the moment. Once the driver is unbound nobody is reached.
+        let sent = self.with(|node| node.kick_peer(&self.kicks, qpn));
+        if sent.is_ok() {
+            // What it raised, and what is due.
+            self.poller.schedule();
+        }
+    }
+
     fn service(&self) {
         self.work_for_program(true);
     }

@@ -2,12 +2,12 @@
 //! Device memory that nodes of a pool share.
 
 use super::{function::PoolFunction, joined::Member, window::PoolWindow};
-use crate::hal::{Held, Sharing};
+use crate::hal::{unsupported, Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
 use nk::{mmap::MmapRange, window::Window as Mapping};
 use nupa_pool::{Import, Pool, Unshared};
-use nupa_proto::pool::sharing::DmHandle;
+use nupa_proto::pool::sharing::{DmHandle, RingOwner};
 
 /// What it takes to look at the pool without the function's lock.
 pub(super) struct Shared {
@@ -44,6 +44,15 @@ impl Shared {
 }
 
 impl PoolFunction {
+    /// What was imported, and where it is.
+    fn held_memory(&self, import: Import) -> Result<(u16, Held)> {
+        let held = self.shared.locate(&import);
+        let held = held.inspect_err(|_| self.end_hold(import.line))?;
+        // What the processor has fetched of it by itself is what lay there before.
+        self.forget_lines(&held.window);
+        Ok((import.line, held))
+    }
+
     fn end_hold(&self, hold: u16) {
         // Once the driver is unbound the node has left: it holds nothing.
         let _ = self.with(|node| {
@@ -65,13 +74,16 @@ fn error(why: Unshared) -> Error {
 }
 
 impl Sharing for PoolFunction {
-    fn export(&self, offset: u64, len: u64) -> Result<(u16, DmHandle)> {
+    fn export(&self, offset: u64, len: u64, ring: &RingOwner) -> Result<(u16, DmHandle)> {
+        if *ring != RingOwner::default() && !self.has_rings() {
+            return Err(unsupported());
+        }
         let memory = self.shared.pool.device_memory(self.shared.node);
         let place = (memory.start.checked_add(offset).ok_or(EINVAL)?, len);
         let handle = self.with(|node| {
             let (member, window) = (&node.membership, &node.window);
             let secret = nk::random::u64();
-            node.sharing.export(window, member, place, secret)
+            node.sharing.export(window, member, place, ring, secret)
         })?;
         let handle = handle.map_err(error)?;
         Ok((handle.index.get(), handle))
@@ -80,10 +92,15 @@ impl Sharing for PoolFunction {
     fn withdraw(&self, export: u16, memory: &MmapRange) {
         // As in `release`: nothing that this host has stored reaches the memory later, over what others that have it store then.
         self.forget_lines(memory);
+        // What is exported is pages of the pool.
+        let Ok(place) = self.place(memory) else {
+            return;
+        };
         // Once the driver is unbound the node has left: nothing that it exports is there.
         let _ = self.with(|node| {
             let (member, window) = (&node.membership, &node.window);
-            node.sharing.withdraw(window, member, export);
+            let exported = (export, place.start as u64);
+            node.sharing.withdraw(window, member, exported);
         });
     }
 
@@ -97,12 +114,31 @@ impl Sharing for PoolFunction {
             let (member, window) = (&node.membership, &node.window);
             node.sharing.import(window, member, handle)
         })?;
-        let import = import.map_err(error)?;
-        let held = self.shared.locate(&import);
-        let held = held.inspect_err(|_| self.end_hold(import.line))?;
-        // What the processor has fetched of it by itself is what lay there before.
-        self.forget_lines(&held.window);
-        Ok((import.line, held))
+        self.held_memory(import.map_err(error)?)
+    }
+
+    fn has_rings(&self) -> bool {
+        // Programs store to them and load from them as they do with memory of one host.
+        self.shared.mapping().is_coherent()
+    }
+
+    fn import_ring(&self, node: u16, ring: &RingOwner) -> Result<(u16, Held)> {
+        if !self.has_rings() {
+            return Err(unsupported());
+        }
+        let epoch = self.with(|own| {
+            let peer = own.membership.peer(&own.window, node);
+            peer.map(|peer| peer.epoch)
+        })?;
+        let epoch = epoch.ok_or(error(Unshared::Stale))?;
+        // Not with the node locked: there may be much to look at.
+        let Shared { window, pool, .. } = &self.shared;
+        let handle = pool.find_ring(window, node, epoch, ring).map_err(error)?;
+        let import = self.with(|own| {
+            let (member, window) = (&own.membership, &own.window);
+            own.sharing.import_ring(window, member, &handle, ring)
+        })?;
+        self.held_memory(import.map_err(error)?)
     }
 
     fn release(&self, hold: u16, memory: &Held) {

@@ -221,6 +221,17 @@ impl Qp {
         self.slots.1.as_ref().map(|slot| slot.kick()).is_some()
     }
 
+    /// Whether the pair has a receive queue of its own.
+    pub fn has_recv_queue(&self) -> bool {
+        self.slots.1.is_some()
+    }
+
+    /// Tells the pair's peer that there is a message in its process ring, for which it waits. Sleeps.
+    pub fn kick_peer(&self) {
+        let doorbells = self.object.controller.doorbells();
+        doorbells.function().kick_peer(self.number());
+    }
+
     /// Whether the controller was reset or went away since the pair was made, so that it completes nothing more.
     pub fn is_lost(&self) -> bool {
         let generation = self.object.controller.running();

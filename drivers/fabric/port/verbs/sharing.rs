@@ -2,12 +2,12 @@
 //! Device memory that nodes share.
 
 use crate::{
-    hal::{unsupported, Function, Held},
+    hal::{unsupported, Function, Held, Sharing},
     Port,
 };
 use kernel::{prelude::*, sync::Arc};
 use nk::mmap::MmapRange;
-use nupa_proto::pool::sharing::DmHandle;
+use nupa_proto::pool::sharing::{DmHandle, RingOwner};
 
 /// Device memory of this node's that programs of any node may import, until this is dropped. Who has imported it by then keeps
 /// it.
@@ -82,13 +82,33 @@ impl Drop for ImportedMemory {
 }
 
 impl Port {
+    /// Whether connected queue pairs may have process rings. Does not sleep.
+    pub fn has_process_rings(&self) -> bool {
+        let doorbells = self.controller.doorbells();
+        let sharing = doorbells.function().sharing();
+        sharing.is_some_and(|sharing| sharing.has_rings())
+    }
+
+    /// Takes a hold on the process ring that a node exports for a connection. `EOPNOTSUPP` where there are none, `ENOENT` if there is no such, else as
+    /// [`Port::import_memory`]. Sleeps.
+    pub fn import_ring(&self, node: u16, ring: &RingOwner) -> Result<ImportedMemory> {
+        self.import_with(|sharing| sharing.import_ring(node, ring))
+    }
+
     /// Takes a hold on what a node has exported. `EOPNOTSUPP` where memory cannot be shared, `EINVAL` if the handle is none of this fabric, `ENOENT`
     /// if nothing is exported under it (any more), `ESTALE` if the node has left, died or was reset since, `ENOSPC` if there
     /// are too many holds.
     pub fn import_memory(&self, handle: &DmHandle) -> Result<ImportedMemory> {
+        self.import_with(|sharing| sharing.import(handle))
+    }
+
+    fn import_with(
+        &self,
+        import: impl FnOnce(&dyn Sharing) -> Result<(u16, Held)>,
+    ) -> Result<ImportedMemory> {
         let function = self.controller.doorbells().function().clone();
         let sharing = function.sharing().ok_or_else(unsupported)?;
-        let (number, held) = sharing.import(handle)?;
+        let (number, held) = import(sharing)?;
         Ok(ImportedMemory {
             function,
             number,

@@ -6,12 +6,51 @@ use crate::{
     bindings,
     context::Context,
     device::Device,
-    object::{Dm, Layout, Offered, Pd},
+    object::{Dm, Layout, Offered, Pd, Qp},
     umem::Pins,
-    Access, Driver,
+    Access, DmHandle, Driver,
 };
-use core::ffi::c_int;
+use core::{ffi::c_int, ptr};
 use kernel::{error::to_result, prelude::*};
+
+/// What a process asks for by the attributes of an allocation.
+enum Source<'a, D: Driver> {
+    /// Memory of the device's own.
+    Own,
+    /// What was exported under a handle.
+    Shared(DmHandle),
+    /// What the queue pair's peer receives from.
+    Ring(&'a Qp<D>),
+}
+
+impl<D: Driver> Source<'_, D> {
+    /// # Safety
+    ///
+    /// `attrs` are those of a call of `alloc_dm` for a device of `D`, which takes longer than this value lives.
+    unsafe fn read(attrs: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
+        let mut handle = bindings::nk_rdma_dm_handle::default();
+        let mut qp = ptr::null_mut();
+        // SAFETY: By this function's contract; the variables live.
+        let (imports, finds) = unsafe {
+            (
+                bindings::nk_rdma_dm_import(attrs, &mut handle),
+                bindings::nk_rdma_dm_ring(attrs, &mut qp),
+            )
+        };
+        match (imports, finds) {
+            (0, 0) => Ok(Self::Own),
+            (1, 0) => Ok(Self::Shared(handle.bytes)),
+            // SAFETY: The core has found it among the objects of the process, and keeps it for the time of the call.
+            (0, 1) => Ok(Self::Ring(unsafe { Qp::from_raw(qp) })),
+            (1, 1) => Err(EINVAL),
+            (imports, finds) => {
+                to_result(imports)?;
+                to_result(finds)?;
+                Err(EINVAL)
+            }
+        }
+    }
+}
 
 impl<D: Driver> VTable<D> {
     pub(super) unsafe extern "C" fn alloc_dm(
@@ -30,14 +69,11 @@ impl<D: Driver> VTable<D> {
                 )
             };
             let memory = Layout::<bindings::ib_dm, Offered<D::Dm>>::allocate()?;
-            let mut handle = bindings::nk_rdma_dm_handle::default();
             // SAFETY: See the module above.
-            let (data, offset) = match unsafe { bindings::nk_rdma_dm_import(attrs, &mut handle) } {
-                0 => D::alloc_dm(dev, context, attr.length, attr.alignment)?,
-                imports => {
-                    to_result(imports)?;
-                    D::import_dm(dev, context, attr.length, &handle.bytes)?
-                }
+            let (data, offset) = match unsafe { Source::<D>::read(attrs) }? {
+                Source::Own => D::alloc_dm(dev, context, attr.length, attr.alignment)?,
+                Source::Shared(handle) => D::import_dm(dev, context, attr.length, &handle)?,
+                Source::Ring(qp) => D::find_ring(dev, context, attr.length, qp)?,
             };
             // SAFETY: See the module above.
             to_result(unsafe { bindings::nk_rdma_answer_dm(attrs, offset) })

@@ -17,7 +17,9 @@ impl<D: KernelVerbs> VTable<D> {
     /// The table, one per driver.
     pub(crate) const METHODS: &'static bindings::nk_rdma_methods = &bindings::nk_rdma_methods {
         export_dm: Some(Self::export_dm),
+        export_ring: Some(Self::export_ring),
         kick_qp: Some(Self::kick_qp),
+        kick_peer: Some(Self::kick_peer),
         kick_srq: Some(Self::kick_srq),
         poll_cq: Some(Self::poll_user_cq),
         query_clock: Some(Self::query_clock),
@@ -36,9 +38,22 @@ impl<D: KernelVerbs> VTable<D> {
         })
     }
 
+    unsafe extern "C" fn export_ring(dm: *mut bindings::ib_dm, qp: *mut bindings::ib_qp) -> c_int {
+        from_result(|| {
+            // SAFETY: See the module above.
+            let (dm, qp) = unsafe { (Dm::<D>::from_raw(dm), Qp::<D>::from_raw(qp)) };
+            D::export_ring(dm, qp).map(|()| 0)
+        })
+    }
+
     unsafe extern "C" fn kick_qp(qp: *mut bindings::ib_qp, send: bool, recv: bool) -> c_int {
         // SAFETY: See the module above.
         from_result(|| D::kick_qp(unsafe { Qp::<D>::from_raw(qp) }, send, recv).map(|()| 0))
+    }
+
+    unsafe extern "C" fn kick_peer(qp: *mut bindings::ib_qp) {
+        // SAFETY: See the module above.
+        D::kick_peer(unsafe { Qp::<D>::from_raw(qp) });
     }
 
     unsafe extern "C" fn kick_srq(srq: *mut bindings::ib_srq) {

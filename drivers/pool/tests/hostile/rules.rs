@@ -35,6 +35,7 @@ fn each_rule_is_kept() {
     let part = |payload, offset, len, opcode| entry(0, 1, [payload, offset, len], opcode, &[]);
     let edit = |at, value| entry(0, 1, [8, 0, 8], 3, &[(at, value)]);
     let send = Opcode::Send.to_wire();
+    let write_imm = Opcode::WriteImm.to_wire();
     let datagram = |edits: &[(usize, u8)]| entry(3, 1, [8, 0, 8], send, edits);
     let no_buffer = Reply::NoBuffer.to_wire();
     let timer = |code| entry(1, 2, [0, 0, 0], no_buffer, &[(35, code)]);
@@ -100,6 +101,19 @@ fn each_rule_is_kept() {
         (edit(33, 32), false),
         (edit(33, 2), false),
         (edit(33, 1), true),
+        // How many went past the engines says what takes a receive entry, and no datagram; and not that none did.
+        (entry(0, 1, [8, 0, 8], send, &[(33, 32), (72, 1)]), true),
+        (entry(0, 1, [8, 0, 8], send, &[(33, 32), (75, 1)]), true),
+        (
+            entry(0, 1, [8, 0, 8], write_imm, &[(33, 32), (72, 1)]),
+            true,
+        ),
+        (entry(0, 1, [8, 0, 8], send, &[(33, 32), (76, 1)]), false),
+        (entry(0, 1, [8, 0, 8], 3, &[(33, 32), (72, 1)]), false),
+        (entry(0, 1, [0, 0, 8], read, &[(33, 32), (72, 1)]), false),
+        (datagram(&[(33, 2 | 32), (72, 1)]), false),
+        (entry(1, 4, [0, 0, 0], 0, &[(40, 1)]), true),
+        (entry(1, 4, [0, 0, 0], 0, &[(40, 2)]), false),
     ];
     for (step, sound) in cases {
         let mut rig = Rig::new(false);

@@ -8,7 +8,7 @@ use crate::{
 };
 use nupa_pool::{JoinOptions, Pool, Sharing, Window};
 use nupa_proto::pool::{
-    sharing::{EXPORT_TABLE, HOLD_TABLE},
+    sharing::{RingOwner, EXPORT_TABLE, HOLD_TABLE},
     LINE, PAGE,
 };
 
@@ -50,7 +50,9 @@ fn share<H: Hosts>(setup: &Setup) {
     let [owner, user] = setup.joined(&memory, 0);
     let mut exports = Sharing::new();
     let place = (pool.device_memory(0).start, PAGE);
-    let handle = exports.export(&memory, &owner, place, 7).unwrap();
+    let handle = exports
+        .export(&memory, &owner, place, &RingOwner::default(), 7)
+        .unwrap();
     let lines = [(0, EXPORT_TABLE), (1, HOLD_TABLE)];
     let hosts = H::map(
         memory,
@@ -60,7 +62,7 @@ fn share<H: Hosts>(setup: &Setup) {
         &hosts,
         move |memory| Sharing::new().import(memory, &user, &handle).is_ok(),
         move |memory| {
-            exports.withdraw(memory, &owner, handle.index.get());
+            exports.withdraw(memory, &owner, (handle.index.get(), place.0));
             !is_free(pool, memory)
         },
     );
@@ -73,7 +75,9 @@ fn take_over<H: Hosts>(setup: &Setup) {
     let pool = setup.pool;
     let [mut owner, user] = setup.joined(&memory, 0);
     let place = (pool.device_memory(0).start, PAGE);
-    let handle = Sharing::new().export(&memory, &owner, place, 7).unwrap();
+    let handle = Sharing::new()
+        .export(&memory, &owner, place, &RingOwner::default(), 7)
+        .unwrap();
     owner.leave(&memory);
     // All of the export is zeroed, and not only its secret.
     let export = first_line(setup, 0, EXPORT_TABLE);
@@ -120,10 +124,10 @@ fn hand_out<H: Hosts>(setup: &Setup, store: fn(&H::Host, u64)) {
     let [owner, user] = setup.joined(&memory, 0);
     let place = pool.device_memory(0).start;
     let (mut exports, mut holds) = (Sharing::new(), Sharing::new());
-    let exported = exports.export(&memory, &owner, (place, PAGE), 7);
+    let exported = exports.export(&memory, &owner, (place, PAGE), &RingOwner::default(), 7);
     let handle = exported.unwrap();
     let import = holds.import(&memory, &user, &handle).unwrap();
-    exports.withdraw(&memory, &owner, handle.index.get());
+    exports.withdraw(&memory, &owner, (handle.index.get(), place));
     let hosts = H::map(memory, &[first_line(setup, 1, HOLD_TABLE), place]);
     let ((), free) = H::run(
         &hosts,
@@ -158,12 +162,22 @@ fn export<H: Hosts>(setup: &Setup) {
     // It is the same as that of an export in another pool like this one.
     let other = setup.memory();
     let [same, _] = setup.joined(&other, 0);
-    let handle = Sharing::new().export(&other, &same, (place, PAGE), 7);
+    let handle = Sharing::new().export(&other, &same, (place, PAGE), &RingOwner::default(), 7);
     let handle = handle.unwrap();
     // What an earlier export has left in the line.
     let mut exports = Sharing::new();
-    let earlier = exports.export(&memory, &owner, (place + PAGE, PAGE), 6);
-    exports.withdraw(&memory, &owner, earlier.unwrap().index.get());
+    let earlier = exports.export(
+        &memory,
+        &owner,
+        (place + PAGE, PAGE),
+        &RingOwner::default(),
+        6,
+    );
+    exports.withdraw(
+        &memory,
+        &owner,
+        (earlier.unwrap().index.get(), place + PAGE),
+    );
     let export = first_line(setup, 0, EXPORT_TABLE);
     let words = [0, 8, 16, 24].map(|word| export + word);
     let hosts = H::map(memory, &words);
@@ -171,7 +185,7 @@ fn export<H: Hosts>(setup: &Setup) {
     let ((), imported) = H::run(
         &hosts,
         move |memory| {
-            let exported = exports.export(memory, &owner, (place, PAGE), 7);
+            let exported = exports.export(memory, &owner, (place, PAGE), &RingOwner::default(), 7);
             assert_eq!(exported.map(|handle| handle.index.get()), Ok(0));
         },
         |memory| holds.import(memory, &user, &handle),

@@ -9,8 +9,8 @@ use crate::{
 };
 use nupa_pool::{Import, JoinOptions, Link, Membership, Sharing, Time, Window};
 use nupa_proto::pool::{
-    sharing::DmHandle, Class, CAP_POOL_LINES, GRANT_BUSY, GRANT_TABLE, HEARTBEAT_US, LINE, PAGE,
-    SLOT_SIZE,
+    sharing::{DmHandle, RingOwner},
+    Class, CAP_POOL_LINES, GRANT_BUSY, GRANT_TABLE, HEARTBEAT_US, LINE, PAGE, SLOT_SIZE,
 };
 use std::cell::Cell;
 
@@ -123,7 +123,10 @@ const ASKED: [(&str, Ask); 10] = [
         let (node, place) = (&former.node, former.export);
         let memory_of_node = node.pool().device_memory(place.node.get());
         let place = (memory_of_node.start, PAGE);
-        assert!(former.sharing.export(memory, node, place, 8).is_err());
+        let exported = former
+            .sharing
+            .export(memory, node, place, &RingOwner::default(), 8);
+        assert!(exported.is_err());
     }),
     ("import", |former, memory| {
         let (node, others) = (&former.node, &former.others);
@@ -131,7 +134,10 @@ const ASKED: [(&str, Ask); 10] = [
     }),
     ("withdraw and release", |former, memory| {
         let index = former.export.index.get();
-        former.sharing.withdraw(memory, &former.node, index);
+        let place = former.node.pool().device_memory(former.node.node()).start;
+        former
+            .sharing
+            .withdraw(memory, &former.node, (index, place));
         former
             .sharing
             .release(memory, &former.node, former.import.line);
@@ -163,7 +169,7 @@ fn who_has_lost_its_slot_writes_nothing() {
         let export = |node: &Membership| {
             let mut sharing = Sharing::new();
             let place = setup.pool.device_memory(node.node()).start;
-            let handle = sharing.export(&memory, node, (place, PAGE), 7);
+            let handle = sharing.export(&memory, node, (place, PAGE), &RingOwner::default(), 7);
             (sharing, handle.unwrap())
         };
         let ((_, others), (mut sharing, own)) = (export(&other), export(&node));

@@ -8,10 +8,10 @@ use nupa_proto::frame::{FrameMeta, FRAME_L4_HASH, MIN_FRAME};
 use nupa_proto::ident::{node_mac, GSI_QKEY, GSI_QPN, MULTICAST_QPN};
 use nupa_proto::pool::line::{line_inline, LINE_BODY, LINE_STAMP};
 use nupa_proto::pool::message::{
-    bulk_size, bulk_start, max_payload, Entry, FrameBody, Header, Kind, NotifyBody, Reply,
-    RequestBody, ResponseBody, BODY_SIZE, ENTRY_PAYLOAD, MAX_INLINE, MAX_SHORT, NOTIFY_ALL,
-    OPERAND_SIZE, READ_PIECE, REQUEST_DATAGRAM, REQUEST_IPV4, REQUEST_SOLICITED, REQUEST_START,
-    REQUEST_VLAN,
+    bulk_size, bulk_start, max_payload, takes_entry, Entry, FrameBody, Header, Kind, NotifyBody,
+    Reply, RequestBody, ResponseBody, BODY_SIZE, ENTRY_PAYLOAD, MAX_INLINE, MAX_SHORT, NOTIFY_ALL,
+    NOTIFY_EVENT, OPERAND_SIZE, READ_PIECE, REQUEST_BYPASSED, REQUEST_DATAGRAM, REQUEST_IPV4,
+    REQUEST_SOLICITED, REQUEST_START, REQUEST_VLAN,
 };
 use nupa_proto::pool::{Class, LinkWord, GRANT_SLOTS};
 use nupa_proto::status::WcStatus;
@@ -325,6 +325,14 @@ impl HostileMember<'_> {
         let opcode = self.draw.one_or(opcodes, Opcode::Send);
         let flags = match datagram {
             true => REQUEST_SOLICITED | REQUEST_IPV4 | REQUEST_VLAN,
+            false if takes_entry(opcode) && self.draw.once_in(8) => {
+                let count = [self.draw.small(4), self.draw.lie(), 1];
+                let count = self.draw.one_or(&count, 1).max(1);
+                if let Some(to) = body.operand.first_chunk_mut() {
+                    *to = count.to_le_bytes();
+                }
+                REQUEST_SOLICITED | REQUEST_START | REQUEST_BYPASSED
+            }
             false => REQUEST_SOLICITED | REQUEST_START,
         };
         body.flags = self.draw.byte() & flags;
@@ -380,6 +388,9 @@ impl HostileMember<'_> {
         if self.draw.once_in(2) {
             body.qpn.set(self.pair());
             body.source_qpn.set(self.pair());
+        }
+        if self.draw.once_in(2) {
+            body.flags = NOTIFY_EVENT;
         }
         body
     }

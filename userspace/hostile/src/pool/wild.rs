@@ -4,7 +4,9 @@
 
 use std::mem::offset_of;
 
-use nupa_proto::pool::sharing::{Export, Hold, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE};
+use nupa_proto::pool::sharing::{
+    Export, Hold, RingOwner, EXPORTS, EXPORT_TABLE, HOLDS, HOLD_TABLE,
+};
 use nupa_proto::pool::{
     Claim, ClaimState, Presence, Slot, BELL_IVSHMEM, BELL_KIND_SHIFT, GRANT_BUSY, GRANT_SLOTS,
     GRANT_TABLE, LINE, PAGE, SLOT_SIZE,
@@ -169,12 +171,23 @@ impl HostileMember<'_> {
         let mask = self.mask();
         let (offset, len) = self.range();
         let epoch = u64::from(self.epoch(mask));
+        let ring = match self.draw.once_in(2) {
+            true => RingOwner::default(),
+            false => RingOwner {
+                qpn: self.draw.small(64).into(),
+                peer_qpn: self.draw.small(64).into(),
+                psn: self.draw.small(4).into(),
+                peer: mask.into(),
+                is_ring: 1.into(),
+            },
+        };
         let export = Export {
             secret: self.draw.long().into(),
             offset: offset.into(),
             len: len.into(),
             epoch: epoch.into(),
-            reserved: [0; 32],
+            ring,
+            reserved: [0; 16],
         };
         let number = self.draw.small(u32::from(EXPORTS));
         self.line("exports", mask, EXPORT_TABLE, number, &export);
