@@ -28,9 +28,12 @@ mod memory;
 mod object;
 mod post;
 mod post_recv;
+mod process_bytes;
 mod qp;
 mod qp_ex;
 mod region;
+mod ring_memory;
+mod ring_source;
 mod srq;
 pub(crate) mod sys;
 mod wc;
@@ -43,6 +46,7 @@ pub(crate) use lock::Lock;
 #[cfg(test)]
 pub(crate) use memory::DoorbellPair;
 pub(crate) use memory::{Pages, Slot};
+pub(crate) use process_bytes::ProcessBytes;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) mod steps;

@@ -13,6 +13,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod bypass;
 mod called;
 mod completions;
 mod datagrams;
@@ -25,6 +26,7 @@ mod node;
 mod operations;
 mod piecemeal;
 mod pool_host;
+mod rings;
 mod shared;
 mod timestamps;
 

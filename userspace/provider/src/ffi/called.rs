@@ -83,7 +83,9 @@ pub(super) unsafe extern "C" fn poll_cq(
     // SAFETY: `queue` is one of this provider's, and what comes with it is passed on as it came.
     unsafe {
         match cq::poll_cq(queue, entries, wc) {
-            0 if entries > 0 && kick::work(queue) => cq::poll_cq(queue, entries, wc),
+            0 if entries > 0 && !cq::found_nothing(queue) && kick::work(queue) => {
+                cq::poll_cq(queue, entries, wc)
+            }
             found => found,
         }
     }
@@ -97,7 +99,9 @@ pub(super) unsafe extern "C" fn start_poll(
     // SAFETY: as above.
     unsafe {
         match cq_ex::start_poll(queue, attr) {
-            NONE if kick::work(queue.cast()) => cq_ex::start_poll(queue, attr),
+            NONE if !cq::found_nothing(queue) && kick::work(queue.cast()) => {
+                cq_ex::start_poll(queue, attr)
+            }
             result => result,
         }
     }

@@ -6,9 +6,9 @@ use core::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nupa_proto::uabi::{self, ContextResponse};
+use nupa_proto::uabi::{self, ContextResponse, CONTEXT_PROCESS_RINGS};
 use rustix::io::Errno;
 
 use super::called;
@@ -19,7 +19,9 @@ use super::empty_polls::EmptyPolls;
 use super::errno::{check, code, null};
 use super::kick::Owner;
 use super::object::{Object, Plain};
+use super::ring_source::Mode;
 use super::{abi, sys};
+use crate::queue::Regions;
 
 /// `RDMA_DRIVER_UNKNOWN`: what the device tells of its driver.
 const DRIVER_ID: u32 = 0;
@@ -31,6 +33,8 @@ pub(super) struct Context {
     pub(super) info: ContextResponse,
     doorbells: Doorbells,
     empty_polls: EmptyPolls,
+    regions: Arc<Regions>,
+    mode: Mode,
     /// Held from the destruction of a queue pair until its completion queues know, and while one is made.
     numbers: Mutex<()>,
 }
@@ -48,6 +52,19 @@ impl Context {
         // SAFETY: libibverbs opens contexts as `verbs_context`s made by `alloc_context`, and passes their last member
         // around (`verbs_get_ctx()`).
         unsafe { ContextObject::of(context.byte_sub(offset).cast::<sys::verbs_context>()) }
+    }
+
+    /// Memory that the program has registered.
+    pub(super) fn regions(&self) -> &Arc<Regions> {
+        &self.regions
+    }
+
+    /// Which messages of connections go past the engine.
+    pub(super) fn mode(&self) -> Mode {
+        match self.info.flags & CONTEXT_PROCESS_RINGS {
+            0 => Mode::Off,
+            _ => self.mode,
+        }
     }
 
     /// Whether the engine is called, because there is nobody to trap stores for it.
@@ -111,6 +128,8 @@ pub(super) unsafe extern "C" fn alloc_context(
             let own = Context {
                 doorbells: Doorbells::new(&info),
                 empty_polls: EmptyPolls::new(),
+                regions: Arc::default(),
+                mode: Mode::of_environment(),
                 info,
                 numbers: Mutex::new(()),
             };

@@ -91,6 +91,11 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         // SAFETY: `context` is one of this provider's; the object is new and not yet the program's.
         unsafe {
             let called = Context::of(context).is_called();
+            if attr.wc_flags & timestamps != 0 {
+                completions(cq.cast::<sys::ibv_cq>())
+                    .lock()
+                    .set_timestamps();
+            }
             cq_ex::set_functions(&mut (*cq).__bindgen_anon_1.cq_ex, called);
         }
     }
@@ -129,7 +134,10 @@ unsafe fn create(
         Ok(Slots { slot, .. }) => {
             // SAFETY: the object is new and ours.
             unsafe { (*pending.base()).__bindgen_anon_1.cq.cqe = 1 << log_entries };
-            let queue = CompletionQueue::new(memory, slot, log_entries);
+            let mut queue = CompletionQueue::new(memory, slot, log_entries);
+            if attr.channel.is_null() {
+                queue.set_silent();
+            }
             Ok(pending.finish(Arc::new(Lock::new(queue))))
         }
         Err(error) => {
@@ -270,6 +278,18 @@ unsafe fn poll(
         return unsafe { poll_lost(queue, entries, wc) };
     }
     entries.wrapping_sub(left)
+}
+
+/// Whether the engine need not be asked to work although a queue was found empty ([`CompletionQueue::found_nothing`]).
+///
+/// # Safety
+///
+/// `cq` is one of this provider's.
+#[inline(always)]
+pub(super) unsafe fn found_nothing<S: StartOf<sys::verbs_cq>>(cq: *mut S) -> bool {
+    // SAFETY: the caller's word.
+    let queue = unsafe { completions(cq) }.try_lock();
+    queue.is_some_and(|mut queue| queue.found_nothing())
 }
 
 /// [`poll`] after the device went.

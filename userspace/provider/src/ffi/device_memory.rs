@@ -9,15 +9,18 @@ use std::slice;
 
 use nupa_proto::doorbell::PAGE_SIZE;
 use nupa_proto::pool::sharing::DmHandle;
-use nupa_proto::uabi::{ALLOC_DM_IMPORT, ALLOC_DM_MMAP_OFFSET};
+use nupa_proto::uabi::{ALLOC_DM_IMPORT, ALLOC_DM_MMAP_OFFSET, ALLOC_DM_RING};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
 use super::errno::{check, code, pointer};
-use super::ioctl::{self, Attributes};
+use super::ioctl::{self, object_id, Attributes};
 use super::memory::Pages;
 use super::object::{Object, Pending};
 use super::sys;
+
+/// The object that commands about device memory are of.
+pub(super) const OBJECT: u16 = object_id(sys::UVERBS_OBJECT_DM);
 
 /// A mapped piece of device memory.
 struct DeviceMemory {
@@ -32,7 +35,18 @@ pub(super) fn as_verbs(dm: *mut sys::ibv_dm) -> *mut sys::verbs_dm {
     dm.cast()
 }
 
-/// Has the kernel allocate device memory, or import what a handle names; where it can be mapped.
+/// Where device memory comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// It is the node's own, and new.
+    Own,
+    /// Somebody's, who exported it.
+    Shared(&'a DmHandle),
+    /// The process ring that the peer of the queue pair with this handle receives from.
+    RingOfPeer(u32),
+}
+
+/// Has the kernel allocate device memory, or import some; where it can be mapped.
 ///
 /// # Safety
 ///
@@ -40,23 +54,57 @@ pub(super) fn as_verbs(dm: *mut sys::ibv_dm) -> *mut sys::verbs_dm {
 unsafe fn command(
     context: *mut sys::ibv_context,
     attr: *const sys::ibv_alloc_dm_attr,
-    import: Option<&DmHandle>,
+    source: Source<'_>,
     base: *mut sys::verbs_dm,
 ) -> Result<u64, Errno> {
     let mut offset = 0u64;
-    let mut handle = import.copied().unwrap_or(DmHandle::new_zeroed());
-    let mut attributes = Attributes::new([
-        ioctl::value(ALLOC_DM_MMAP_OFFSET, &raw mut offset),
-        ioctl::value(ALLOC_DM_IMPORT, &raw mut handle),
-    ]);
-    let link = attributes.link(if import.is_some() { 2 } else { 1 });
+    let mut handle = match source {
+        Source::Shared(handle) => *handle,
+        Source::Own | Source::RingOfPeer(_) => DmHandle::new_zeroed(),
+    };
+    let (count, second) = match source {
+        // The second one is left out.
+        Source::Own => (1, ioctl::value(ALLOC_DM_IMPORT, &raw mut handle)),
+        Source::Shared(_) => (2, ioctl::value(ALLOC_DM_IMPORT, &raw mut handle)),
+        Source::RingOfPeer(qp) => (2, ioctl::object(ALLOC_DM_RING, qp)),
+    };
+    let mut attributes =
+        Attributes::new([ioctl::value(ALLOC_DM_MMAP_OFFSET, &raw mut offset), second]);
+    let link = attributes.link(count);
     // SAFETY: the caller's word; the attributes and what they point to live across the call.
     check(unsafe { sys::ibv_cmd_alloc_dm(context, attr, base, link) })?;
     // SAFETY: the kernel may have written it behind the compiler's back.
     Ok(unsafe { (&raw const offset).read_volatile() })
 }
 
-/// Makes device memory, of its own or what a handle names, and maps it.
+/// Makes device memory and maps it. If this fails the kernel knows nothing of `base`.
+///
+/// # Safety
+///
+/// `context` is one of this provider's and open, `attr` the caller's, and `base` a structure of the caller's that the kernel knows nothing of.
+pub(super) unsafe fn make_mapped(
+    context: *mut sys::ibv_context,
+    attr: *const sys::ibv_alloc_dm_attr,
+    source: Source<'_>,
+    base: *mut sys::verbs_dm,
+) -> Result<Pages, Errno> {
+    // SAFETY: the caller's word.
+    let len = unsafe { (*attr).length };
+    let mapped = len
+        .checked_next_multiple_of(PAGE_SIZE)
+        .filter(|&len| len > 0);
+    let mapped = mapped.ok_or(Errno::INVAL)?;
+    // SAFETY: as above.
+    let offset = unsafe { command(context, attr, source, base) }?;
+    // SAFETY: the file of an open context is open.
+    let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
+    Pages::of_file(file, offset, mapped).inspect_err(|_| {
+        // SAFETY: the kernel allocated it above, and nobody else knows it.
+        unsafe { sys::ibv_cmd_free_dm(base) };
+    })
+}
+
+/// Makes device memory, of its own or what somebody shares, and maps it.
 ///
 /// # Safety
 ///
@@ -64,33 +112,16 @@ unsafe fn command(
 pub(super) unsafe fn make(
     context: *mut sys::ibv_context,
     attr: *const sys::ibv_alloc_dm_attr,
-    import: Option<&DmHandle>,
+    source: Source<'_>,
 ) -> Result<*mut sys::ibv_dm, Errno> {
-    // SAFETY: the caller's word.
-    let len = unsafe { (*attr).length };
-    let mapped = len
-        .checked_next_multiple_of(PAGE_SIZE)
-        .filter(|&len| len > 0);
-    let mapped = mapped.ok_or(Errno::INVAL)?;
     let pending = Pending::<sys::verbs_dm, DeviceMemory>::new();
-    // SAFETY: as above.
-    let offset = unsafe { command(context, attr, import, pending.base()) }?;
-    // SAFETY: the file of an open context is open.
-    let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
-    match Pages::of_file(file, offset, mapped) {
-        Ok(pages) => {
-            // SAFETY: the object is new and ours.
-            let dm = unsafe { &mut (*pending.base()).dm };
-            dm.memcpy_to_dm = Some(memcpy_to_dm);
-            dm.memcpy_from_dm = Some(memcpy_from_dm);
-            Ok(pending.finish(DeviceMemory { pages, len }).cast())
-        }
-        Err(error) => {
-            // SAFETY: the kernel allocated it above, and nobody else knows it.
-            unsafe { sys::ibv_cmd_free_dm(pending.base()) };
-            Err(error)
-        }
-    }
+    // SAFETY: the caller's word; the structure is new.
+    let pages = unsafe { make_mapped(context, attr, source, pending.base()) }?;
+    // SAFETY: the object is new and ours, the attributes the caller's.
+    let (dm, len) = unsafe { (&mut (*pending.base()).dm, (*attr).length) };
+    dm.memcpy_to_dm = Some(memcpy_to_dm);
+    dm.memcpy_from_dm = Some(memcpy_from_dm);
+    Ok(pending.finish(DeviceMemory { pages, len }).cast())
 }
 
 /// `verbs_context_ops::alloc_dm`
@@ -99,7 +130,7 @@ pub(super) unsafe extern "C" fn alloc_dm(
     attr: *mut sys::ibv_alloc_dm_attr,
 ) -> *mut sys::ibv_dm {
     // SAFETY: the program passes its attributes.
-    pointer(unsafe { make(context, attr, None) })
+    pointer(unsafe { make(context, attr, Source::Own) })
 }
 
 /// Where memory is mapped, and its bytes.

@@ -10,14 +10,11 @@ use nupa_proto::uabi::{EXPORT_DM, EXPORT_DM_HANDLE, METHOD_DM_EXPORT};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use super::device_memory::{as_verbs, make, mapping};
+use super::device_memory::{as_verbs, make, mapping, Source, OBJECT};
 use super::driver;
 use super::errno::{code, pointer};
-use super::ioctl::{self, object_id, Attributes};
+use super::ioctl::{self, Attributes};
 use super::sys;
-
-/// The object that commands about device memory are of.
-const OBJECT: u16 = object_id(sys::UVERBS_OBJECT_DM);
 
 /// Fails for contexts of other providers: a program may have devices of several.
 ///
@@ -91,7 +88,7 @@ pub(super) unsafe extern "C" fn nupadv_import_dm(
             comp_mask: 0,
         };
         // SAFETY: as above; the context is one of this provider's, as just checked.
-        unsafe { make(context, &raw const attr, Some(&handle)) }
+        unsafe { make(context, &raw const attr, Source::Shared(&handle)) }
     };
     pointer(import())
 }

@@ -15,8 +15,8 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 use nupa_proto::doorbell::need_kick;
 use nupa_proto::uabi::{
-    CQ_POLL_HANDLE, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK, METHOD_SRQ_KICK,
-    QP_KICK_HANDLE, QP_KICK_QUEUES, SRQ_KICK_HANDLE,
+    CQ_POLL_HANDLE, KICK_PEER, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK,
+    METHOD_SRQ_KICK, QP_KICK_HANDLE, QP_KICK_QUEUES, SRQ_KICK_HANDLE,
 };
 use rustix::io::Errno;
 
@@ -187,12 +187,27 @@ pub(super) unsafe fn work(cq: *mut sys::ibv_cq) -> bool {
 
 impl Kick for Command {
     fn kick(&self) {
-        for _ in 0..TRIES {
-            match self.run() {
-                Err(Errno::NOMEM | Errno::INTR | Errno::AGAIN) => std::thread::yield_now(),
-                // Any other error says that the device is gone, whose queues are flushed.
-                Ok(()) | Err(_) => return,
-            }
+        try_often(|| self.run());
+    }
+}
+
+/// Runs a command that may find no memory.
+fn try_often(mut run: impl FnMut() -> Result<(), Errno>) {
+    for _ in 0..TRIES {
+        match run() {
+            Err(Errno::NOMEM | Errno::INTR | Errno::AGAIN) => std::thread::yield_now(),
+            // Any other error says that the device is gone, whose queues are flushed.
+            Ok(()) | Err(_) => return,
         }
     }
+}
+
+/// Has the kernel of a pair's peer make the event that the peer waits for: there is a message in its process ring.
+///
+/// # Safety
+///
+/// The kernel made the pair for this provider, and it exists.
+pub(crate) unsafe fn kick_peer(qp: *mut sys::ibv_qp) {
+    // SAFETY: the caller's word.
+    try_often(|| unsafe { kick_pair(qp, KICK_PEER) });
 }

@@ -4,7 +4,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{fence, AtomicU32, Ordering};
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use nupa_engine::hal::SlotWord;
@@ -16,6 +16,8 @@ use nupa_proto::uabi::SLOT_LIVE;
 use nupa_proto::wqe::BLOCK_SIZE;
 use rustix::io::Errno;
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+
+use super::process_bytes::ProcessBytes;
 
 /// Bytes that device memory is accessed by.
 const WORD: usize = size_of::<u64>();
@@ -105,6 +107,74 @@ impl Pages {
     pub(crate) fn load(&self, offset: usize) -> u32 {
         self.word(offset)
             .map_or(0, |word| u32::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// Stores a little-endian word with release order; nothing outside.
+    #[inline(always)]
+    pub(crate) fn store(&self, offset: usize, value: u32) {
+        if let Some(word) = self.word(offset) {
+            word.store(value.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Stores a little-endian word in place of the one that is expected there, in one step. False, and nothing is stored, if it is another one.
+    pub(crate) fn compare_exchange(&self, offset: usize, expected: u32, value: u32) -> bool {
+        let (expected, value) = (expected.to_le(), value.to_le());
+        self.word(offset).is_some_and(|word| {
+            word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        })
+    }
+
+    /// The atomic word of 64 bits at `offset`; none if it is misaligned or not inside.
+    #[inline(always)]
+    fn wide(&self, offset: usize) -> Option<&AtomicU64> {
+        if offset % WORD != 0 {
+            return None;
+        }
+        let word = self.at(offset, WORD)?.cast::<u64>();
+        // SAFETY: in range (`at`), aligned as the offset is and mapped as long as `self` (invariant), and accessed only
+        // atomically, or as bytes by raw copies, by this process through it.
+        Some(unsafe { AtomicU64::from_ptr(word) })
+    }
+
+    /// As [`Pages::load`], of 64 bits.
+    #[inline(always)]
+    pub(crate) fn load_wide(&self, offset: usize) -> u64 {
+        self.wide(offset)
+            .map_or(0, |word| u64::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// As [`Pages::store`], of 64 bits.
+    #[inline(always)]
+    pub(crate) fn store_wide(&self, offset: usize, value: u64) {
+        if let Some(word) = self.wide(offset) {
+            word.store(value.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Copies memory of the program here; nothing if that does not fit, or there is none.
+    #[inline(always)]
+    pub(crate) fn write_from(&self, offset: usize, from: Option<ProcessBytes>) {
+        let Some(from) = from else {
+            return;
+        };
+        if let Some(to) = self.at(offset, from.len()) {
+            // SAFETY: `at` checked the range here, the other is memory of the program (`ProcessBytes`), which may name this mapping.
+            unsafe { ptr::copy(from.pointer(), to, from.len()) };
+        }
+    }
+
+    /// The other way round.
+    #[inline(always)]
+    pub(crate) fn read_to(&self, offset: usize, to: Option<ProcessBytes>) {
+        let Some(to) = to else {
+            return;
+        };
+        if let Some(from) = self.at(offset, to.len()) {
+            // SAFETY: as above; the program receives there.
+            unsafe { ptr::copy(from, to.pointer(), to.len()) };
+        }
     }
 
     /// Copies out of device memory, where each access is one on the bus: words where a word is left, else bytes.

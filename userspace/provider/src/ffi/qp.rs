@@ -16,9 +16,12 @@ use super::errno::{check, code, pointer};
 use super::kick::Owner;
 use super::memory::Pages;
 use super::object::{Object, Pending, Plain, StartOf};
+use super::ring_source::{rings_of, Mode};
 use super::srq::entries;
 use super::{abi, qp_ex, sys};
-use crate::queue::{QueuePair, Received, RecvQueue, RecvSize, SendQueue, SendSize};
+use crate::queue::{
+    Connection, Lookup, QueuePair, Received, RecvQueue, RecvSize, SendQueue, SendSize,
+};
 
 pub(super) type QpObject = Object<sys::verbs_qp, QueuePair>;
 
@@ -206,6 +209,8 @@ unsafe fn assemble(
     // SAFETY: the caller's word; who posts to the queue pair is given the object.
     let slots = unsafe { Context::of(context).slots(context, &response.doorbell, owner)? };
     let (size, memory) = rings.send;
+    let requests = size.requests;
+    let recv_slot = slots.recv.clone();
     let send = SendQueue::new(memory, slots.slot, size, attr.sq_sig_all != 0);
     let recv = match rings.recv {
         Some((size, memory)) => {
@@ -219,14 +224,29 @@ unsafe fn assemble(
     let cqs = unsafe { [completions(attr.send_cq), completions(attr.recv_cq)] };
     // SAFETY: the kernel's answer was put there.
     let number = unsafe { (*base).__bindgen_anon_1.qp.qp_num };
-    Ok(QueuePair::new(
+    let pair = QueuePair::new(
         number,
         rings.datagrams,
         send,
         recv,
         cqs.map(Arc::clone),
         slots.calls,
-    ))
+    );
+    // SAFETY: as above.
+    let (own, domain) = unsafe { (Context::of(context), (*attr.pd).handle) };
+    if let Some(slot) = recv_slot.filter(|_| !rings.datagrams && own.mode() != Mode::Off) {
+        pair.bypass(Connection {
+            // SAFETY: as above; whoever posts and polls has the object.
+            source: unsafe { rings_of(base.cast()) },
+            lookup: Lookup::new(Arc::clone(own.regions()), domain),
+            slot,
+            requests,
+            phase: Arc::default(),
+            with_events: own.mode() != Mode::Polled,
+            mixed: own.mode() == Mode::Mixed,
+        });
+    }
+    Ok(pair)
 }
 
 /// Has the kernel make a queue pair.
@@ -267,10 +287,13 @@ pub(super) unsafe extern "C" fn modify_qp(
     // SAFETY: `qp` is one of this provider's and the attributes are the program's; ours live across the call.
     let result = check(unsafe { sys::ibv_cmd_modify_qp(qp, attr, mask, &raw mut request, size) });
     let state = c_int::from_ne_bytes(sys::IBV_QP_STATE.to_ne_bytes());
-    // SAFETY: as above.
-    if result.is_ok() && mask & state != 0 && unsafe { (*attr).qp_state } == sys::IBV_QPS_RESET {
+    if result.is_ok() && mask & state != 0 {
         // SAFETY: as above.
-        unsafe { pair(qp) }.reset();
+        let (pair, state) = unsafe { (pair(qp), (*attr).qp_state) };
+        if state == sys::IBV_QPS_RESET {
+            pair.reset();
+        }
+        pair.changed(state == sys::IBV_QPS_RTS, state == sys::IBV_QPS_ERR);
     }
     code(result)
 }

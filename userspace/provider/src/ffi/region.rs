@@ -1,20 +1,79 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Memory regions. All work on them is the kernel's.
+//! Memory regions. All work on them is the kernel's; which memory of the process they are is kept for messages that go past the engine
+//! ([`Regions`]).
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use super::device_memory::as_verbs;
+use super::context::Context;
+use super::device_memory::{as_verbs, mapping};
 use super::errno::{check, code, pointer};
 use super::object::{Object, Pending, Plain};
+use super::process_bytes::ProcessBytes;
 use super::sys;
+use crate::queue::{Region, Regions};
 
 type MrObject = Object<sys::verbs_mr, ()>;
 
-/// Hands a region to the program if the kernel made it.
-fn finish(pending: Pending<sys::verbs_mr, ()>, result: c_int) -> *mut sys::ibv_mr {
-    pointer(check(result).map(|()| pending.finish(()).cast::<sys::ibv_mr>()))
+/// Memory as the process has it: its address and bytes.
+type Place = (usize, usize);
+
+/// Hands a region to the program if the kernel made it. It begins at `start` for requests, and is at `place` in the process, if it is mapped there.
+///
+/// # Safety
+///
+/// `pd` is one of this provider's, and the program has registered what is at `place`.
+unsafe fn finish(
+    pd: *mut sys::ibv_pd,
+    pending: Pending<sys::verbs_mr, ()>,
+    result: c_int,
+    start: u64,
+    place: Option<Place>,
+    access: u32,
+) -> *mut sys::ibv_mr {
+    if let Err(error) = check(result) {
+        return pointer(Err(error));
+    }
+    // SAFETY: the caller's word; the kernel has made the region.
+    let (regions, key) = unsafe { (regions((*pd).context), (*pending.base()).ibv_mr.lkey) };
+    if let Some(place) = place {
+        // SAFETY: as above.
+        regions.insert(key, unsafe { region(pd, start, place, access) });
+    }
+    pending.finish(()).cast()
+}
+
+/// The regions of a context.
+///
+/// # Safety
+///
+/// It is one of this provider's, and stays open as long as the reference is used.
+unsafe fn regions<'a>(context: *mut sys::ibv_context) -> &'a Regions {
+    // SAFETY: the caller's word.
+    unsafe { Context::of(context) }.regions()
+}
+
+/// A region of memory that the process has mapped.
+///
+/// # Safety
+///
+/// As for [`finish`].
+unsafe fn region(pd: *mut sys::ibv_pd, start: u64, (addr, len): Place, access: u32) -> Region {
+    // SAFETY: the caller's word.
+    unsafe {
+        Region {
+            domain: (*pd).handle,
+            start,
+            memory: ProcessBytes::new(addr, len),
+            writable: access & sys::IBV_ACCESS_LOCAL_WRITE != 0,
+        }
+    }
+}
+
+/// Flags as the kernel takes them.
+fn bits(access: c_int) -> u32 {
+    u32::from_ne_bytes(access.to_ne_bytes())
 }
 
 /// `verbs_context_ops::reg_mr`
@@ -44,7 +103,9 @@ pub(super) unsafe extern "C" fn reg_mr(
             size_of::<sys::ib_uverbs_reg_mr_resp>(),
         )
     };
-    finish(pending, result)
+    let place = (addr.addr(), length);
+    // SAFETY: as above.
+    unsafe { finish(pd, pending, result, iova, Some(place), bits(access)) }
 }
 
 /// `verbs_context_ops::reg_dmabuf_mr`
@@ -62,7 +123,8 @@ pub(super) unsafe extern "C" fn reg_dmabuf_mr(
         let base = pending.base();
         sys::ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, base, ptr::null_mut())
     };
-    finish(pending, result)
+    // SAFETY: as above.
+    unsafe { finish(pd, pending, result, iova, None, bits(access)) }
 }
 
 /// `verbs_context_ops::reg_dm_mr`
@@ -87,7 +149,15 @@ pub(super) unsafe extern "C" fn reg_dm_mr(
             ptr::null_mut(),
         )
     };
-    finish(pending, result)
+    // SAFETY: as above; the kernel has checked that the range is inside the memory, if it has made the region.
+    unsafe {
+        let (base, _) = mapping(dm);
+        let addr = base
+            .checked_add(offset)
+            .and_then(|addr| usize::try_from(addr).ok());
+        let place = addr.map(|addr| (addr, length));
+        finish(pd, pending, result, 0, place, access)
+    }
 }
 
 /// `verbs_context_ops::rereg_mr`
@@ -101,11 +171,13 @@ pub(super) unsafe extern "C" fn rereg_mr(
 ) -> c_int {
     let mut request = sys::ibv_rereg_mr::zeroed();
     let mut response = sys::ib_uverbs_rereg_mr_resp::zeroed();
+    // SAFETY: `mr` is one of this provider's.
+    let before = unsafe { forget(mr) };
     // SAFETY: as in `reg_mr`; `mr` is one of this provider's.
-    unsafe {
+    let result = unsafe {
         sys::ibv_cmd_rereg_mr(
             mr,
-            u32::from_ne_bytes(flags.to_ne_bytes()),
+            bits(flags),
             addr,
             length,
             addr.addr() as u64,
@@ -116,16 +188,61 @@ pub(super) unsafe extern "C" fn rereg_mr(
             &raw mut response,
             size_of::<sys::ib_uverbs_rereg_mr_resp>(),
         )
+    };
+    let changed = |mut region: Region| {
+        let has = |flag| result == 0 && bits(flags) & flag != 0;
+        if has(sys::IBV_REREG_MR_CHANGE_TRANSLATION) {
+            region.start = addr.addr() as u64;
+            // SAFETY: the program has registered it.
+            region.memory = unsafe { ProcessBytes::new(addr.addr(), length) };
+        }
+        if has(sys::IBV_REREG_MR_CHANGE_PD) {
+            // SAFETY: the program passes a domain of its own.
+            region.domain = unsafe { (*pd).handle };
+        }
+        if has(sys::IBV_REREG_MR_CHANGE_ACCESS) {
+            region.writable = bits(access) & sys::IBV_ACCESS_LOCAL_WRITE != 0;
+        }
+        region
+    };
+    // SAFETY: as above. If the kernel has done it in part, the program gives the region up.
+    unsafe { remember(mr, before.map(changed)) };
+    result
+}
+
+/// Does not know the memory of a region any more: what names it goes to the engine. Returns what was known.
+///
+/// # Safety
+///
+/// `mr` is one of this provider's.
+unsafe fn forget(mr: *mut sys::verbs_mr) -> Option<Region> {
+    // SAFETY: the caller's word; its context is open.
+    unsafe { regions((*mr).ibv_mr.context).remove((*mr).ibv_mr.lkey) }
+}
+
+/// Knows the memory of a region again, by the key that it has now.
+///
+/// # Safety
+///
+/// `mr` is one of this provider's.
+unsafe fn remember(mr: *mut sys::verbs_mr, region: Option<Region>) {
+    if let Some(region) = region {
+        // SAFETY: the caller's word; its context is open.
+        unsafe { regions((*mr).ibv_mr.context).insert((*mr).ibv_mr.lkey, region) };
     }
 }
 
 /// `verbs_context_ops::dereg_mr`
 pub(super) unsafe extern "C" fn dereg_mr(mr: *mut sys::verbs_mr) -> c_int {
-    // SAFETY: `mr` is one of this provider's, and the program gives it up.
+    // SAFETY: `mr` is one of this provider's.
+    let before = unsafe { forget(mr) };
+    // SAFETY: as above, and the program gives it up.
     let result = check(unsafe { sys::ibv_cmd_dereg_mr(mr) });
-    if result.is_ok() {
+    match result {
         // SAFETY: as above; the kernel has forgotten it.
-        unsafe { MrObject::free(mr) };
+        Ok(()) => unsafe { MrObject::free(mr) },
+        // SAFETY: it is there as before.
+        Err(_) => unsafe { remember(mr, before) },
     }
     code(result)
 }

@@ -16,7 +16,7 @@ use super::object::Pending;
 use super::qp::QpObject;
 use super::srq::{SharedQueue, SrqObject};
 use super::{called, cq, cq_ex, post, post_recv, qp_ex};
-use crate::ffi::{Calls, Lock};
+use crate::ffi::{Calls, Lock, Pages, ProcessBytes};
 use crate::queue::{CompletionQueue, Done, QueuePair, RecvQueue, SharedCompletions};
 
 pub(crate) use super::sys;
@@ -55,6 +55,12 @@ impl Cq {
         // SAFETY: the object lives as long as `self`; there is room for one.
         let taken = unsafe { cq::poll_cq(self.0.cast(), 1, wc) };
         taken == 1
+    }
+
+    /// Whether the engine need not work although the queue was found empty.
+    pub(crate) fn found_nothing(&self) -> bool {
+        // SAFETY: the object lives as long as `self`.
+        unsafe { cq::found_nothing(self.0.cast::<sys::ibv_cq>()) }
     }
 
     /// `ibv_req_notify_cq()`
@@ -266,6 +272,13 @@ pub(crate) fn batch_call(qp: &Qp, sge: sys::ibv_sge, rkey: u32, addr: u64) -> im
 /// As [`post_call`].
 pub(crate) fn poll_call<'a>(cq: &'a Cq, wc: &'a mut sys::ibv_wc) -> impl Call + 'a {
     move || assert!(cq.poll_one(wc))
+}
+
+/// Memory that a test has mapped, as a program's.
+pub(crate) fn process_bytes(pages: &Pages, len: usize) -> ProcessBytes {
+    let addr = usize::try_from(pages.address()).unwrap();
+    // SAFETY: it is mapped; tests keep it until they end.
+    unsafe { ProcessBytes::new(addr, len) }
 }
 
 /// Room for a completion.

@@ -8,6 +8,7 @@ use nupa_engine::rings::CompletionRing;
 use nupa_proto::cqe::{Cqe, CqeOpcode};
 use nupa_proto::status::WcStatus;
 
+use super::bypass::{Bypasses, Maker, Phase, Sent, Step, BEFORE_RING};
 use super::done::Done;
 use super::members::Members;
 use super::wall::{Moment, WallClock};
@@ -25,6 +26,13 @@ pub(crate) struct CompletionQueue {
     members: Members<Member>,
     current: Cqe,
     wall: WallClock,
+    bypasses: Bypasses,
+    /// Whether completions have something that only the engine can give.
+    needs_engine: bool,
+    /// Whether programs may wait for events.
+    has_events: bool,
+    /// Whether queue pairs may send or receive past the engine, or could once.
+    has_makers: bool,
 }
 
 /// A queue pair whose completions come here.
@@ -38,6 +46,10 @@ pub(crate) struct Member {
     pub(crate) sends: Option<Arc<Lock<SendQueue>>>,
     /// The receive queue, if it is the queue pair's own and its completions come here.
     pub(crate) recvs: Option<Arc<Lock<RecvQueue>>>,
+    /// What it may receive with past the engine, if its completions come here.
+    pub(crate) maker: Option<Arc<Maker>>,
+    /// What it may do past the engine.
+    pub(crate) phase: Option<Arc<Phase>>,
 }
 
 impl CompletionQueue {
@@ -49,7 +61,64 @@ impl CompletionQueue {
             members: Members::default(),
             current: Cqe::default(),
             wall: WallClock::default(),
+            bypasses: Bypasses::default(),
+            needs_engine: false,
+            has_events: true,
+            has_makers: false,
         }
+    }
+
+    /// What the engine was told by the last [`CompletionQueue::arm`].
+    #[cfg(test)]
+    pub(crate) fn arm_word(&self) -> u32 {
+        use nupa_engine::{hal::SlotWord, rings::Doorbell};
+        self.slot.load(SlotWord::Arm)
+    }
+
+    /// Nobody can wait for events.
+    pub(crate) fn set_silent(&mut self) {
+        self.has_events = false;
+    }
+
+    /// Whether programs may wait for events.
+    pub(crate) fn has_events(&self) -> bool {
+        self.has_events
+    }
+
+    /// Completions have timestamps, which only the engine can give.
+    pub(crate) fn set_timestamps(&mut self) {
+        self.needs_engine = true;
+    }
+
+    /// Whether completions of another queue pair may come past the engine.
+    pub(crate) fn may_bypass(&self) -> bool {
+        !self.needs_engine && self.bypasses.has_room()
+    }
+
+    /// Completions of messages that a queue pair sends past the engine come from there.
+    pub(crate) fn add_sent(&mut self, qpn: u32, sent: Arc<Sent>, phase: &Arc<Phase>) {
+        self.bypasses.add_sent(qpn, sent, phase);
+    }
+
+    /// A queue pair may send and receive past the engine.
+    pub(crate) fn set_phase(&mut self, qpn: u32, phase: &Arc<Phase>) {
+        self.has_makers = true;
+        if let Some(member) = self.members.get_mut(qpn) {
+            member.phase = Some(Arc::clone(phase));
+        }
+    }
+
+    /// The rings that it receives with are made so.
+    pub(crate) fn set_maker(&mut self, qpn: u32, maker: Maker) {
+        if let Some(member) = self.members.get_mut(qpn) {
+            member.maker = Some(Arc::new(maker));
+        }
+    }
+
+    /// Whether the engine need not be asked to work although there was nothing to take: messages have come past it just now.
+    #[inline(always)]
+    pub(crate) fn found_nothing(&mut self) -> bool {
+        !self.bypasses.is_empty() && self.bypasses.found_nothing()
     }
 
     /// Shows the next completion and takes it; false if there is none. [`CompletionQueue::publish`] has to follow the
@@ -58,21 +127,112 @@ impl CompletionQueue {
     /// Those of queue pairs that are no more are skipped.
     #[inline(always)]
     pub(crate) fn take(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
-        let members = &self.members;
+        if !self.bypasses.is_empty() {
+            return self.take_any(see);
+        }
         loop {
-            let known = self.ring.poll_with(|cqe| {
+            let Self {
+                ring,
+                members,
+                bypasses,
+                ..
+            } = self;
+            let known = ring.poll_with(|cqe| {
+                bypasses.note(cqe);
                 let member = members.get(cqe.qpn.get());
                 if let Some(member) = member {
                     see(cqe);
                     member.account(cqe);
                 }
-                member.is_some()
+                (member.is_some(), is_for_ring(cqe).then_some(*cqe))
             });
-            match known {
-                Some(true) => return true,
-                Some(false) => {}
-                None => return false,
+            let Some((known, last)) = known else {
+                return false;
+            };
+            if let Some(last) = last {
+                self.make_ring(&last);
             }
+            if known {
+                return true;
+            }
+        }
+    }
+
+    /// As [`CompletionQueue::take`], where queue pairs have process rings.
+    #[inline(never)]
+    fn take_any(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
+        let engine_first = self.bypasses.is_engines_turn();
+        if engine_first && self.take_of_engine(&mut see) {
+            return true;
+        }
+        if let Some(cqe) = self.bypasses.take() {
+            self.show(&cqe, &mut see);
+            return true;
+        }
+        !engine_first && self.take_of_engine(&mut see)
+    }
+
+    /// As [`CompletionQueue::take_any`], of the completions that the engine has written, but for those that come before them.
+    fn take_of_engine(&mut self, see: &mut impl FnMut(&Cqe)) -> bool {
+        loop {
+            let bypasses = &mut self.bypasses;
+            let step = self
+                .ring
+                .look_with(|cqe| bypasses.compare(cqe, cqe.opcode & RECEIVE != 0));
+            let shown = match step {
+                None => return false,
+                Some(Step::First(cqe)) => {
+                    self.show(&cqe, see);
+                    return true;
+                }
+                Some(Step::Show) => true,
+                Some(Step::Drop) => false,
+            };
+            let Self {
+                ring,
+                members,
+                bypasses,
+                ..
+            } = self;
+            let taken = ring.poll_with(|cqe| {
+                bypasses.note(cqe);
+                let member = members.get(cqe.qpn.get()).filter(|_| shown);
+                if let Some(member) = member {
+                    see(cqe);
+                    member.account(cqe);
+                }
+                (member.is_some(), is_for_ring(cqe).then_some(*cqe))
+            });
+            if let Some((_, Some(last))) = taken {
+                self.make_ring(&last);
+            }
+            if taken.is_some_and(|(known, _)| known) {
+                return true;
+            }
+        }
+    }
+
+    /// Shows a completion that the engine has no part in.
+    #[inline]
+    fn show(&self, cqe: &Cqe, see: &mut impl FnMut(&Cqe)) {
+        see(cqe);
+        let is_receive = cqe.opcode & RECEIVE != 0;
+        if let Some(member) = self.members.get(cqe.qpn.get()).filter(|_| is_receive) {
+            member.account(cqe);
+        }
+    }
+
+    /// Makes a ring for a queue pair that has received so much now, if it may have one.
+    #[cold]
+    fn make_ring(&mut self, last: &Cqe) {
+        if !self.may_bypass() {
+            return;
+        }
+        let armed = self.bypasses.is_armed();
+        let member = self.members.get(last.qpn.get());
+        let maker = member.and_then(|member| member.maker.as_ref());
+        if let Some(receiver) = maker.and_then(|maker| maker.make(last, armed)) {
+            self.bypasses.add_receiver(receiver);
         }
     }
 
@@ -88,6 +248,10 @@ impl CompletionQueue {
     pub(crate) fn take_lost(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
         // It may have written between the last look and its end.
         if self.take(&mut see) {
+            return true;
+        }
+        if let Some(cqe) = self.bypasses.take_lost() {
+            see(&cqe);
             return true;
         }
         let mut members = self.members.iter();
@@ -133,8 +297,22 @@ impl CompletionQueue {
 
     /// Asks for an event when the next completion comes in.
     pub(crate) fn arm(&mut self, solicited_only: bool) {
+        if !self.has_events {
+            return;
+        }
+        self.bypasses.arm();
         // What is there already makes no event, and programs know: they poll once more after arming.
         self.ring.arm(solicited_only);
+        // A message that has come past the engine already may be a solicited one, which waits for one that is not.
+        let any = solicited_only && self.bypasses.has_message();
+        if any {
+            self.ring.arm(false);
+        }
+        let waiting = || match self.has_makers {
+            true => self.ring.waiting(),
+            false => 0,
+        };
+        self.bypasses.set_armed(solicited_only && !any, waiting);
     }
 
     /// Accepts completions of a queue pair from now on.
@@ -151,6 +329,7 @@ impl CompletionQueue {
     /// Forgets the completions of a queue pair that went to the reset state. The shared entries that they used are free
     /// all the same.
     pub(crate) fn forget(&mut self, qpn: u32) {
+        self.bypasses.remove(qpn);
         let member = self.members.get(qpn);
         self.ring.disown(qpn, |cqe| {
             if let Some(member) = member {
@@ -158,6 +337,12 @@ impl CompletionQueue {
             }
         });
     }
+}
+
+/// Whether a queue pair that has received so much may receive more past the engine.
+#[inline(always)]
+fn is_for_ring(cqe: &Cqe) -> bool {
+    cqe.queue_index.get() == BEFORE_RING && cqe.opcode & RECEIVE != 0 && cqe.status == 0
 }
 
 impl Member {
@@ -178,10 +363,21 @@ impl Member {
         })
     }
 
+    /// A queue pair that has failed sends nothing past the engine any more.
+    #[cold]
+    fn fail(&self) {
+        if let Some(phase) = &self.phase {
+            phase.stop();
+        }
+    }
+
     /// Notes how far the controller has come.
     #[inline(always)]
     fn account(&self, cqe: &Cqe) {
         let index = cqe.queue_index.get();
+        if cqe.status != 0 {
+            self.fail();
+        }
         if cqe.opcode & RECEIVE == 0 {
             self.send.set(index);
         } else {

@@ -38,6 +38,12 @@ impl Done {
         }
     }
 
+    /// Whether it stands before an index.
+    #[inline(always)]
+    pub(crate) fn is_before(&self, index: u32) -> bool {
+        is_ahead(index, self.get())
+    }
+
     /// Starts over, as the ring does.
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Release);
@@ -46,7 +52,7 @@ impl Done {
 
 /// Whether `index` lies ahead of `seen`; rings are far shorter than half the range of an index.
 #[inline]
-const fn is_ahead(index: u32, seen: u32) -> bool {
+pub(super) const fn is_ahead(index: u32, seen: u32) -> bool {
     let ahead = index.wrapping_sub(seen);
     ahead != 0 && ahead <= u32::MAX / 2
 }

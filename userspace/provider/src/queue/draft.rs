@@ -5,13 +5,14 @@
 use nupa_engine::rings::{Data, Head, PostError};
 use nupa_proto::wqe::{DatagramSegment, GrhSegment, Sge, MAX_INLINE};
 
+use super::bypass::Kind;
 use super::size::MAX_SGE;
 
 /// The request of a batch that was begun last.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// The request without its data; none before the first one is begun.
-    head: Option<Head>,
+    /// The request without its data, and what it is to a process ring; none before the first one is begun.
+    head: Option<(Head, Kind)>,
     /// Why the batch cannot be posted.
     error: Option<PostError>,
     filled: Filled,
@@ -47,8 +48,8 @@ impl Draft {
 
     /// Begins a request without data.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, head: Head) {
-        self.head = Some(head);
+    pub(crate) fn begin(&mut self, head: Head, kind: Kind) {
+        self.head = Some((head, kind));
         self.filled = Filled::Sges(0);
     }
 
@@ -71,7 +72,7 @@ impl Draft {
     /// Makes a SEND one of a datagram.
     pub(crate) fn address(&mut self, to: DatagramSegment, grh: GrhSegment) {
         let head = self.head.as_mut();
-        if !head.is_some_and(|head| head.address(&to, &grh)) {
+        if !head.is_some_and(|(head, _)| head.address(&to, &grh)) {
             self.refuse(PostError::Invalid);
         }
     }
@@ -99,7 +100,7 @@ impl Draft {
 
     /// The request, if one was begun and the batch can be posted.
     #[inline(always)]
-    pub(crate) fn request(&mut self) -> Option<(&mut Head, Data<'_>)> {
+    pub(crate) fn request(&mut self) -> Option<(&mut Head, Kind, Data<'_>)> {
         if self.error.is_some() {
             return None;
         }
@@ -107,7 +108,8 @@ impl Draft {
             Filled::Sges(count) => Data::Sges(self.sges.get(..count)?),
             Filled::Inline(len) => Data::Inline(self.inline.get(..len)?),
         };
-        Some((self.head.as_mut()?, data))
+        let (head, kind) = self.head.as_mut()?;
+        Some((head, *kind, data))
     }
 }
 
@@ -131,6 +133,10 @@ mod tests {
 
     const SEND: Operation = Operation::Send { imm: None };
 
+    fn kind() -> Kind {
+        Kind::of(1, 0, &SEND)
+    }
+
     fn head(operation: Operation) -> Head {
         Head::new(1, 0, &operation)
     }
@@ -140,12 +146,12 @@ mod tests {
         let mut draft = Draft::default();
         draft.start();
         assert!(draft.request().is_none());
-        draft.begin(head(SEND));
+        draft.begin(head(SEND), kind());
         draft.set_sges(&[Sge::default(); MAX_SGE]);
         assert!(draft.request().is_some());
         draft.set_sges(&[Sge::default(); MAX_SGE + 1]);
         assert_eq!(draft.error(), Some(PostError::Invalid));
-        draft.begin(head(Operation::Nop));
+        draft.begin(head(Operation::Nop), kind());
         assert!(draft.request().is_none());
         draft.start();
         assert_eq!(draft.error(), None);
@@ -154,10 +160,10 @@ mod tests {
     #[test]
     fn inline_parts_are_put_together() {
         let mut draft = Draft::default();
-        draft.begin(head(SEND));
+        draft.begin(head(SEND), kind());
         let parts: [&[u8]; 3] = [b"ab", b"", b"cde"];
         draft.set_inline(parts.into_iter());
-        let (_, data) = draft.request().unwrap();
+        let (_, _, data) = draft.request().unwrap();
         assert!(matches!(data, Data::Inline(b"abcde")));
         draft.set_inline([&[0u8; MAX_INLINE][..], &[0]].into_iter());
         assert_eq!(draft.error(), Some(PostError::Invalid));
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn only_sends_have_an_address() {
         let mut draft = Draft::default();
-        draft.begin(head(Operation::Read { addr: 0, rkey: 0 }));
+        draft.begin(head(Operation::Read { addr: 0, rkey: 0 }), kind());
         draft.address(DatagramSegment::default(), GrhSegment::default());
         assert_eq!(draft.error(), Some(PostError::Invalid));
     }

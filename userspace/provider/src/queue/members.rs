@@ -34,6 +34,16 @@ impl<T> Members<T> {
         self.leaves.get(leaf)?.as_ref()?.get(within)?.as_ref()
     }
 
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let (leaf, within) = place(number);
+        self.leaves
+            .get_mut(leaf)?
+            .as_mut()?
+            .get_mut(within)?
+            .as_mut()
+    }
+
     /// All values, with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let leaves = (0u32..).step_by(LEAF).zip(&self.leaves);

@@ -2,10 +2,14 @@
 
 //! Queue pairs: a send queue, a receive queue if there is one of its own, and where completions go.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use nupa_engine::hal::SlotWord;
+use nupa_engine::rings::Doorbell;
+
+use super::bypass::{Connection, Maker, Phase, Sender, Sent};
 use super::{CompletionQueue, Member, RecvQueue, SendQueue};
-use crate::ffi::{Calls, Lock};
+use crate::ffi::{Calls, Lock, Slot};
 
 /// A completion queue that several queue pairs and the program share.
 pub(crate) type SharedCompletions = Arc<Lock<CompletionQueue>>;
@@ -23,6 +27,8 @@ pub(crate) struct QueuePair {
     pub(crate) recv: Option<Arc<Lock<RecvQueue>>>,
     /// How its queues are kicked if not by themselves.
     pub(crate) calls: Calls,
+    /// If it may have process rings: what it may do with them, and the doorbell slot of its receive queue.
+    rings: OnceLock<(Arc<Phase>, Slot)>,
     send_cq: SharedCompletions,
     recv_cq: SharedCompletions,
 }
@@ -56,6 +62,8 @@ impl QueuePair {
                 recv: Arc::clone(&recv_done),
                 sends: sends.then(|| Arc::clone(&send)),
                 recvs: recv.clone().filter(|_| recvs),
+                maker: None,
+                phase: None,
             };
             cq.lock().join(number, member);
         }
@@ -65,8 +73,62 @@ impl QueuePair {
             send,
             recv,
             calls,
+            rings: OnceLock::new(),
             send_cq,
             recv_cq,
+        }
+    }
+
+    /// Lets short messages go past the engines, if the queue pair has a receive queue of its own and both completion queues allow it. To be called
+    /// once, before anything is posted.
+    pub(crate) fn bypass(&self, connection: Connection) {
+        let Some(recv) = &self.recv else {
+            return;
+        };
+        let queues = [&self.send_cq, &self.recv_cq];
+        let may = |cq: &SharedCompletions| {
+            let cq = cq.lock();
+            cq.may_bypass() && (connection.with_events || !cq.has_events())
+        };
+        if !queues.into_iter().all(may) {
+            return;
+        }
+        for cq in queues {
+            cq.lock().set_phase(self.number, &connection.phase);
+        }
+        let watched = self.send_cq.lock().has_events();
+        let completions = Arc::downgrade(&self.send_cq);
+        let mut send = self.send.lock();
+        let sent = Sent::new(connection.requests, Arc::clone(send.done()), watched);
+        let (source, lookup) = (Arc::clone(&connection.source), connection.lookup.another());
+        let sent = Arc::new(sent);
+        let mixed = connection.mixed;
+        let source = (source, Arc::clone(&connection.phase));
+        send.attach(Sender::new(
+            self.number,
+            source,
+            lookup,
+            completions,
+            sent,
+            mixed,
+        ));
+        drop(send);
+        let _ = self
+            .rings
+            .set((Arc::clone(&connection.phase), connection.slot.clone()));
+        let maker = Maker::new(connection, Arc::clone(recv));
+        self.recv_cq.lock().set_maker(self.number, maker);
+    }
+
+    /// The state was changed: whether the queue pair sends, and whether it has failed. Takes no lock: the program may have the queues locked. If it has failed
+    /// the kernel has closed its ring.
+    pub(crate) fn changed(&self, sends: bool, failed: bool) {
+        let Some((phase, _)) = self.rings.get() else {
+            return;
+        };
+        match failed {
+            true => phase.stop(),
+            false => phase.set_ready(sends),
         }
     }
 
@@ -78,6 +140,11 @@ impl QueuePair {
         self.send.lock().reset();
         if let Some(recv) = &self.recv {
             recv.lock().reset();
+        }
+        if let Some((phase, slot)) = self.rings.get() {
+            // Another thread may have received a message after the kernel had cleared it.
+            slot.store(SlotWord::Arm, 0);
+            phase.reset();
         }
     }
 

@@ -5,10 +5,13 @@
 use std::sync::Arc;
 
 use nupa_engine::rings::{PostError, RecvRing};
+use nupa_proto::process_ring::{POSTED, ROOM};
 use nupa_proto::wqe::Sge;
 
+use super::bypass::Ring;
 use super::done::Done;
-use super::size::RecvSize;
+use super::regions::Lookup;
+use super::size::{RecvSize, MAX_SGE};
 use crate::ffi::{Pages, Slot};
 
 /// Producer of receive entries.
@@ -17,6 +20,55 @@ pub(crate) struct RecvQueue {
     ring: RecvRing<Pages, Slot>,
     done: Arc<Done>,
     max_sge: usize,
+    /// Where a sender that puts messages into a process ring learns of receive entries.
+    credits: Option<Credits>,
+}
+
+/// The receive entries that messages in a process ring may take.
+#[derive(Debug)]
+struct Credits {
+    ring: Arc<Ring>,
+    lookup: Lookup,
+    /// Bytes that all those before `mark` have room for, and all behind it.
+    room: (u32, u32),
+    mark: u32,
+    /// The first and the last entry of those that are the engine's to fill, and are not known to be filled.
+    foreign: Option<(u32, u32)>,
+}
+
+impl Credits {
+    /// An entry is posted. Those that the process cannot fill are the engine's.
+    #[inline]
+    fn add(&mut self, index: u32, sges: &[Sge]) {
+        let mut room = 0u32;
+        for sge in sges {
+            if self.lookup.memory(sge, true).is_none() {
+                let first = self.foreign.map_or(index, |(first, _)| first);
+                self.foreign = Some((first, index));
+                return;
+            }
+            room = room.saturating_add(sge.len.get());
+        }
+        self.room.1 = self.room.1.min(room);
+    }
+
+    /// Tells the sender of the entries before `all`.
+    #[inline]
+    fn publish(&mut self, all: u32, done: &Done) {
+        let posted = match self.foreign {
+            Some((first, last)) if done.is_before(last.wrapping_add(1)) => first,
+            _ => {
+                self.foreign = None;
+                all
+            }
+        };
+        if !done.is_before(self.mark) {
+            self.room = (self.room.1, u32::MAX);
+            self.mark = all;
+        }
+        self.ring.store(ROOM, self.room.0.min(self.room.1));
+        self.ring.store(POSTED, posted);
+    }
 }
 
 impl RecvQueue {
@@ -26,7 +78,41 @@ impl RecvQueue {
             ring: RecvRing::new(memory, slot, size.log_entries, size.log_stride),
             done: Arc::default(),
             max_sge: size.max_sge,
+            credits: None,
         }
+    }
+
+    /// Whoever sends into a process ring is told of receive entries from now on.
+    pub(crate) fn attach(&mut self, ring: Arc<Ring>, lookup: Lookup) {
+        self.reclaim();
+        let mut credits = Credits {
+            ring,
+            lookup,
+            room: (u32::MAX, u32::MAX),
+            mark: self.done.get(),
+            foreign: None,
+        };
+        let posted = self.ring.handed_over();
+        let mut index = self.done.get();
+        let mut sges = [Sge::default(); MAX_SGE];
+        while let Some((_, count)) = self.ring.entry(index, &mut sges) {
+            credits.add(index, sges.get(..count).unwrap_or_default());
+            index = index.wrapping_add(1);
+        }
+        credits.publish(posted, &self.done);
+        self.credits = Some(credits);
+    }
+
+    /// Nobody is told of receive entries but the engine.
+    pub(crate) fn detach(&mut self) {
+        self.credits = None;
+    }
+
+    /// An entry that is posted and was not filled, as it was posted: its `wr_id`, and how many scatter/gather entries it has, which are written to
+    /// `sges`.
+    #[inline]
+    pub(crate) fn entry(&self, index: u32, sges: &mut [Sge; MAX_SGE]) -> Option<(u64, usize)> {
+        self.ring.entry(index, sges)
     }
 
     /// Where completions say how far the controller has come.
@@ -43,13 +129,20 @@ impl RecvQueue {
         if self.ring.free() == 0 {
             self.reclaim();
         }
-        self.ring.post(wr_id, sges).map(|_| ())
+        let behind = self.ring.post(wr_id, sges)?;
+        if let Some(credits) = &mut self.credits {
+            credits.add(behind.wrapping_sub(1), sges);
+        }
+        Ok(())
     }
 
     /// Hands everything posted to the controller.
     #[inline]
     pub(crate) fn ring(&mut self) {
         self.ring.ring();
+        if let Some(credits) = &mut self.credits {
+            credits.publish(self.ring.handed_over(), &self.done);
+        }
     }
 
     /// Gives up the oldest entry that the device has not processed; returns its identification. For devices that are gone.
@@ -65,6 +158,7 @@ impl RecvQueue {
 
     /// Forgets everything, as the controller does when the queue pair goes to the reset state.
     pub(crate) fn reset(&mut self) {
+        self.credits = None;
         self.ring.reset();
         self.done.reset();
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nupa_engine::rings::{Data, Head, Operation, PostError, SendRequest, SendRing};
 use nupa_proto::wqe::WQE_SIGNALED;
 
+use super::bypass::{Kind, Position, Sender};
 use super::done::Done;
 use super::draft::Draft;
 use super::size::SendSize;
@@ -17,6 +18,8 @@ use crate::ffi::{Pages, Slot};
 pub(crate) struct SendQueue {
     poster: Poster,
     draft: Draft,
+    /// What [`Sender::rewind`] goes back to when the batch is taken back.
+    mark: Position,
 }
 
 impl SendQueue {
@@ -28,11 +31,18 @@ impl SendQueue {
             max_sge: size.max_sge,
             max_inline: size.max_inline,
             flags: if signal_all { WQE_SIGNALED } else { 0 },
+            sender: None,
         };
         Self {
             poster,
             draft: Draft::default(),
+            mark: Position::default(),
         }
+    }
+
+    /// SENDs may go into a process ring from now on.
+    pub(crate) fn attach(&mut self, sender: Sender) {
+        self.poster.sender = Some(sender);
     }
 
     /// Where completions say how far the controller has come.
@@ -43,21 +53,41 @@ impl SendQueue {
     /// Writes one request. If `last` says so it is handed over with all before it, else [`SendQueue::ring`] does that.
     #[inline]
     pub(crate) fn post(&mut self, request: &SendRequest<'_>, last: bool) -> Result<(), PostError> {
+        let kind = self
+            .poster
+            .kind(request.wr_id, request.flags, &request.operation);
+        if self.poster.bypass(kind, request.data) {
+            return Ok(());
+        }
         let mut head = self.head(request.wr_id, request.flags, &request.operation);
-        self.poster.post(&mut head, request.data, last)
+        self.poster.post(&mut head, request.data, last)?;
+        self.poster.note(kind);
+        Ok(())
     }
 
     /// Writes one request and hands it over if there is known to be room for it; makes no room.
     #[inline(always)]
     pub(crate) fn try_post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let kind = self
+            .poster
+            .kind(request.wr_id, request.flags, &request.operation);
+        if self.poster.bypass(kind, request.data) {
+            return Ok(());
+        }
         let mut head = self.head(request.wr_id, request.flags, &request.operation);
-        self.poster.try_post(&mut head, request.data, true)
+        self.poster.try_post(&mut head, request.data, true)?;
+        self.poster.note(kind);
+        Ok(())
     }
 
     /// Segments of a request, signaled if all requests are.
     #[inline(always)]
     fn head(&self, wr_id: u64, flags: u8, operation: &Operation) -> Head {
-        Head::new(wr_id, flags | self.poster.flags, operation)
+        let mut head = Head::new(wr_id, flags | self.poster.flags, operation);
+        if let Some(sender) = &self.poster.sender {
+            head.set_bypassed(sender.bypassed());
+        }
+        head
     }
 
     /// Hands everything posted to the controller.
@@ -70,17 +100,26 @@ impl SendQueue {
     pub(crate) fn reset(&mut self) {
         self.poster.ring.reset();
         self.poster.done.reset();
+        if let Some(sender) = &mut self.poster.sender {
+            *sender = sender.another();
+        }
     }
 
     /// Gives up the oldest request that the device has not processed; returns its identification. For devices that are gone.
     pub(crate) fn give_up(&mut self) -> Option<u64> {
         self.poster.reclaim();
-        self.poster.ring.give_up()
+        let given_up = self.poster.ring.give_up();
+        // What went past the engine behind it is next.
+        self.poster.done.set(self.poster.ring.done());
+        given_up
     }
 
     /// Begins a batch of requests that are made piece by piece (`ibv_wr_start()`).
     pub(crate) fn start(&mut self) {
         self.draft.start();
+        if let Some(sender) = &self.poster.sender {
+            self.mark = sender.mark();
+        }
     }
 
     /// Begins the next request of the batch.
@@ -89,7 +128,8 @@ impl SendQueue {
         if self.draft.is_begun() {
             self.post_before_next();
         }
-        self.draft.begin(self.head(wr_id, flags, &operation));
+        let kind = self.poster.kind(wr_id, flags, &operation);
+        self.draft.begin(self.head(wr_id, flags, &operation), kind);
     }
 
     #[inline(never)]
@@ -108,26 +148,40 @@ impl SendQueue {
         match self.draft.error() {
             None => Ok(()),
             Some(error) => {
-                self.poster.ring.rewind();
+                self.rewind();
                 Err(error)
             }
+        }
+    }
+
+    /// Takes back what of the batch was posted.
+    fn rewind(&mut self) {
+        self.poster.ring.rewind();
+        if let Some(sender) = &mut self.poster.sender {
+            sender.rewind(self.mark);
         }
     }
 
     /// Takes the batch back (`ibv_wr_abort()`).
     pub(crate) fn abort(&mut self) {
         self.draft.start();
-        self.poster.ring.rewind();
+        self.rewind();
     }
 
-    /// Posts the request that was begun last, if there is one; the last one is handed over with those before it.
+    /// Posts the request that was begun last, if there is one; the last one is handed over with those before it. Only a batch of one request goes
+    /// into a process ring: what is there cannot be taken back.
     #[inline(always)]
     fn post_draft(&mut self, last: bool) {
-        let Some((head, data)) = self.draft.request() else {
+        let Some((head, kind, data)) = self.draft.request() else {
             return;
         };
-        if let Err(error) = self.poster.post(head, data, last) {
-            self.draft.refuse(error);
+        let is_only = last && !self.poster.ring.is_behind();
+        if is_only && self.poster.bypass(kind, data) {
+            return;
+        }
+        match self.poster.post(head, data, last) {
+            Ok(()) => self.poster.note(kind),
+            Err(error) => self.draft.refuse(error),
         }
     }
 }
@@ -141,9 +195,38 @@ struct Poster {
     max_inline: usize,
     /// Flags of every request: `WQE_SIGNALED` or 0.
     flags: u8,
+    /// What may go into a process ring, where queue pairs have those.
+    sender: Option<Sender>,
 }
 
 impl Poster {
+    /// What a request is to the process ring.
+    #[inline(always)]
+    fn kind(&self, wr_id: u64, flags: u8, operation: &Operation) -> Kind {
+        Kind::of(wr_id, flags | self.flags, operation)
+    }
+
+    /// Puts a request into the process ring, if it may go there.
+    #[inline(always)]
+    fn bypass(&mut self, kind: Kind, data: Data<'_>) -> bool {
+        let (Some(message), Some(sender)) = (kind.message(), &mut self.sender) else {
+            return false;
+        };
+        let fits = match data {
+            Data::Inline(bytes) => bytes.len() <= self.max_inline,
+            Data::Sges(sges) => sges.len() <= self.max_sge,
+        };
+        fits && sender.send(message, data)
+    }
+
+    /// A request was posted for the engine.
+    #[inline(always)]
+    fn note(&mut self, kind: Kind) {
+        if let Some(sender) = &mut self.sender {
+            sender.note(kind, self.ring.index());
+        }
+    }
+
     #[inline(always)]
     fn post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
         match self.try_post(head, data, last) {

@@ -98,6 +98,8 @@ pub(super) struct TestSrq {
 pub(super) struct TestQp {
     pub(super) qpn: u32,
     pub(super) qp: Qp,
+    /// Doorbell slot of its receive queue, if it has one.
+    pub(super) recv_slot: Option<Slot>,
 }
 
 /// What a queue pair is to be like.
@@ -125,7 +127,7 @@ impl Default for Shape {
     }
 }
 
-fn map(ram: &MmapRegion, offset: usize, len: usize) -> Pages {
+pub(super) fn map(ram: &MmapRegion, offset: usize, len: usize) -> Pages {
     let len = len.next_multiple_of(PAGE_SIZE);
     Pages::of_file(ram.file(), offset as u64, len).unwrap()
 }
@@ -286,6 +288,7 @@ impl<W: Bars> Node<W> {
             queue: self.call(sq_number, &sq_slot),
             recv: recv_slot.and_then(|(number, slot)| self.call(*number, slot)),
         };
+        let recv_slot = recv_slot.map(|(_, slot)| slot.clone());
         let received = match (own, srq) {
             (Some(((_, memory), (_, slot))), _) => {
                 Received::Own(RecvQueue::new(memory, slot, recv))
@@ -298,7 +301,7 @@ impl<W: Bars> Node<W> {
         let qp = Qp::new(QueuePair::new(
             qpn, datagrams, send, received, shared, calls,
         ));
-        let made = TestQp { qpn, qp };
+        let made = TestQp { qpn, qp, recv_slot };
         self.modify(&made, QpStateCode::Init, |command| {
             command.mask = (QP_MASK_STATE | QP_MASK_ACCESS).into();
             command.access = ACCESS_ALL.into();

@@ -26,6 +26,7 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use super::common::guest::{Bars, Guest, Irqs, RAM_SIZE};
 use super::common::DOORBELL_PAGES;
 use super::node::{pattern, Kicks, Node, Shape, TestCq, TestQp, LEN};
+use super::rings::{Rings, RINGS};
 use crate::ffi::testing::{no_completion, recv, send, sys, SendExt};
 
 /// Bytes of the pool, and of what the processes tell each other beside it.
@@ -48,6 +49,8 @@ const SIGNALED: u32 = sys::IBV_SEND_SIGNALED;
 /// Says how many round trips times are measured in; a few, if it does not.
 const ROUNDS: &str = "NUPA_POOL_HOST_ROUNDS";
 const FEW: u64 = 400;
+/// Says which messages go past the engines: none with `0`, not all that could with `mixed`.
+const RINGS_MODE: &str = "NUPA_PROCESS_RINGS";
 
 /// A pool's function, in this process.
 #[derive(Clone)]
@@ -114,6 +117,7 @@ struct Side {
     receives: u64,
     /// Where this thread may run.
     cores: CpuSet,
+    rings: Rings,
 }
 
 impl Drop for Side {
@@ -135,7 +139,7 @@ fn bind(number: u16) -> CpuSet {
 }
 
 impl Side {
-    fn new(id: u16, pool: MmapRegion, board: MmapRegion) -> Self {
+    fn new(id: u16, pool: MmapRegion, board: MmapRegion, rings: MmapRegion) -> Self {
         let ram = MmapRegion::new("pool-host-ram", RAM_SIZE).unwrap();
         let process = PoolProcess::join(&Rc::new(pool), &ram, id, DOORBELL_PAGES).unwrap();
         assert_eq!(process.id(), id);
@@ -169,6 +173,7 @@ impl Side {
             since: None,
             receives: 0,
             cores,
+            rings: Rings::new(&rings, id),
         }
     }
 
@@ -214,6 +219,10 @@ impl Side {
         self.until(|side| side.pool.0.borrow().epoch_of(other) == Some(epoch));
         let peer = Some((other, qpn, epoch));
         self.node.ready_for(&self.qp, peer, RNR_RETRY_FOREVER);
+        let mode = env::var(RINGS_MODE).unwrap_or_default();
+        if mode != "0" {
+            self.rings.enable(&self.node, &self.qp, mode == "mixed");
+        }
         self.meet();
     }
 
@@ -221,7 +230,7 @@ impl Side {
     #[inline]
     fn poll(&mut self) -> bool {
         let mut found = self.cq.cq.poll_one(&mut self.wc);
-        if !found {
+        if !found && !self.cq.cq.found_nothing() {
             self.node.run_if_asked();
             self.pool.0.borrow_mut().poll();
             found = self.cq.cq.poll_one(&mut self.wc);
@@ -352,29 +361,32 @@ fn two_processes_are_two_hosts() {
     const TEST: &str = "tests::pool_host::two_processes_are_two_hosts";
     let rounds = env::var(ROUNDS).map_or(FEW, |count| count.parse().unwrap());
     if let Ok(names) = env::var(PEER) {
-        let (pool, board) = names.split_once(' ').unwrap();
+        let mut names = names.split(' ');
+        let [pool, board, rings] = std::array::from_fn(|_| names.next().unwrap());
         // It ends with the first one, which may be killed.
         set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let first = format!("/proc/{}/", getppid().unwrap().as_raw_nonzero());
         assert!(pool.starts_with(&first), "the first process has ended");
         let memory = (shared(pool, POOL), shared(board, BOARD));
-        measurements::run(&mut Side::new(1, memory.0, memory.1), rounds);
+        let rings = shared(rings, RINGS);
+        measurements::run(&mut Side::new(1, memory.0, memory.1, rings), rounds);
         return;
     }
     let pool = MmapRegion::new("pool-host", POOL).unwrap();
     let board = MmapRegion::new("pool-host-board", BOARD).unwrap();
+    let rings = MmapRegion::new("pool-host-rings", RINGS).unwrap();
     let (window, time) = (PoolMemory::new(&pool, true), HostTime::new());
     let options = FormatOptions::new(2, 1);
     let formatted = Survey::new(&window, &time).format(&window, &time, &options);
     formatted.unwrap();
     let other = Command::new(env::current_exe().unwrap())
         .args(["--exact", "--nocapture", TEST])
-        .env(PEER, format!("{} {}", path(&pool), path(&board)))
+        .env(PEER, [&pool, &board, &rings].map(path).join(" "))
         .stdout(Stdio::null())
         .spawn();
     let _other = Other(other.unwrap());
     println!(
         "{}",
-        measurements::run(&mut Side::new(0, pool, board), rounds)
+        measurements::run(&mut Side::new(0, pool, board, rings), rounds)
     );
 }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a queue pair needs to have rings.
+
+use std::sync::Arc;
+
+use nupa_proto::cqe::Cqe;
+
+use super::{Phase, Receiver, SharedSource};
+use crate::ffi::{Lock, Slot};
+use crate::queue::regions::Lookup;
+use crate::queue::RecvQueue;
+
+/// What a queue pair needs to have rings.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Where they come from.
+    pub(crate) source: SharedSource,
+    /// The memory that its requests may name.
+    pub(crate) lookup: Lookup,
+    /// Doorbell slot of its receive queue.
+    pub(crate) slot: Slot,
+    /// Requests that its send queue has room for.
+    pub(crate) requests: u32,
+    /// What the queue pair may do.
+    pub(crate) phase: Arc<Phase>,
+    /// Also if programs may wait for events of its completion queues.
+    pub(crate) with_events: bool,
+    /// Not all messages that could are to go into a ring.
+    pub(crate) mixed: bool,
+}
+
+/// Makes the ring that a queue pair receives with.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    pub(super) connection: Connection,
+    pub(super) queue: Arc<Lock<RecvQueue>>,
+}
+
+impl Maker {
+    /// For a queue pair with this receive queue.
+    pub(crate) fn new(connection: Connection, queue: Arc<Lock<RecvQueue>>) -> Self {
+        Self { connection, queue }
+    }
+
+    /// Makes a ring for the messages behind the one with this completion, if there may be one. `armed`: the program waits for an event.
+    #[cold]
+    pub(in crate::queue) fn make(&self, last: &Cqe, armed: bool) -> Option<Receiver> {
+        let Self { connection, queue } = self;
+        if connection.phase.is_stopped() {
+            return None;
+        }
+        let ring = Arc::new(connection.source.make()?);
+        let secret = random()?;
+        let lookup = connection.lookup.another();
+        queue.lock().attach(Arc::clone(&ring), lookup);
+        let shared = (Arc::clone(&ring), Arc::clone(queue));
+        let mut receiver = Receiver::open(last, shared.0, secret, connection, shared.1);
+        receiver.set_armed(armed);
+        if !ring.publish() {
+            queue.lock().detach();
+            return None;
+        }
+        Some(receiver)
+    }
+}
+
+/// What nobody can guess; not 0.
+fn random() -> Option<u64> {
+    let mut bytes = [0; size_of::<u64>()];
+    let flags = rustix::rand::GetRandomFlags::NONBLOCK;
+    let read = rustix::rand::getrandom(&mut bytes, flags).ok()?;
+    (read == bytes.len()).then_some(u64::from_le_bytes(bytes) | (1 << 63))
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The queue pairs of a completion queue that have rings.
+
+use std::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+
+use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_SOLICITED};
+use nupa_proto::status::WcStatus;
+
+use super::receiver::Next;
+use super::sent::First;
+use super::{Phase, Receiver, Sent};
+
+/// Queue pairs of a completion queue that may have rings: each poll looks at all of them.
+const MOST: usize = 64;
+/// Messages in a row that come past the engine before one that does not has its turn.
+const IN_ROW: u32 = 16;
+/// Polls that find nothing, if messages come past the engine now and then, before one has the engine work.
+const UNSERVED: u32 = 256;
+/// Polls that find nothing before completions of messages that nobody has received are shown.
+const PATIENCE: u32 = 64;
+
+/// A queue pair with rings.
+#[derive(Debug)]
+struct Bypass {
+    qpn: u32,
+    phase: Arc<Phase>,
+    /// Messages that it has sent, if their completions come here.
+    sent: Option<Arc<Sent>>,
+    /// What it receives with, if its completions come here.
+    receiver: Option<Receiver>,
+    /// Index of the send queue behind the request that has failed.
+    failed: Option<u32>,
+    /// Polls since the oldest message was sent that nobody has received.
+    waited: u32,
+    /// Whether what was sent is looked at first: both have their turn.
+    sent_first: bool,
+}
+
+/// The queue pairs of a completion queue that have rings.
+#[derive(Debug, Default)]
+pub(in crate::queue) struct Bypasses {
+    list: Vec<Bypass>,
+    /// The one that is looked at first.
+    turn: usize,
+    /// Polls in a row that found nothing.
+    empty: u32,
+    /// Messages in a row that came past the engine.
+    in_row: u32,
+    /// Polls that found nothing since the engine was asked to work for one.
+    unserved: u32,
+    /// The program waits for an event.
+    armed: Option<Armed>,
+}
+
+/// When the event of an armed completion queue is made.
+#[derive(Clone, Copy, Debug)]
+struct Armed {
+    /// Completions of the engine's that were there before.
+    before: usize,
+    solicited_only: bool,
+}
+
+/// What is to be done with the next completion of the engine's.
+#[derive(Debug)]
+pub(in crate::queue) enum Step {
+    /// It is to be shown.
+    Show,
+    /// It is not to be shown.
+    Drop,
+    /// This comes before it.
+    First(Cqe),
+}
+
+impl Bypasses {
+    /// Whether there are none.
+    #[inline(always)]
+    pub(in crate::queue) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether there may be another one.
+    pub(in crate::queue) fn has_room(&self) -> bool {
+        self.list.len() < MOST
+    }
+
+    /// Whether the program waits for an event.
+    pub(in crate::queue) fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
+    fn of(&mut self, qpn: u32) -> Option<&mut Bypass> {
+        self.list.iter_mut().find(|bypass| bypass.qpn == qpn)
+    }
+
+    fn entry(&mut self, qpn: u32, phase: &Arc<Phase>) -> Option<&mut Bypass> {
+        if self.of(qpn).is_none() {
+            self.list.push(Bypass {
+                qpn,
+                phase: Arc::clone(phase),
+                sent: None,
+                receiver: None,
+                failed: None,
+                waited: 0,
+                sent_first: false,
+            });
+        }
+        self.of(qpn)
+    }
+
+    /// Completions of messages that a queue pair sends come from there.
+    pub(in crate::queue) fn add_sent(&mut self, qpn: u32, sent: Arc<Sent>, phase: &Arc<Phase>) {
+        sent.set_armed(self.is_armed());
+        if let Some(bypass) = self.entry(qpn, phase) {
+            bypass.sent = Some(sent);
+        }
+    }
+
+    /// A queue pair receives with a ring.
+    pub(in crate::queue) fn add_receiver(&mut self, receiver: Receiver) {
+        let phase = Arc::clone(receiver.phase());
+        if let Some(bypass) = self.entry(receiver.qpn(), &phase) {
+            bypass.receiver = Some(receiver);
+        }
+    }
+
+    /// Forgets a queue pair.
+    pub(in crate::queue) fn remove(&mut self, qpn: u32) {
+        self.list.retain(|bypass| bypass.qpn != qpn);
+    }
+
+    /// The program is about to wait for an event. To be called before the engine is told of that; [`Bypasses::set_armed`] follows.
+    pub(in crate::queue) fn arm(&mut self) {
+        self.tell_armed(true);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether messages have come that were not taken.
+    pub(in crate::queue) fn has_message(&self) -> bool {
+        let mut receivers = self
+            .list
+            .iter()
+            .filter_map(|bypass| bypass.receiver.as_ref());
+        receivers.any(Receiver::has_message)
+    }
+
+    fn tell_armed(&mut self, armed: bool) {
+        for bypass in &mut self.list {
+            if let Some(receiver) = &mut bypass.receiver {
+                receiver.set_armed(armed);
+            }
+            if let Some(sent) = &bypass.sent {
+                sent.set_armed(armed);
+            }
+        }
+    }
+
+    /// The engine was told. `waiting` says how many of its completions are there.
+    pub(in crate::queue) fn set_armed(
+        &mut self,
+        solicited_only: bool,
+        waiting: impl FnOnce() -> usize,
+    ) {
+        self.armed = Some(Armed {
+            before: waiting(),
+            solicited_only,
+        });
+    }
+
+    /// The completion of a message that was sent, after the device went: those that all is complete before.
+    #[cold]
+    pub(in crate::queue) fn take_lost(&mut self) -> Option<Cqe> {
+        self.list.iter_mut().find_map(|bypass| {
+            bypass.phase.stop();
+            bypass.waited = PATIENCE;
+            bypass.take_sent(true)
+        })
+    }
+
+    /// A completion of the engine's was taken: perhaps the event was made for it.
+    #[inline(always)]
+    pub(in crate::queue) fn note(&mut self, cqe: &Cqe) {
+        if self.armed.is_some() {
+            self.note_armed(cqe.flags & CQE_SOLICITED != 0 || cqe.status != 0);
+        }
+    }
+
+    fn note_armed(&mut self, solicited: bool) {
+        let Some(armed) = &mut self.armed else {
+            return;
+        };
+        if armed.before > 0 {
+            armed.before = armed.before.wrapping_sub(1);
+        } else if solicited || !armed.solicited_only {
+            self.armed = None;
+            self.tell_armed(false);
+        }
+    }
+
+    /// Whether enough messages in a row have come past the engine: what it has comes first.
+    #[inline]
+    pub(in crate::queue) fn is_engines_turn(&mut self) -> bool {
+        let is_turn = self.in_row >= IN_ROW;
+        if is_turn {
+            self.in_row = 0;
+        }
+        is_turn
+    }
+
+    /// The next completion that the engine has no part in.
+    #[inline]
+    pub(in crate::queue) fn take(&mut self) -> Option<Cqe> {
+        let hurried = self.armed.is_some();
+        for _ in 0..self.list.len() {
+            self.turn = match self.turn.wrapping_add(1) {
+                next if next < self.list.len() => next,
+                _ => 0,
+            };
+            let found = self.list.get_mut(self.turn)?.take(hurried);
+            if found.is_some() {
+                self.empty = 0;
+                self.in_row = self.in_row.wrapping_add(1);
+                return found;
+            }
+        }
+        None
+    }
+
+    /// There was nothing to take, from the engine either. Returns whether the engine need not be asked to work for that.
+    #[inline]
+    pub(in crate::queue) fn found_nothing(&mut self) -> bool {
+        self.empty = self.empty.saturating_add(1);
+        self.unserved = self.unserved.wrapping_add(1);
+        let may_wait = self.empty < PATIENCE && self.unserved < UNSERVED;
+        if !may_wait {
+            self.unserved = 0;
+        }
+        may_wait
+    }
+
+    /// What is to be done with a completion of the engine's.
+    #[inline]
+    pub(in crate::queue) fn compare(&mut self, cqe: &Cqe, is_receive: bool) -> Step {
+        match self.of(cqe.qpn.get()) {
+            None => Step::Show,
+            Some(bypass) if is_receive => bypass.compare_receive(cqe),
+            Some(bypass) => bypass.compare_send(cqe),
+        }
+    }
+}
+
+impl Bypass {
+    #[inline]
+    fn take(&mut self, hurried: bool) -> Option<Cqe> {
+        self.sent_first = !self.sent_first;
+        let sent = match self.sent_first {
+            true => self.take_sent(hurried),
+            false => None,
+        };
+        sent.or_else(|| self.receiver.as_mut().and_then(Receiver::take))
+            .or_else(|| match self.sent_first {
+                true => None,
+                false => self.take_sent(hurried),
+            })
+    }
+
+    /// The completion of the oldest message that was sent, if it is to be shown.
+    #[inline]
+    fn take_sent(&mut self, hurried: bool) -> Option<Cqe> {
+        let sent = self.sent.as_ref()?;
+        let first = sent.first()?;
+        self.waited = self.waited.saturating_add(1);
+        let hurried = hurried || self.waited >= PATIENCE;
+        let shown = sent.is_due(&first) && (hurried || sent.is_received(&first));
+        shown.then(|| self.complete(first))?
+    }
+
+    /// Takes the oldest message that was sent.
+    fn complete(&mut self, first: First) -> Option<Cqe> {
+        self.sent.as_ref()?.take();
+        self.waited = 0;
+        let is_behind = |failed| !Sent::is_before(&first, failed);
+        let status = match self.failed.is_some_and(is_behind) {
+            true => WcStatus::WrFlush,
+            false => WcStatus::Success,
+        };
+        Some(Cqe {
+            wr_id: first.wr_id.into(),
+            qpn: self.qpn.into(),
+            opcode: CqeOpcode::Send.to_wire(),
+            status: status.to_wire(),
+            ..Cqe::default()
+        })
+    }
+
+    fn compare_send(&mut self, cqe: &Cqe) -> Step {
+        let Some(sent) = &self.sent else {
+            return Step::Show;
+        };
+        let index = cqe.queue_index.get();
+        if let Some(first) = sent.first().filter(|first| Sent::is_before(first, index)) {
+            if let Some(first) = self.complete(first) {
+                return Step::First(first);
+            }
+        }
+        if cqe.status != WcStatus::Success.to_wire() {
+            self.failed.get_or_insert(index);
+            self.close();
+        }
+        Step::Show
+    }
+
+    /// The queue pair has failed.
+    fn close(&mut self) {
+        self.phase.stop();
+        if let Some(receiver) = &mut self.receiver {
+            receiver.close();
+        }
+    }
+
+    fn compare_receive(&mut self, cqe: &Cqe) -> Step {
+        let failed = cqe.status != WcStatus::Success.to_wire();
+        let Some(receiver) = &mut self.receiver else {
+            return Step::Show;
+        };
+        if failed && receiver.is_open() {
+            // What was sent before that is there.
+            receiver.close();
+        }
+        if let Some(first) = receiver.take() {
+            return Step::First(first);
+        }
+        match receiver.compare(cqe.queue_index.get()) {
+            Next::This => {
+                receiver.pass(failed);
+                Step::Show
+            }
+            Next::Nothing => Step::Drop,
+            Next::Ring => receiver.miss().map_or(Step::Show, Step::First),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a queue pair may do with its rings: known to whoever posts, polls or changes it, without a lock.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// It was not told to send yet, or any more.
+const IDLE: u8 = 0;
+/// It sends.
+const READY: u8 = 1;
+/// It has failed, or was told to: until it is reset nothing goes into a ring, and no ring is opened.
+const STOPPED: u8 = 2;
+
+/// Whether a queue pair sends and receives by way of rings.
+#[derive(Debug, Default)]
+pub(crate) struct Phase(AtomicU8);
+
+impl Phase {
+    /// Whether messages may go into a ring.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Acquire) == READY
+    }
+
+    /// Whether nothing goes into a ring any more.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Acquire) == STOPPED
+    }
+
+    /// Nothing goes into a ring from now on.
+    pub(crate) fn stop(&self) {
+        self.0.store(STOPPED, Ordering::Release);
+    }
+
+    /// Whether the queue pair sends, unless it has stopped.
+    pub(crate) fn set_ready(&self, ready: bool) {
+        let next = if ready { READY } else { IDLE };
+        let change = |now| (now != STOPPED).then_some(next);
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+    }
+
+    /// It was reset.
+    pub(crate) fn reset(&self) {
+        self.0.store(IDLE, Ordering::Release);
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The memory of a ring.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use nupa_proto::process_ring::{
+    CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_OPEN,
+};
+
+use crate::ffi::{Pages, ProcessBytes};
+
+/// Bytes of the lines.
+const LINE_BYTES: usize = LINES as usize * LINE_SIZE;
+const _: () = assert!(LINE_BYTES.is_power_of_two() && CONTROL_SIZE + LINE_BYTES == RING_SIZE);
+
+/// The memory of a ring, mapped, and what keeps it.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pages: Pages,
+    /// Dropped after the mapping.
+    owner: Box<dyn Owner>,
+}
+
+/// What keeps a ring's memory.
+pub(crate) trait Owner: Debug + Send + Sync {
+    /// Lets the peer find the ring, if it was made here. False if that cannot be.
+    fn publish(&self) -> bool;
+}
+
+/// Where the rings of a queue pair come from.
+pub(crate) trait RingSource: Debug + Send + Sync {
+    /// The ring that its peer receives with, if there is one.
+    fn find(&self) -> Option<Ring>;
+
+    /// Memory of zeroes for a ring that it receives with.
+    fn make(&self) -> Option<Ring>;
+
+    /// The peer has a message, and waits for an event.
+    fn kick_peer(&self);
+
+    /// Has the queue pair go to the error state.
+    fn fail(&self);
+}
+
+/// The source of all rings of a queue pair.
+pub(crate) type SharedSource = Arc<dyn RingSource>;
+
+impl Ring {
+    /// Memory of [`RING_SIZE`] bytes, and what keeps it.
+    pub(crate) fn new(pages: Pages, owner: Box<dyn Owner>) -> Self {
+        Self { pages, owner }
+    }
+
+    /// Lets the peer find a ring that was made here. False if that cannot be.
+    pub(super) fn publish(&self) -> bool {
+        self.owner.publish()
+    }
+
+    /// Opens a new ring, whose stamps are made with this secret.
+    pub(super) fn open(&self, secret: u64) {
+        self.pages.store_wide(SECRET, secret);
+        self.pages.store(STATE, STATE_OPEN);
+    }
+
+    pub(super) fn secret(&self) -> u64 {
+        self.pages.load_wide(SECRET)
+    }
+
+    /// Loads a word of the control page with acquire order.
+    #[inline(always)]
+    pub(super) fn load(&self, offset: usize) -> u32 {
+        self.pages.load(offset)
+    }
+
+    /// Stores a word of the control page with release order.
+    #[inline(always)]
+    pub(in crate::queue) fn store(&self, offset: usize, value: u32) {
+        self.pages.store(offset, value);
+    }
+
+    /// Stores a state in place of the one that is expected there. False, and nothing is stored, if it is another one.
+    pub(super) fn swap_state(&self, expected: u32, state: u32) -> bool {
+        self.pages.compare_exchange(STATE, expected, state)
+    }
+
+    /// Where a byte of the entry at line `index` is.
+    #[inline(always)]
+    fn offset(index: u32, within: usize) -> usize {
+        const {
+            assert!(LINES.is_power_of_two());
+        }
+        let line = (index & (LINES - 1)) as usize;
+        let at = line.wrapping_mul(LINE_SIZE).wrapping_add(within);
+        CONTROL_SIZE.wrapping_add(at & (LINE_BYTES - 1))
+    }
+
+    /// Loads the stamp of a line with acquire order.
+    #[inline(always)]
+    pub(super) fn stamp(&self, index: u32) -> u64 {
+        self.pages.load_wide(Self::offset(index, 0))
+    }
+
+    /// Stores the stamp of a line with release order.
+    #[inline(always)]
+    pub(super) fn set_stamp(&self, index: u32, stamp: u64) {
+        self.pages.store_wide(Self::offset(index, 0), stamp);
+    }
+
+    /// Reads bytes of a line.
+    #[inline(always)]
+    pub(super) fn read(&self, index: u32, within: usize, bytes: &mut [u8]) {
+        use nupa_engine::rings::QueueMemory;
+        self.pages.read(Self::offset(index, within), bytes);
+    }
+
+    /// Writes bytes of an entry, `within` bytes behind the start of the line `index`.
+    #[inline(always)]
+    pub(super) fn write(&self, index: u32, within: usize, bytes: &[u8]) {
+        use nupa_engine::rings::QueueMemory;
+        let (at, room) = Self::place(index, within);
+        let (head, rest) = bytes.split_at(bytes.len().min(room));
+        self.pages.write(at, head);
+        if !rest.is_empty() {
+            self.pages.write(CONTROL_SIZE, rest);
+        }
+    }
+
+    /// As [`Ring::write`], from memory of the program.
+    #[inline(always)]
+    pub(super) fn write_from(&self, index: u32, within: usize, from: ProcessBytes) {
+        let (at, room) = Self::place(index, within);
+        let head = from.len().min(room);
+        self.pages.write_from(at, from.part(0, head));
+        let left = from.len().wrapping_sub(head);
+        if left != 0 {
+            self.pages.write_from(CONTROL_SIZE, from.part(head, left));
+        }
+    }
+
+    /// The other way round.
+    #[inline(always)]
+    pub(super) fn read_to(&self, index: u32, within: usize, to: ProcessBytes) {
+        let (at, room) = Self::place(index, within);
+        let head = to.len().min(room);
+        self.pages.read_to(at, to.part(0, head));
+        let left = to.len().wrapping_sub(head);
+        if left != 0 {
+            self.pages.read_to(CONTROL_SIZE, to.part(head, left));
+        }
+    }
+
+    /// Where bytes of an entry are, and how many there are up to the end of the ring.
+    #[inline(always)]
+    fn place(index: u32, within: usize) -> (usize, usize) {
+        let at = Self::offset(index, within);
+        (at, RING_SIZE.wrapping_sub(at))
+    }
+}

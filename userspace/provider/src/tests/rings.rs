@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Process rings of two nodes: where there is a kernel, it makes and finds them.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use guestmem::MmapRegion;
+use nupa_proto::admin::{ModifyQp, QP_MASK_PROCESS_RINGS};
+use nupa_proto::process_ring::{RING_SIZE, STATE};
+
+use super::common::guest::{iova, Bars};
+use super::node::{map, Node, Shape, TestQp, LEN};
+use crate::ffi::testing::process_bytes;
+use crate::ffi::Pages;
+use crate::queue::{Connection, Lookup, Owner, Region, Regions, Ring, RingSource};
+
+/// Bytes of the memory of both rings.
+pub(super) const RINGS: usize = 2 * RING_SIZE;
+
+/// A side's part in the rings of both.
+pub(super) struct Rings {
+    source: Arc<Source>,
+    /// What a program has mapped.
+    mapped: Option<Pages>,
+    pub(super) regions: Arc<Regions>,
+}
+
+/// Where the rings of a queue pair come from.
+#[derive(Debug)]
+struct Source {
+    memory: File,
+    /// The side, 0 or 1.
+    id: u16,
+    kicks: AtomicUsize,
+    failures: AtomicUsize,
+}
+
+/// A ring's memory is there as long as the test is.
+#[derive(Debug)]
+struct Kept;
+
+impl Owner for Kept {
+    fn publish(&self) -> bool {
+        true
+    }
+}
+
+impl Source {
+    /// The ring that a side receives with.
+    fn pages(&self, of: u16) -> Pages {
+        let offset = u64::from(of) * RING_SIZE as u64;
+        Pages::of_file(self.memory.as_fd(), offset, RING_SIZE).unwrap()
+    }
+}
+
+impl RingSource for Source {
+    fn find(&self) -> Option<Ring> {
+        let pages = self.pages(1 - self.id);
+        (pages.load(STATE) != 0).then(|| Ring::new(pages, Box::new(Kept)))
+    }
+
+    fn make(&self) -> Option<Ring> {
+        use nupa_engine::rings::QueueMemory;
+        let pages = self.pages(self.id);
+        pages.write(0, &[0; RING_SIZE]);
+        Some(Ring::new(pages, Box::new(Kept)))
+    }
+
+    fn kick_peer(&self) {
+        self.kicks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn fail(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Rings {
+    /// The part of a side in rings in this memory.
+    pub(super) fn new(memory: &MmapRegion, id: u16) -> Self {
+        let memory = memory.file().as_fd().try_clone_to_owned().unwrap().into();
+        let source = Source {
+            memory,
+            id,
+            kicks: AtomicUsize::new(0),
+            failures: AtomicUsize::new(0),
+        };
+        Self {
+            source: Arc::new(source),
+            mapped: None,
+            regions: Arc::default(),
+        }
+    }
+
+    /// What the kernel does when the queue pair goes to the error state.
+    pub(super) fn close(&self) {
+        self.incoming().store(STATE, 0);
+    }
+
+    /// Lets messages of a queue pair, which is ready to send, go past the engines; with `mixed` not all that could.
+    pub(super) fn enable<W: Bars>(&mut self, node: &Node<W>, qp: &TestQp, mixed: bool) {
+        let at = usize::try_from(node.memory - iova(0)).unwrap();
+        let mapped = self.mapped.insert(map(&node.guest.ram, at, LEN));
+        self.regions.insert(
+            node.key,
+            Region {
+                domain: 0,
+                start: node.memory,
+                memory: process_bytes(mapped, LEN),
+                writable: true,
+            },
+        );
+        let source: Arc<Source> = Arc::clone(&self.source);
+        qp.qp.pair().bypass(Connection {
+            source,
+            lookup: Lookup::new(Arc::clone(&self.regions), 0),
+            slot: qp.recv_slot.clone().unwrap(),
+            requests: Shape::default().requests,
+            phase: Arc::default(),
+            with_events: true,
+            mixed,
+        });
+        self.allow(node, qp);
+    }
+
+    /// What the kernel does when it finds or makes a ring, and what the program notes when the queue pair is ready to send.
+    pub(super) fn allow<W: Bars>(&self, node: &Node<W>, qp: &TestQp) {
+        let command = ModifyQp {
+            qpn: qp.qpn.into(),
+            mask: QP_MASK_PROCESS_RINGS.into(),
+            ..ModifyQp::default()
+        };
+        node.guest.modify(&command).unwrap();
+        qp.qp.pair().changed(true, false);
+    }
+
+    /// The ring that this side receives with, as its sender has it.
+    pub(super) fn incoming(&self) -> Pages {
+        self.source.pages(self.source.id)
+    }
+
+    /// How often the peer's program was to be woken.
+    pub(super) fn kicks(&self) -> usize {
+        self.source.kicks.load(Ordering::Relaxed)
+    }
+
+    /// How often the queue pair was to fail.
+    pub(super) fn failures(&self) -> usize {
+        self.source.failures.load(Ordering::Relaxed)
+    }
+}
