@@ -189,6 +189,10 @@ class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Share, Stamps):
 
     # Device.
 
+    def environ(self, name, value):
+        """Sets a variable of the environment, before the device is opened."""
+        os.environ[name] = value
+
     def open(self, device):
         before = event_files()
         self.context = Context(name=device)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Short messages that go from program to program, past the engines (Documentation/process-rings.md)."""
+
+import errno
+
+import pytest
+
+from modes import POOLS, only
+from verbs import DEVICE, Side, connect, sge
+
+pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
+
+LINK = f"link {DEVICE}/1"
+SHORT = 100
+LONG = 5000
+BATCH = 16
+# A ring is there before so many messages of a queue pair have gone through the engine.
+BEFORE = 64
+
+
+@pytest.fixture
+def counting(pair):
+    """Nodes that count the requests of queue pairs."""
+    for node in pair:
+        node.run(f"rdma statistic qp set {LINK} auto type on")
+    yield pair
+    for node in pair:
+        node.run(f"rdma statistic qp set {LINK} auto off", check=False)
+
+
+def requests(node):
+    """Requests that the node's engine has carried out for queue pairs."""
+    (found,) = node.run(f"rdma -j statistic show {LINK}").json()
+    return found["qp_requests"]
+
+
+def connected(rdma, counting, mode="1", **options):
+    """Two connected queue pairs of programs whose environment says which messages go past the engine."""
+    programs = [rdma.program(node, device=None) for node in counting]
+    for program in programs:
+        program.environ("NUPA_PROCESS_RINGS", mode)
+        program.open(DEVICE)
+    sides = [Side(program, **options) for program in programs]
+    connect(*sides)
+    return sides
+
+
+def transfer(sender, receiver, source, target, first, sizes, extended=False):
+    """Sends messages of these sizes, one batch at a time; each goes to a place of its own, in the order of their numbers."""
+    step = source.size // len(sizes)
+    for start in range(0, len(sizes), BATCH):
+        batch = range(start, min(start + BATCH, len(sizes)))
+        for number in batch:
+            receiver.post_recv([sge(target, number * step, step)], wr_id=first + number)
+        for number in batch:
+            sender.post_send("SEND", sges=[sge(source, number * step, sizes[number])], wr_id=first + number,
+                             extended=extended)
+        for side, opcode in ((receiver, "RECV"), (sender, "SEND")):
+            found = [(done["wr_id"], done["opcode"], done["status"]) for done in side.poll(len(batch))]
+            assert found == [(first + number, opcode, "SUCCESS") for number in batch], found
+
+
+def compare(receiver, source, target, sizes):
+    """Fails unless each message is in its place."""
+    step = source.size // len(sizes)
+    for number, size in enumerate(sizes):
+        wanted = source.program.load(source.buffer, number * step, size)
+        assert receiver.program.load(target.buffer, number * step, size) == wanted, f"message {number} of {size} bytes"
+
+
+def regions(a, b, count, step=SHORT):
+    source, target = a.region(count * step, 1), b.region(count * step, 2)
+    source.program = a.program
+    return source, target
+
+
+@pytest.mark.parametrize("extended", [False, True], ids=["list", "pieces"])
+def test_short_messages_go_past_the_engines(counting, rdma, saw, extended):
+    """All bytes arrive, in order and both ways, and most of them without a request of the engine's."""
+    options = {"extended": True, "operations": "WITH_SEND"} if extended else {}
+    a, b = connected(rdma, counting, "", **options)
+    count = 6 * BATCH
+    sizes = [1 + number % SHORT for number in range(count)]
+    before = [requests(node) for node in counting]
+    for sender, receiver in ((a, b), (b, a)):
+        source, target = regions(sender, receiver, count)
+        transfer(sender, receiver, source, target, 0, sizes, extended)
+        compare(receiver, source, target, sizes)
+    grown = [requests(node) - old for node, old in zip(counting, before)]
+    assert all(BATCH <= requested <= BEFORE for requested in grown), grown
+    saw(f"{count} messages each way, {grown} by way of the engines")
+
+
+@pytest.mark.parametrize("mode, events", [("0", False), ("", True)], ids=["off", "events"])
+def test_none_go_past_the_engines_where_none_should(counting, rdma, mode, events):
+    """Where the environment says so, and by default where programs may wait for events."""
+    a, b = connected(rdma, counting, mode, events=events)
+    count = 8 * BATCH
+    source, target = regions(a, b, count)
+    before = requests(counting[0])
+    transfer(a, b, source, target, 0, [SHORT] * count)
+    compare(b, source, target, [SHORT] * count)
+    assert requests(counting[0]) - before == count
+
+
+@pytest.mark.parametrize("mode", ["1", "mixed"])
+def test_messages_of_both_ways_keep_their_order(counting, rdma, saw, mode):
+    """Long messages, which the engines move, lie between short ones, and writes with immediate data take their receive buffers."""
+    a, b = connected(rdma, counting, mode)
+    count = 10 * BATCH
+    sizes = [(SHORT, 1, LONG, 40, 41, 2000, 2024, 2025)[number % 8] for number in range(count)]
+    source, target = regions(a, b, count, LONG)
+    before = requests(counting[0])
+    transfer(a, b, source, target, 0, sizes)
+    compare(b, source, target, sizes)
+    grown = requests(counting[0]) - before
+    assert count // 4 <= grown < count, grown
+    saw(f"{count} messages, {grown} by way of the engine")
+    far = b.region(SHORT, 3)
+    for number in range(BATCH):
+        b.post_recv([sge(target, 0, SHORT)], wr_id=2 * number)
+        b.post_recv([sge(target, SHORT, SHORT)], wr_id=2 * number + 1)
+        a.post_send("SEND", sges=[sge(source, 0, SHORT)])
+        a.post_send("RDMA_WRITE_WITH_IMM", sges=[sge(source, 0, 8)], remote=[far.address, far.rkey], imm=number)
+    found = [(done["wr_id"], done["opcode"]) for done in b.poll(2 * BATCH)]
+    assert found == [(number, ("RECV", "RECV_RDMA_WITH_IMM")[number % 2]) for number in range(2 * BATCH)], found
+    a.poll(2 * BATCH)
+
+
+def warm(a, b, count=BEFORE):
+    """Sends messages until both sides have a ring."""
+    for sender, receiver in ((a, b), (b, a)):
+        source, target = sender.region(SHORT, 1), receiver.region(SHORT, 2)
+        for _ in range(0, count, BATCH):
+            receiver.post_recv([sge(target)], count=BATCH)
+            sender.post_send("SEND", sges=[sge(source)], count=BATCH)
+            for side in (receiver, sender):
+                assert {done["status"] for done in side.poll(BATCH)} == {"SUCCESS"}
+        received, sent = (side.program.load(part.buffer, 0, SHORT) for side, part in ((receiver, target), (sender, source)))
+        assert received == sent
+
+
+def test_who_waits_for_an_event_gets_it(counting, rdma, saw):
+    """A program that sleeps is woken by each message, and one that polls again needs no event."""
+    a, b = connected(rdma, counting, events=True)
+    warm(a, b)
+    source, target = regions(a, b, BATCH)
+    for number in range(BATCH):
+        b.post_recv([sge(target, number * SHORT, SHORT)], wr_id=number)
+        b.program.arm(b.cq)
+        b.quiet(0)
+        a.post_send("SEND", sges=[sge(source, number * SHORT, SHORT)], wr_id=number)
+        assert b.program.await_event(b.channel, b.cq, 5), f"no event for message {number}"
+        b.done("RECV", number)
+        a.done("SEND", number)
+    compare(b, source, target, [SHORT] * BATCH)
+    before = requests(counting[0])
+    warm(a, b)
+    grown = requests(counting[0]) - before
+    assert grown < BATCH, grown
+    saw(f"{BATCH} events, then {grown} of {BEFORE} messages by way of the engine")
+
+
+def test_messages_wait_for_receive_buffers(counting, rdma):
+    """With no receive buffer, messages wait as ever, and go on in order."""
+    a, b = connected(rdma, counting)
+    warm(a, b)
+    source, target = regions(a, b, BATCH)
+    for number in range(BATCH):
+        a.post_send("SEND", sges=[sge(source, number * SHORT, SHORT)], wr_id=number)
+    a.quiet()
+    for number in range(BATCH):
+        b.post_recv([sge(target, number * SHORT, SHORT)], wr_id=number)
+    assert [done["wr_id"] for done in b.poll(BATCH)] == list(range(BATCH))
+    assert [done["wr_id"] for done in a.poll(BATCH)] == list(range(BATCH))
+    compare(b, source, target, [SHORT] * BATCH)
+
+
+def test_a_message_that_is_too_long_fails_both_sides(counting, rdma):
+    a, b = connected(rdma, counting)
+    warm(a, b)
+    source, target = regions(a, b, BATCH)
+    b.post_recv([sge(target, 0, SHORT - 1)])
+    a.post_send("SEND", sges=[sge(source, 0, SHORT)])
+    b.failed("LOC_LEN_ERR")
+    a.failed("REM_INV_REQ_ERR")
+
+
+def test_what_was_sent_before_an_error_is_received(counting, rdma):
+    """Messages that were acknowledged are there when the receiver goes to the error state before it has polled; what is left is flushed."""
+    a, b = connected(rdma, counting)
+    warm(a, b)
+    source, target = regions(a, b, BATCH)
+    for number in range(BATCH):
+        b.post_recv([sge(target, number * SHORT, SHORT)], wr_id=number)
+    for number in range(BATCH // 2):
+        a.post_send("SEND", sges=[sge(source, number * SHORT, SHORT)], wr_id=number)
+    assert [done["status"] for done in a.poll(BATCH // 2)] == ["SUCCESS"] * (BATCH // 2)
+    b.program.to_state(b.qp, "ERR")
+    found = [(done["wr_id"], done["status"]) for done in b.poll(BATCH)]
+    assert found == [(number, "SUCCESS" if number < BATCH // 2 else "WR_FLUSH_ERR") for number in range(BATCH)], found
+    compare(b, source, target, [SHORT] * (BATCH // 2) + [0] * (BATCH // 2))
+    # Nothing more goes there.
+    a.post_send("SEND", sges=[sge(source, 0, SHORT)])
+    assert a.poll(1, 30)[0]["status"] == "RETRY_EXC_ERR"
+
+
+def test_a_killed_receiver_is_noticed(counting, rdma, saw):
+    """What is sent to a program that was killed fails, and all memory of the rings is free again."""
+    a, b = connected(rdma, counting)
+    warm(a, b)
+    source, target = regions(a, b, BATCH)
+    for number in range(BATCH):
+        b.post_recv([sge(target, number * SHORT, SHORT)], wr_id=number)
+    b.program.end(kill=True)
+    statuses = []
+    for _ in range(BATCH + 1):
+        a.post_send("SEND", sges=[sge(source, 0, SHORT)])
+        statuses.append(a.poll(1, 30)[0]["status"])
+        if statuses[-1] != "SUCCESS":
+            break
+    assert statuses[-1] == "RETRY_EXC_ERR", statuses
+    saw(f"{len(statuses) - 1} messages after the kill before the error")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
+def test_rings_do_not_leak(counting, rdma, saw, kill):
+    """Once both programs of a connection have ended, all device memory is free."""
+    total = rdma.program(counting[1]).device()["max_dm_size"]
+    for _ in range(3):
+        a, b = connected(rdma, counting)
+        warm(a, b, 3 * BATCH)
+        for node in counting:
+            program = rdma.program(node)
+            assert program.fails("device_memory", total) == errno.ENOMEM, "no ring"
+            program.end()
+        for side in (a, b):
+            side.program.end(kill=kill)
+        for node in counting:
+            program = rdma.program(node)
+            program.device_memory(total, wait=60)
+            program.end()
+    saw(f"all {total} bytes after 3 connections with rings")
