@@ -241,7 +241,7 @@ unsafe fn assemble(
             lookup: Lookup::new(Arc::clone(own.regions()), domain),
             slot,
             requests,
-            phase: Arc::default(),
+            bypass_state: Arc::default(),
             with_events: own.mode() != Mode::Polled,
             mixed: own.mode() == Mode::Mixed,
         });

@@ -4,19 +4,19 @@
 
 mod connection;
 mod member;
-mod phase;
 mod receiver;
 mod ring;
 mod sender;
 mod sent;
+mod state;
 
 pub(crate) use connection::{Connection, Maker};
 pub(super) use member::{Bypasses, Step};
-pub(super) use phase::Phase;
 pub(super) use receiver::Receiver;
 pub(crate) use ring::{Owner, Ring, RingSource, SharedSource};
 pub(super) use sender::{Kind, Position, Sender};
 pub(super) use sent::Sent;
+pub(super) use state::BypassState;
 
 /// Messages that a queue pair has received through the engine when its process makes a ring: those that are used only.
 pub(super) const BEFORE_RING: u32 = 16;

@@ -8,7 +8,7 @@ use nupa_engine::rings::CompletionRing;
 use nupa_proto::cqe::{Cqe, CqeOpcode};
 use nupa_proto::status::WcStatus;
 
-use super::bypass::{Bypasses, Maker, Phase, Sent, Step, BEFORE_RING};
+use super::bypass::{BypassState, Bypasses, Maker, Sent, Step, BEFORE_RING};
 use super::done::Done;
 use super::members::Members;
 use super::wall::{Moment, WallClock};
@@ -49,7 +49,7 @@ pub(crate) struct Member {
     /// What it may receive with past the engine, if its completions come here.
     pub(crate) maker: Option<Arc<Maker>>,
     /// What it may do past the engine.
-    pub(crate) phase: Option<Arc<Phase>>,
+    pub(crate) bypass_state: Option<Arc<BypassState>>,
 }
 
 impl CompletionQueue {
@@ -96,15 +96,15 @@ impl CompletionQueue {
     }
 
     /// Completions of messages that a queue pair sends past the engine come from there.
-    pub(crate) fn add_sent(&mut self, qpn: u32, sent: Arc<Sent>, phase: &Arc<Phase>) {
-        self.bypasses.add_sent(qpn, sent, phase);
+    pub(crate) fn add_sent(&mut self, qpn: u32, sent: Arc<Sent>, bypass_state: &Arc<BypassState>) {
+        self.bypasses.add_sent(qpn, sent, bypass_state);
     }
 
     /// A queue pair may send and receive past the engine.
-    pub(crate) fn set_phase(&mut self, qpn: u32, phase: &Arc<Phase>) {
+    pub(crate) fn set_bypass_state(&mut self, qpn: u32, bypass_state: &Arc<BypassState>) {
         self.has_makers = true;
         if let Some(member) = self.members.get_mut(qpn) {
-            member.phase = Some(Arc::clone(phase));
+            member.bypass_state = Some(Arc::clone(bypass_state));
         }
     }
 
@@ -366,8 +366,8 @@ impl Member {
     /// A queue pair that has failed sends nothing past the engine any more.
     #[cold]
     fn fail(&self) {
-        if let Some(phase) = &self.phase {
-            phase.stop();
+        if let Some(bypass_state) = &self.bypass_state {
+            bypass_state.stop();
         }
     }
 

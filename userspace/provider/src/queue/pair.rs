@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 
-use super::bypass::{Connection, Maker, Phase, Sender, Sent};
+use super::bypass::{BypassState, Connection, Maker, Sender, Sent};
 use super::{CompletionQueue, Member, RecvQueue, SendQueue};
 use crate::ffi::{Calls, Lock, Slot};
 
@@ -28,7 +28,7 @@ pub(crate) struct QueuePair {
     /// How its queues are kicked if not by themselves.
     pub(crate) calls: Calls,
     /// If it may have process rings: what it may do with them, and the doorbell slot of its receive queue.
-    rings: OnceLock<(Arc<Phase>, Slot)>,
+    rings: OnceLock<(Arc<BypassState>, Slot)>,
     send_cq: SharedCompletions,
     recv_cq: SharedCompletions,
 }
@@ -63,7 +63,7 @@ impl QueuePair {
                 sends: sends.then(|| Arc::clone(&send)),
                 recvs: recv.clone().filter(|_| recvs),
                 maker: None,
-                phase: None,
+                bypass_state: None,
             };
             cq.lock().join(number, member);
         }
@@ -94,7 +94,8 @@ impl QueuePair {
             return;
         }
         for cq in queues {
-            cq.lock().set_phase(self.number, &connection.phase);
+            cq.lock()
+                .set_bypass_state(self.number, &connection.bypass_state);
         }
         let watched = self.send_cq.lock().has_events();
         let completions = Arc::downgrade(&self.send_cq);
@@ -103,7 +104,7 @@ impl QueuePair {
         let (source, lookup) = (Arc::clone(&connection.source), connection.lookup.another());
         let sent = Arc::new(sent);
         let mixed = connection.mixed;
-        let source = (source, Arc::clone(&connection.phase));
+        let source = (source, Arc::clone(&connection.bypass_state));
         send.attach(Sender::new(
             self.number,
             source,
@@ -113,9 +114,10 @@ impl QueuePair {
             mixed,
         ));
         drop(send);
-        let _ = self
-            .rings
-            .set((Arc::clone(&connection.phase), connection.slot.clone()));
+        let _ = self.rings.set((
+            Arc::clone(&connection.bypass_state),
+            connection.slot.clone(),
+        ));
         let maker = Maker::new(connection, Arc::clone(recv));
         self.recv_cq.lock().set_maker(self.number, maker);
     }
@@ -123,12 +125,12 @@ impl QueuePair {
     /// The state was changed: whether the queue pair sends, and whether it has failed. Takes no lock: the program may have the queues locked. If it has failed
     /// the kernel has closed its ring.
     pub(crate) fn changed(&self, sends: bool, failed: bool) {
-        let Some((phase, _)) = self.rings.get() else {
+        let Some((bypass_state, _)) = self.rings.get() else {
             return;
         };
         match failed {
-            true => phase.stop(),
-            false => phase.set_ready(sends),
+            true => bypass_state.stop(),
+            false => bypass_state.set_ready(sends),
         }
     }
 
@@ -141,10 +143,10 @@ impl QueuePair {
         if let Some(recv) = &self.recv {
             recv.lock().reset();
         }
-        if let Some((phase, slot)) = self.rings.get() {
+        if let Some((bypass_state, slot)) = self.rings.get() {
             // Another thread may have received a message after the kernel had cleared it.
             slot.store(SlotWord::Arm, 0);
-            phase.reset();
+            bypass_state.reset();
         }
     }
 

@@ -2,6 +2,9 @@
 
 //! Messages that go past the engine, between those that do not.
 
+mod events;
+mod failures;
+
 use guestmem::MmapRegion;
 use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::{Doorbell, QueueMemory};
@@ -25,7 +28,7 @@ const STEP: usize = 4096;
 /// Bytes of the longest message of a ring.
 const MOST: usize = MAX_PAYLOAD as usize;
 /// Polls that find nothing after which all completions are shown.
-const PATIENCE: usize = 65;
+const SHOWN_AFTER: usize = 65;
 
 /// Two sides whose messages may go past the engine.
 struct Sides {
@@ -80,7 +83,7 @@ impl Sides {
     fn poll(side: &Side) -> Vec<sys::ibv_wc> {
         side.node.run();
         let mut found = Vec::new();
-        for _ in 0..PATIENCE {
+        for _ in 0..SHOWN_AFTER {
             let polled = side.cq.cq.poll(8);
             if polled.is_empty() {
                 side.cq.cq.found_nothing();
@@ -254,86 +257,6 @@ fn buffers_that_the_process_has_not_mapped_are_the_engines_to_fill() {
 }
 
 #[test]
-fn a_key_that_goes_after_the_buffer_was_posted_fails_the_queue_pair() {
-    let sides = Sides::with_rings();
-    sides.receive(1, 64);
-    sides.of_b.regions.remove(sides.b.node.key);
-    sides.post(1, 8, SIGNALED);
-    let [wc] = sides.b.cq.cq.poll(2)[..] else {
-        panic!("no completion");
-    };
-    assert_eq!((wc.wr_id, wc.status), (1, sys::IBV_WC_LOC_PROT_ERR));
-    assert_eq!(sides.of_b.failures(), 1);
-    assert_eq!(Sides::ring_state(&sides.of_b.incoming()), 0);
-}
-
-#[test]
-fn messages_for_who_waits_for_an_event_go_to_the_engine() {
-    let mut sides = Sides::with_rings();
-    sides.b.cq.cq.arm(false);
-    let state = Sides::ring_state(&sides.of_b.incoming());
-    assert_eq!(state, STATE_OPEN | STATE_ARMED);
-    assert!(!sides.past_engine(8), "there has to be an event");
-    assert_eq!(Sides::ring_state(&sides.of_b.incoming()), STATE_OPEN);
-    assert!(sides.past_engine(8));
-    // One that waits for its own completions.
-    sides.a.cq.cq.arm(false);
-    assert!(!sides.past_engine(8), "there has to be an event");
-    assert!(sides.past_engine(8));
-    assert_eq!(sides.of_a.kicks(), 0);
-}
-
-#[test]
-fn who_has_begun_to_wait_meanwhile_is_told_of_a_message() {
-    let mut sides = Sides::new(true);
-    for _ in 0..BEFORE {
-        sides.transfer(40);
-    }
-    for _ in 0..40 {
-        sides.b.cq.cq.arm(false);
-        sides.receive(sides.next, 64);
-        sides.post(sides.next, 8, 0);
-        sides.a.node.run();
-        assert_eq!(Sides::poll(&sides.b).len(), 1);
-        sides.next += 1;
-    }
-    assert!(
-        (5..=35).contains(&sides.of_a.kicks()),
-        "{}",
-        sides.of_a.kicks()
-    );
-}
-
-#[test]
-fn what_was_received_before_an_error_is_shown_and_the_rest_is_flushed() {
-    let sides = Sides::with_rings();
-    for wr_id in 0..6 {
-        sides.receive(wr_id, 64);
-    }
-    for wr_id in 0..3 {
-        sides.post(wr_id, 8, SIGNALED);
-    }
-    sides.b.node.modify(&sides.b.qp, QpStateCode::Err, |_| ());
-    sides.of_b.close();
-    sides.b.qp.qp.pair().changed(false, true);
-    let found = Sides::poll(&sides.b);
-    let found: Vec<_> = found.iter().map(|wc| (wc.wr_id, wc.status)).collect();
-    let (ok, flushed) = (sys::IBV_WC_SUCCESS, sys::IBV_WC_WR_FLUSH_ERR);
-    let expected = [
-        (0, ok),
-        (1, ok),
-        (2, ok),
-        (3, flushed),
-        (4, flushed),
-        (5, flushed),
-    ];
-    assert_eq!(found, expected);
-    sides.post(9, 8, SIGNALED);
-    let found = Sides::poll(&sides.a);
-    assert!(found.iter().map(|wc| wc.wr_id).eq(0..3), "{}", found.len());
-}
-
-#[test]
 fn a_queue_pair_starts_over_after_a_reset() {
     let mut sides = Sides::with_rings();
     for side in [&sides.a, &sides.b] {
@@ -466,109 +389,6 @@ fn what_asks_for_no_completion_is_complete_before_what_does() {
 }
 
 #[test]
-fn a_ring_that_is_made_while_the_program_waits_stays_armed() {
-    let mut sides = Sides::new(false);
-    for wr_id in 0..40 {
-        sides.receive(wr_id, 64);
-        sides.post(wr_id, 8, 0);
-    }
-    sides.a.node.run();
-    sides.next = 40;
-    // All of these were there before, and make no event.
-    sides.b.cq.cq.arm(false);
-    assert_eq!(Sides::poll(&sides.b).len(), 40);
-    let state = Sides::ring_state(&sides.of_b.incoming());
-    assert_eq!(state, STATE_OPEN | STATE_ARMED);
-}
-
-#[test]
-fn who_is_about_to_wait_sees_all_that_was_sent() {
-    let sides = Sides::with_rings();
-    for wr_id in 0..3 {
-        sides.receive(wr_id, 64);
-        sides.post(wr_id, 8, SIGNALED);
-    }
-    assert!(sides.a.cq.cq.poll(1).is_empty(), "nobody has received it");
-    sides.a.cq.cq.arm(false);
-    let found = sides.a.cq.cq.poll(8);
-    assert!(found.iter().map(|wc| wc.wr_id).eq(0..3), "{}", found.len());
-}
-
-#[test]
-fn a_solicited_message_behind_one_that_is_not_makes_an_event() {
-    let sides = Sides::with_rings();
-    let wants_solicited = || sides.b.cq.cq.shared().lock().arm_word() & ARM_SOLICITED != 0;
-    for wr_id in 0..2 {
-        sides.receive(wr_id, STEP);
-    }
-    sides.b.cq.cq.arm(true);
-    assert!(wants_solicited());
-    assert!(!sides.past_engine_to_armed());
-    // The first one goes to the engine, and the second one waits for it in the ring.
-    sides.receive(2, STEP);
-    sides.post(1, STEP, 0);
-    sides.post(2, 8, sys::IBV_SEND_SOLICITED);
-    sides.b.cq.cq.arm(true);
-    assert!(sides.b.cq.cq.poll(1).is_empty());
-    assert!(!wants_solicited(), "any message may be the one before it");
-    sides.a.node.run();
-    assert_eq!(Sides::poll(&sides.b).len(), 2);
-}
-
-impl Sides {
-    /// Sends a solicited message to a program that waits, whether it goes past the engine.
-    fn past_engine_to_armed(&self) -> bool {
-        self.post(0, 8, sys::IBV_SEND_SOLICITED);
-        let arrived = !self.b.cq.cq.poll(1).is_empty();
-        self.a.node.run();
-        assert_eq!(Self::poll(&self.b).len(), usize::from(!arrived));
-        arrived
-    }
-}
-
-#[test]
-fn nothing_is_received_behind_a_message_that_failed() {
-    let sides = Sides::with_rings();
-    // Room for the second one only; the first one goes to the engine.
-    sides.receive(0, 64);
-    sides.receive(1, 64);
-    sides.post(0, 100, SIGNALED);
-    sides.post(1, 8, SIGNALED);
-    sides.a.node.run();
-    let found = Sides::poll(&sides.b);
-    let found: Vec<_> = found.iter().map(|wc| (wc.wr_id, wc.status)).collect();
-    let expected = [(0, sys::IBV_WC_LOC_LEN_ERR), (1, sys::IBV_WC_WR_FLUSH_ERR)];
-    assert_eq!(found, expected);
-    let found = Sides::poll(&sides.a);
-    let found: Vec<_> = found.iter().map(|wc| (wc.wr_id, wc.status)).collect();
-    let expected = [
-        (0, sys::IBV_WC_REM_INV_REQ_ERR),
-        (1, sys::IBV_WC_WR_FLUSH_ERR),
-    ];
-    assert_eq!(found, expected);
-}
-
-#[test]
-fn a_queue_pair_that_has_failed_sends_nothing_into_a_ring() {
-    let sides = Sides::with_rings();
-    sides.receive(1, 64);
-    sides.of_b.regions.remove(sides.b.node.key);
-    sides.post(1, 8, SIGNALED);
-    assert_eq!(sides.b.cq.cq.poll(2).len(), 1);
-    assert_eq!(sides.of_b.failures(), 1);
-    // The other way.
-    let mut sges = [sides.b.node.sge(0, 8)];
-    let before = sides.of_a.incoming().load(nupa_proto::process_ring::TAKEN);
-    let message = send(9, sys::IBV_WR_SEND, SIGNALED).with(&mut sges);
-    sides.b.qp.qp.post_send(&mut [message]).unwrap();
-    assert_eq!(
-        sides.of_a.incoming().load(nupa_proto::process_ring::TAKEN),
-        before
-    );
-    assert!(sides.b.cq.cq.poll(1).is_empty(), "it is the engine's");
-}
-
-#[test]
 fn completions_of_sends_are_not_starved_by_messages() {
     let mut sides = Sides::with_rings();
     for _ in 0..BEFORE {
@@ -578,7 +398,7 @@ fn completions_of_sends_are_not_starved_by_messages() {
     sides.receive(500, 64);
     sides.post(500, 8, SIGNALED);
     let mut shown = false;
-    for wr_id in 0..2 * PATIENCE as u64 {
+    for wr_id in 0..2 * SHOWN_AFTER as u64 {
         sides.post_back(wr_id, 8);
         shown |= sides.a.cq.cq.poll(4).iter().any(|wc| wc.wr_id == 500);
     }
@@ -613,62 +433,4 @@ fn a_queue_pair_is_changed_while_its_queues_are_locked() {
     let shared = sides.a.cq.cq.shared();
     let (_completions, _send) = (shared.lock(), sides.a.qp.qp.pair().send.lock());
     sides.a.qp.qp.pair().changed(false, true);
-}
-
-#[test]
-fn what_was_sent_keeps_its_order_after_the_device_went() {
-    let (ok, flushed) = (sys::IBV_WC_SUCCESS, sys::IBV_WC_WR_FLUSH_ERR);
-    // Long ones go to the engine; what lies in the ring was sent.
-    for (lengths, statuses) in [
-        ([STEP, 8, STEP], [flushed, ok, flushed]),
-        ([8, STEP, 8], [ok, flushed, ok]),
-        ([8, 8, STEP], [ok, ok, flushed]),
-    ] {
-        let sides = Sides::with_rings();
-        for (wr_id, len) in (0..).zip(lengths) {
-            sides.receive(wr_id, STEP);
-            sides.post(wr_id, len, SIGNALED);
-        }
-        sides.a.node.lose();
-        let found: Vec<_> = std::iter::from_fn(|| sides.a.cq.cq.poll(1).pop())
-            .take(70)
-            .filter(|wc| wc.opcode == sys::IBV_WC_SEND)
-            .map(|wc| (wc.wr_id, wc.status))
-            .collect();
-        let expected: Vec<_> = (0..).zip(statuses).collect();
-        assert_eq!(found, expected, "{lengths:?}");
-        // Nothing goes into the ring any more.
-        let lines = sides.of_b.incoming();
-        let before: Vec<u8> = ring_bytes(&lines);
-        sides.post(9, 8, SIGNALED);
-        assert!(ring_bytes(&lines) == before);
-    }
-}
-
-/// What lies in the lines of a ring.
-fn ring_bytes(pages: &Pages) -> Vec<u8> {
-    let mut bytes = vec![0; LINES as usize * LINE_SIZE];
-    pages.read(CONTROL_SIZE, &mut bytes);
-    bytes
-}
-
-#[test]
-fn a_queue_pair_that_fails_before_it_has_a_ring_finds_none() {
-    let mut sides = Sides::new(false);
-    for _ in 0..20 {
-        sides.transfer(8);
-    }
-    let mut sges = [sides.a.node.sge(0, 8)];
-    sges[0].lkey = !sges[0].lkey;
-    let bad = send(1, sys::IBV_WR_SEND, SIGNALED).with(&mut sges);
-    sides.a.qp.qp.post_send(&mut [bad]).unwrap();
-    sides.a.node.run();
-    assert_ne!(Sides::poll(&sides.a)[0].status, sys::IBV_WC_SUCCESS);
-    for wr_id in 100..150 {
-        sides.post(wr_id, 8, SIGNALED);
-        sides.a.node.run();
-        let found = Sides::poll(&sides.a);
-        let found: Vec<_> = found.iter().map(|wc| (wc.wr_id, wc.status)).collect();
-        assert_eq!(found, [(wr_id, sys::IBV_WC_WR_FLUSH_ERR)]);
-    }
 }

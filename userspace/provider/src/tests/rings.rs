@@ -119,7 +119,7 @@ impl Rings {
             lookup: Lookup::new(Arc::clone(&self.regions), 0),
             slot: qp.recv_slot.clone().unwrap(),
             requests: Shape::default().requests,
-            phase: Arc::default(),
+            bypass_state: Arc::default(),
             with_events: true,
             mixed,
         });

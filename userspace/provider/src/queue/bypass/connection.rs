@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nupa_proto::cqe::Cqe;
 
-use super::{Phase, Receiver, SharedSource};
+use super::{BypassState, Receiver, SharedSource};
 use crate::ffi::{Lock, Slot};
 use crate::queue::regions::Lookup;
 use crate::queue::RecvQueue;
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     /// Requests that its send queue has room for.
     pub(crate) requests: u32,
     /// What the queue pair may do.
-    pub(crate) phase: Arc<Phase>,
+    pub(crate) bypass_state: Arc<BypassState>,
     /// Also if programs may wait for events of its completion queues.
     pub(crate) with_events: bool,
     /// Not all messages that could are to go into a ring.
@@ -47,7 +47,7 @@ impl Maker {
     #[cold]
     pub(in crate::queue) fn make(&self, last: &Cqe, armed: bool) -> Option<Receiver> {
         let Self { connection, queue } = self;
-        if connection.phase.is_stopped() {
+        if connection.bypass_state.is_stopped() {
             return None;
         }
         let ring = Arc::new(connection.source.make()?);

@@ -10,7 +10,7 @@ use nupa_proto::status::WcStatus;
 
 use super::receiver::Next;
 use super::sent::First;
-use super::{Phase, Receiver, Sent};
+use super::{BypassState, Receiver, Sent};
 
 /// Queue pairs of a completion queue that may have rings: each poll looks at all of them.
 const MOST: usize = 64;
@@ -19,13 +19,13 @@ const IN_ROW: u32 = 16;
 /// Polls that find nothing, if messages come past the engine now and then, before one has the engine work.
 const UNSERVED: u32 = 256;
 /// Polls that find nothing before completions of messages that nobody has received are shown.
-const PATIENCE: u32 = 64;
+const SHOWN_AFTER: u32 = 64;
 
 /// A queue pair with rings.
 #[derive(Debug)]
 struct Bypass {
     qpn: u32,
-    phase: Arc<Phase>,
+    bypass_state: Arc<BypassState>,
     /// Messages that it has sent, if their completions come here.
     sent: Option<Arc<Sent>>,
     /// What it receives with, if its completions come here.
@@ -94,11 +94,11 @@ impl Bypasses {
         self.list.iter_mut().find(|bypass| bypass.qpn == qpn)
     }
 
-    fn entry(&mut self, qpn: u32, phase: &Arc<Phase>) -> Option<&mut Bypass> {
+    fn entry(&mut self, qpn: u32, bypass_state: &Arc<BypassState>) -> Option<&mut Bypass> {
         if self.of(qpn).is_none() {
             self.list.push(Bypass {
                 qpn,
-                phase: Arc::clone(phase),
+                bypass_state: Arc::clone(bypass_state),
                 sent: None,
                 receiver: None,
                 failed: None,
@@ -110,17 +110,22 @@ impl Bypasses {
     }
 
     /// Completions of messages that a queue pair sends come from there.
-    pub(in crate::queue) fn add_sent(&mut self, qpn: u32, sent: Arc<Sent>, phase: &Arc<Phase>) {
+    pub(in crate::queue) fn add_sent(
+        &mut self,
+        qpn: u32,
+        sent: Arc<Sent>,
+        bypass_state: &Arc<BypassState>,
+    ) {
         sent.set_armed(self.is_armed());
-        if let Some(bypass) = self.entry(qpn, phase) {
+        if let Some(bypass) = self.entry(qpn, bypass_state) {
             bypass.sent = Some(sent);
         }
     }
 
     /// A queue pair receives with a ring.
     pub(in crate::queue) fn add_receiver(&mut self, receiver: Receiver) {
-        let phase = Arc::clone(receiver.phase());
-        if let Some(bypass) = self.entry(receiver.qpn(), &phase) {
+        let bypass_state = Arc::clone(receiver.bypass_state());
+        if let Some(bypass) = self.entry(receiver.qpn(), &bypass_state) {
             bypass.receiver = Some(receiver);
         }
     }
@@ -172,8 +177,7 @@ impl Bypasses {
     #[cold]
     pub(in crate::queue) fn take_lost(&mut self) -> Option<Cqe> {
         self.list.iter_mut().find_map(|bypass| {
-            bypass.phase.stop();
-            bypass.waited = PATIENCE;
+            bypass.bypass_state.stop();
             bypass.take_sent(true)
         })
     }
@@ -211,13 +215,13 @@ impl Bypasses {
     /// The next completion that the engine has no part in.
     #[inline]
     pub(in crate::queue) fn take(&mut self) -> Option<Cqe> {
-        let hurried = self.armed.is_some();
+        let at_once = self.armed.is_some();
         for _ in 0..self.list.len() {
             self.turn = match self.turn.wrapping_add(1) {
                 next if next < self.list.len() => next,
                 _ => 0,
             };
-            let found = self.list.get_mut(self.turn)?.take(hurried);
+            let found = self.list.get_mut(self.turn)?.take(at_once);
             if found.is_some() {
                 self.empty = 0;
                 self.in_row = self.in_row.wrapping_add(1);
@@ -232,7 +236,7 @@ impl Bypasses {
     pub(in crate::queue) fn found_nothing(&mut self) -> bool {
         self.empty = self.empty.saturating_add(1);
         self.unserved = self.unserved.wrapping_add(1);
-        let may_wait = self.empty < PATIENCE && self.unserved < UNSERVED;
+        let may_wait = self.empty < SHOWN_AFTER && self.unserved < UNSERVED;
         if !may_wait {
             self.unserved = 0;
         }
@@ -252,27 +256,27 @@ impl Bypasses {
 
 impl Bypass {
     #[inline]
-    fn take(&mut self, hurried: bool) -> Option<Cqe> {
+    fn take(&mut self, at_once: bool) -> Option<Cqe> {
         self.sent_first = !self.sent_first;
         let sent = match self.sent_first {
-            true => self.take_sent(hurried),
+            true => self.take_sent(at_once),
             false => None,
         };
         sent.or_else(|| self.receiver.as_mut().and_then(Receiver::take))
             .or_else(|| match self.sent_first {
                 true => None,
-                false => self.take_sent(hurried),
+                false => self.take_sent(at_once),
             })
     }
 
     /// The completion of the oldest message that was sent, if it is to be shown.
     #[inline]
-    fn take_sent(&mut self, hurried: bool) -> Option<Cqe> {
+    fn take_sent(&mut self, at_once: bool) -> Option<Cqe> {
         let sent = self.sent.as_ref()?;
         let first = sent.first()?;
         self.waited = self.waited.saturating_add(1);
-        let hurried = hurried || self.waited >= PATIENCE;
-        let shown = sent.is_due(&first) && (hurried || sent.is_received(&first));
+        let at_once = at_once || self.waited >= SHOWN_AFTER;
+        let shown = sent.is_due(&first) && (at_once || sent.is_received(&first));
         shown.then(|| self.complete(first))?
     }
 
@@ -313,7 +317,7 @@ impl Bypass {
 
     /// The queue pair has failed.
     fn close(&mut self) {
-        self.phase.stop();
+        self.bypass_state.stop();
         if let Some(receiver) = &mut self.receiver {
             receiver.close();
         }

@@ -17,7 +17,7 @@ use nupa_proto::status::WcStatus;
 use nupa_proto::wqe::Sge;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Connection, Phase, Ring, SharedSource};
+use super::{BypassState, Connection, Ring, SharedSource};
 use crate::ffi::{Lock, ProcessBytes, Slot};
 use crate::queue::regions::Lookup;
 use crate::queue::size::MAX_SGE;
@@ -43,7 +43,7 @@ pub(crate) struct Receiver {
     slot: Slot,
     lookup: Lookup,
     source: SharedSource,
-    phase: Arc<Phase>,
+    bypass_state: Arc<BypassState>,
     /// `STATE_*`, as last stored.
     state: u32,
     /// A message has failed: those behind it are flushed.
@@ -84,7 +84,7 @@ impl Receiver {
             slot: connection.slot.clone(),
             lookup: connection.lookup.another(),
             source: Arc::clone(&connection.source),
-            phase: Arc::clone(&connection.phase),
+            bypass_state: Arc::clone(&connection.bypass_state),
             state: STATE_OPEN,
             dead: false,
         }
@@ -97,8 +97,8 @@ impl Receiver {
     }
 
     /// What the queue pair may do.
-    pub(super) fn phase(&self) -> &Arc<Phase> {
-        &self.phase
+    pub(super) fn bypass_state(&self) -> &Arc<BypassState> {
+        &self.bypass_state
     }
 
     /// Whether the sender may still put messages into the ring.
@@ -110,7 +110,7 @@ impl Receiver {
     /// Lets no more messages in. What is in the ring then is to be taken.
     #[cold]
     pub(crate) fn close(&mut self) {
-        self.phase.stop();
+        self.bypass_state.stop();
         self.state = 0;
         self.ring.store(STATE, 0);
         fence(Ordering::SeqCst);

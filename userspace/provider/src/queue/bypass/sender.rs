@@ -13,7 +13,7 @@ use nupa_proto::process_ring::{
 use nupa_proto::wqe::{Sge, WQE_SIGNALED, WQE_SOLICITED};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Phase, Ring, Sent, SharedSource};
+use super::{BypassState, Ring, Sent, SharedSource};
 use crate::ffi::{Lock, ProcessBytes};
 use crate::queue::done::is_ahead;
 use crate::queue::regions::Lookup;
@@ -53,7 +53,7 @@ pub(crate) struct Sender {
     at: Position,
     /// Messages that went into the ring.
     bypassed: u32,
-    phase: Arc<Phase>,
+    bypass_state: Arc<BypassState>,
     /// It could not look when it was time for that.
     again: bool,
     /// State of what draws the messages that go to the engine although they need not; 0: there are none.
@@ -125,7 +125,7 @@ impl Sender {
     /// The sender of a queue pair that has sent nothing yet.
     pub(crate) fn new(
         qpn: u32,
-        (source, phase): (SharedSource, Arc<Phase>),
+        (source, bypass_state): (SharedSource, Arc<BypassState>),
         lookup: Lookup,
         completions: Weak<Lock<CompletionQueue>>,
         sent: Arc<Sent>,
@@ -140,7 +140,7 @@ impl Sender {
             ring: None,
             at: Position::default(),
             bypassed: 0,
-            phase,
+            bypass_state,
             again: false,
             draw: if mixed { 1 } else { 0 },
         }
@@ -148,7 +148,7 @@ impl Sender {
 
     /// The same for a queue pair that has gone to the reset state.
     pub(crate) fn another(&self) -> Self {
-        let source = (Arc::clone(&self.source), Arc::clone(&self.phase));
+        let source = (Arc::clone(&self.source), Arc::clone(&self.bypass_state));
         let completions = Weak::clone(&self.completions);
         let sent = Arc::new(self.sent.another());
         let mixed = self.draw != 0;
@@ -200,7 +200,7 @@ impl Sender {
             return false;
         }
         // The order of others would not be kept.
-        if !self.phase.is_ready() || self.sent.done().is_before(self.at.barrier) {
+        if !self.bypass_state.is_ready() || self.sent.done().is_before(self.at.barrier) {
             return false;
         }
         let signaled = message.flags & WQE_SIGNALED != 0;
@@ -245,7 +245,7 @@ impl Sender {
         let state = out.write(number, &message, len, inline, parts);
         if state & STATE_OPEN == 0 {
             // The receiver takes nothing any more.
-            self.phase.stop();
+            self.bypass_state.stop();
             return false;
         }
         if signaled {
@@ -275,7 +275,7 @@ impl Sender {
         let messages = self.at.messages;
         let again = std::mem::take(&mut self.again);
         let is_time = messages.is_power_of_two() || messages % LOOKS == 0 || again;
-        messages >= FIRST_LOOK && is_time && self.phase.is_ready() && self.find()
+        messages >= FIRST_LOOK && is_time && self.bypass_state.is_ready() && self.find()
     }
 
     #[cold]
@@ -295,7 +295,7 @@ impl Sender {
             return false;
         };
         self.sent.set_ring(Arc::clone(&ring));
-        completions.add_sent(self.qpn, Arc::clone(&self.sent), &self.phase);
+        completions.add_sent(self.qpn, Arc::clone(&self.sent), &self.bypass_state);
         self.ring = Some(Outgoing {
             secret: ring.secret(),
             line: 0,

@@ -13,9 +13,9 @@ const STOPPED: u8 = 2;
 
 /// Whether a queue pair sends and receives by way of rings.
 #[derive(Debug, Default)]
-pub(crate) struct Phase(AtomicU8);
+pub(crate) struct BypassState(AtomicU8);
 
-impl Phase {
+impl BypassState {
     /// Whether messages may go into a ring.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
