@@ -43,6 +43,12 @@ impl<M: QueueMemory, D: Doorbell> CompletionRing<M, D> {
         self.ring.take_with(|entry| see(transmute_ref!(entry)))
     }
 
+    /// As [`CompletionRing::poll_with`]; the completion stays if `see` returns false. Returns what that returned.
+    #[inline(always)]
+    pub fn poll_if(&mut self, see: impl FnOnce(&Cqe) -> bool) -> Option<bool> {
+        self.ring.take_if(|entry| see(transmute_ref!(entry)))
+    }
+
     /// Shows the next completion, which stays.
     #[inline]
     pub fn look_with<R>(&mut self, see: impl FnOnce(&Cqe) -> R) -> Option<R> {

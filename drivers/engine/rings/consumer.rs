@@ -108,17 +108,21 @@ impl<M: QueueMemory, D: Doorbell, const ENTRY: usize> Consumer<M, D, ENTRY> {
     /// Shows the next entry and takes it; [`Consumer::publish`] has to follow the last one.
     #[inline(always)]
     pub(super) fn take_with<R>(&mut self, see: impl FnOnce(&[u8; ENTRY]) -> R) -> Option<R> {
-        let phase = self.phase(self.index);
-        let is_there = |valid| valid & CQE_PHASE == phase;
-        let seen = self
-            .memory
-            .with_entry(self.offset(self.index), is_there, see)?;
+        let seen = self.look_with(see)?;
         self.index = self.index.wrapping_add(1);
         Some(seen)
     }
 
+    /// As [`Consumer::take_with`]; the entry stays if `see` returns false. Returns what that returned.
+    #[inline(always)]
+    pub(super) fn take_if(&mut self, see: impl FnOnce(&[u8; ENTRY]) -> bool) -> Option<bool> {
+        let taken = self.look_with(see)?;
+        self.index = self.index.wrapping_add(u32::from(taken));
+        Some(taken)
+    }
+
     /// Shows the next entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_with<R>(&mut self, see: impl FnOnce(&[u8; ENTRY]) -> R) -> Option<R> {
         let phase = self.phase(self.index);
         let is_there = |valid| valid & CQE_PHASE == phase;

@@ -231,15 +231,22 @@ pub(super) unsafe extern "C" fn poll_cq(
 ) -> c_int {
     // SAFETY: `cq` is one of this provider's.
     let completions = unsafe { completions(cq) };
-    match completions.try_lock() {
+    let Some(mut queue) = completions.try_lock() else {
         // SAFETY: the program's array has `entries` elements.
-        Some(queue) => unsafe { poll(queue, entries, wc) },
-        // SAFETY: as above.
-        None => unsafe { wait_and_poll(completions, entries, wc) },
+        return unsafe { wait_and_poll(completions, entries, wc) };
+    };
+    // SAFETY: as above, and that is one at least.
+    let first =
+        entries > 0 && queue.take_usual(|cqe| unsafe { wc::complete(cqe, wc) }) == Some(true);
+    if first && entries == 1 {
+        queue.publish();
+        return 1;
     }
+    // SAFETY: as above.
+    unsafe { poll(queue, c_int::from(first), entries, wc) }
 }
 
-/// [`poll_cq`] where others use the queue. A function of its own, so that the usual case has no registers to save.
+/// [`poll_cq`] where others use the queue.
 ///
 /// # Safety
 ///
@@ -252,21 +259,24 @@ unsafe fn wait_and_poll(
     wc: *mut sys::ibv_wc,
 ) -> c_int {
     // SAFETY: the caller's word.
-    unsafe { poll(completions.lock(), entries, wc) }
+    unsafe { poll(completions.lock(), 0, entries, wc) }
 }
 
-/// Takes completions, at most `entries`; how many there were.
+/// Takes completions, at most `entries`, of which `taken` were taken already; how many there were. A function of its own, so that a single one has
+/// no registers to save.
 ///
 /// # Safety
 ///
 /// `wc` has room for `entries` elements.
-#[inline(always)]
+#[inline(never)]
 unsafe fn poll(
     mut queue: Guard<'_, CompletionQueue>,
+    taken: c_int,
     entries: c_int,
     wc: *mut sys::ibv_wc,
 ) -> c_int {
-    let (mut left, mut to) = (entries, wc);
+    let mut left = entries.wrapping_sub(taken);
+    let mut to = wc.wrapping_add(usize::try_from(taken).unwrap_or(0));
     // SAFETY: the caller's word: `to` has room for `left` elements.
     while left > 0 && queue.take(|cqe| unsafe { wc::complete(cqe, to) }) {
         to = to.wrapping_add(1);

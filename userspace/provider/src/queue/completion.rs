@@ -127,38 +127,33 @@ impl CompletionQueue {
     /// Those of queue pairs that are no more are skipped.
     #[inline(always)]
     pub(crate) fn take(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
-        if !self.bypasses.is_empty() {
-            return self.take_any(see);
-        }
-        loop {
-            let Self {
-                ring,
-                members,
-                bypasses,
-                ..
-            } = self;
-            let known = ring.poll_with(|cqe| {
-                bypasses.note(cqe);
-                let member = members.get(cqe.qpn.get());
-                if let Some(member) = member {
-                    see(cqe);
-                    member.account(cqe);
-                }
-                (member.is_some(), is_for_ring(cqe).then_some(*cqe))
-            });
-            let Some((known, last)) = known else {
-                return false;
-            };
-            if let Some(last) = last {
-                self.make_ring(&last);
-            }
-            if known {
-                return true;
-            }
+        match self.take_usual(&mut see) {
+            Some(taken) => taken || self.take_any(see),
+            None => false,
         }
     }
 
-    /// As [`CompletionQueue::take`], where queue pairs have process rings.
+    /// As [`CompletionQueue::take`], if there is nothing special about the completion or the queue; then true. `None`: there is no completion.
+    #[inline(always)]
+    pub(crate) fn take_usual(&mut self, see: impl FnOnce(&Cqe)) -> Option<bool> {
+        if !self.bypasses.is_idle() {
+            return Some(false);
+        }
+        let members = &self.members;
+        self.ring.poll_if(|cqe| {
+            if is_rare(cqe) {
+                return false;
+            }
+            let Some(member) = members.get(cqe.qpn.get()) else {
+                return false;
+            };
+            see(cqe);
+            member.account(cqe);
+            true
+        })
+    }
+
+    /// As [`CompletionQueue::take`], of whichever completion, and where queue pairs have process rings.
     #[inline(never)]
     fn take_any(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
         let engine_first = self.bypasses.is_engines_turn();
@@ -188,28 +183,38 @@ impl CompletionQueue {
                 Some(Step::Show) => true,
                 Some(Step::Drop) => false,
             };
-            let Self {
-                ring,
-                members,
-                bypasses,
-                ..
-            } = self;
-            let taken = ring.poll_with(|cqe| {
-                bypasses.note(cqe);
-                let member = members.get(cqe.qpn.get()).filter(|_| shown);
-                if let Some(member) = member {
-                    see(cqe);
-                    member.account(cqe);
-                }
-                (member.is_some(), is_for_ring(cqe).then_some(*cqe))
-            });
-            if let Some((_, Some(last))) = taken {
-                self.make_ring(&last);
-            }
-            if taken.is_some_and(|(known, _)| known) {
+            if self.take_next(shown, see) == Some(true) {
                 return true;
             }
         }
+    }
+
+    /// Takes the next completion of the engine's, and shows it unless it is of a queue pair that is no more, or not to be `shown`. Returns whether it
+    /// was; `None` if there is none.
+    fn take_next(&mut self, shown: bool, see: &mut impl FnMut(&Cqe)) -> Option<bool> {
+        let Self {
+            ring,
+            members,
+            bypasses,
+            ..
+        } = self;
+        let taken = ring.poll_with(|cqe| {
+            bypasses.note(cqe);
+            let member = members.get(cqe.qpn.get()).filter(|_| shown);
+            if let Some(member) = member {
+                see(cqe);
+                if cqe.status != 0 {
+                    member.fail();
+                }
+                member.account(cqe);
+            }
+            (member.is_some(), is_for_ring(cqe).then_some(*cqe))
+        });
+        let (known, last) = taken?;
+        if let Some(last) = last {
+            self.make_ring(&last);
+        }
+        Some(known)
     }
 
     /// Shows a completion that the engine has no part in.
@@ -339,8 +344,13 @@ impl CompletionQueue {
     }
 }
 
-/// Whether a queue pair that has received so much may receive more past the engine.
+/// Whether there is more to be done for a completion than for most.
 #[inline(always)]
+fn is_rare(cqe: &Cqe) -> bool {
+    cqe.queue_index.get() == BEFORE_RING || cqe.status != 0
+}
+
+/// Whether a queue pair that has received so much may receive more past the engine.
 fn is_for_ring(cqe: &Cqe) -> bool {
     cqe.queue_index.get() == BEFORE_RING && cqe.opcode & RECEIVE != 0 && cqe.status == 0
 }
@@ -365,6 +375,7 @@ impl Member {
 
     /// A queue pair that has failed sends nothing past the engine any more.
     #[cold]
+    #[inline(never)]
     fn fail(&self) {
         if let Some(bypass_state) = &self.bypass_state {
             bypass_state.stop();
@@ -375,9 +386,6 @@ impl Member {
     #[inline(always)]
     fn account(&self, cqe: &Cqe) {
         let index = cqe.queue_index.get();
-        if cqe.status != 0 {
-            self.fail();
-        }
         if cqe.opcode & RECEIVE == 0 {
             self.send.set(index);
         } else {

@@ -59,9 +59,9 @@ impl SendQueue {
         if self.poster.bypass(kind, request.data) {
             return Ok(());
         }
-        let mut head = self.head(request.wr_id, request.flags, &request.operation);
-        self.poster.post(&mut head, request.data, last)?;
-        self.poster.note(kind);
+        let mut head = self.head(kind, request.wr_id, request.flags, &request.operation);
+        let index = self.poster.post(&mut head, request.data, last)?;
+        self.poster.note(kind, index);
         Ok(())
     }
 
@@ -74,18 +74,21 @@ impl SendQueue {
         if self.poster.bypass(kind, request.data) {
             return Ok(());
         }
-        let mut head = self.head(request.wr_id, request.flags, &request.operation);
-        self.poster.try_post(&mut head, request.data, true)?;
-        self.poster.note(kind);
+        let mut head = self.head(kind, request.wr_id, request.flags, &request.operation);
+        let index = self.poster.try_post(&mut head, request.data, true)?;
+        self.poster.note(kind, index);
         Ok(())
     }
 
     /// Segments of a request, signaled if all requests are.
     #[inline(always)]
-    fn head(&self, wr_id: u64, flags: u8, operation: &Operation) -> Head {
+    fn head(&self, kind: Kind, wr_id: u64, flags: u8, operation: &Operation) -> Head {
         let mut head = Head::new(wr_id, flags | self.poster.flags, operation);
-        if let Some(sender) = &self.poster.sender {
-            head.set_bypassed(sender.bypassed());
+        // What others would say is not looked at, and most requests are known to be others where this is compiled.
+        if kind.takes_entry() {
+            if let Some(sender) = &self.poster.sender {
+                head.set_bypassed(sender.bypassed());
+            }
         }
         head
     }
@@ -129,7 +132,8 @@ impl SendQueue {
             self.post_before_next();
         }
         let kind = self.poster.kind(wr_id, flags, &operation);
-        self.draft.begin(self.head(wr_id, flags, &operation), kind);
+        self.draft
+            .begin(self.head(kind, wr_id, flags, &operation), kind);
     }
 
     #[inline(never)]
@@ -180,7 +184,7 @@ impl SendQueue {
             return;
         }
         match self.poster.post(head, data, last) {
-            Ok(()) => self.poster.note(kind),
+            Ok(index) => self.poster.note(kind, index),
             Err(error) => self.draft.refuse(error),
         }
     }
@@ -219,16 +223,16 @@ impl Poster {
         fits && sender.send(message, data)
     }
 
-    /// A request was posted for the engine.
+    /// A request was posted for the engine; `index` is that of the ring behind it.
     #[inline(always)]
-    fn note(&mut self, kind: Kind) {
+    fn note(&mut self, kind: Kind, index: u32) {
         if let Some(sender) = &mut self.sender {
-            sender.note(kind, self.ring.index());
+            sender.note(kind, index);
         }
     }
 
     #[inline(always)]
-    fn post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
+    fn post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<u32, PostError> {
         match self.try_post(head, data, last) {
             Err(PostError::Full) => self.reclaim_and_post(head, data, last),
             done => done,
@@ -237,7 +241,7 @@ impl Poster {
 
     /// As [`Poster::post`], with the room that is known of.
     #[inline(always)]
-    fn try_post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<(), PostError> {
+    fn try_post(&mut self, head: &mut Head, data: Data<'_>, last: bool) -> Result<u32, PostError> {
         let fits = match data {
             Data::Sges(sges) => sges.len() <= self.max_sge,
             Data::Inline(bytes) => bytes.len() <= self.max_inline,
@@ -245,7 +249,7 @@ impl Poster {
         if !fits {
             return Err(PostError::Invalid);
         }
-        self.ring.post_and(head, data, last).map(|_| ())
+        self.ring.post_and(head, data, last)
     }
 
     #[cold]
@@ -254,7 +258,7 @@ impl Poster {
         head: &mut Head,
         data: Data<'_>,
         last: bool,
-    ) -> Result<(), PostError> {
+    ) -> Result<u32, PostError> {
         self.reclaim();
         self.try_post(head, data, last)
     }

@@ -42,6 +42,8 @@ struct Bypass {
 #[derive(Debug, Default)]
 pub(in crate::queue) struct Bypasses {
     list: Vec<Bypass>,
+    /// There are some, or there is something to be noted for those to come.
+    in_use: bool,
     /// The one that is looked at first.
     turn: usize,
     /// Polls in a row that found nothing.
@@ -80,12 +82,23 @@ impl Bypasses {
         self.list.is_empty()
     }
 
+    /// Whether there are none, and nothing is to be noted for those to come.
+    #[inline(always)]
+    pub(in crate::queue) fn is_idle(&self) -> bool {
+        !self.in_use
+    }
+
+    fn set_in_use(&mut self) {
+        self.in_use = !self.is_empty() || self.is_armed();
+    }
+
     /// Whether there may be another one.
     pub(in crate::queue) fn has_room(&self) -> bool {
         self.list.len() < MOST
     }
 
     /// Whether the program waits for an event.
+    #[inline(always)]
     pub(in crate::queue) fn is_armed(&self) -> bool {
         self.armed.is_some()
     }
@@ -105,6 +118,7 @@ impl Bypasses {
                 waited: 0,
                 sent_first: false,
             });
+            self.set_in_use();
         }
         self.of(qpn)
     }
@@ -133,6 +147,7 @@ impl Bypasses {
     /// Forgets a queue pair.
     pub(in crate::queue) fn remove(&mut self, qpn: u32) {
         self.list.retain(|bypass| bypass.qpn != qpn);
+        self.set_in_use();
     }
 
     /// The program is about to wait for an event. To be called before the engine is told of that; [`Bypasses::set_armed`] follows.
@@ -171,6 +186,7 @@ impl Bypasses {
             before: waiting(),
             solicited_only,
         });
+        self.set_in_use();
     }
 
     /// The completion of a message that was sent, after the device went: those that all is complete before.
@@ -183,7 +199,6 @@ impl Bypasses {
     }
 
     /// A completion of the engine's was taken: perhaps the event was made for it.
-    #[inline(always)]
     pub(in crate::queue) fn note(&mut self, cqe: &Cqe) {
         if self.armed.is_some() {
             self.note_armed(cqe.flags & CQE_SOLICITED != 0 || cqe.status != 0);
@@ -198,6 +213,7 @@ impl Bypasses {
             armed.before = armed.before.wrapping_sub(1);
         } else if solicited || !armed.solicited_only {
             self.armed = None;
+            self.set_in_use();
             self.tell_armed(false);
         }
     }

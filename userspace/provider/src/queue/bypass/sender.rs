@@ -114,6 +114,12 @@ impl Kind {
         }
     }
 
+    /// Whether it takes a receive entry of its peer.
+    #[inline(always)]
+    pub(crate) fn takes_entry(&self) -> bool {
+        self.takes_entry
+    }
+
     /// The SEND, if it is one.
     #[inline(always)]
     pub(crate) fn message(&self) -> Option<Message> {
