@@ -14,6 +14,7 @@ OUR = "our "
 HEAD = "| work | mode | ours | peer | unit | ratio | peer is | runs |"
 # The works that README shows, and what it calls them.
 LINES = {
+    "ib_send_lat 64 B": "RDMA SEND of 64 bytes",
     "ib_write_lat 8 B": "RDMA WRITE of 8 bytes",
     "ib_write_bw 64 KB": "RDMA WRITE of 64 KB",
     "TCP one stream": "TCP, one stream",
