@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use nupa_proto::cqe::CQE_SIZE;
+use nupa_proto::cqe::{Cqe, CQE_SIZE};
 use nupa_proto::uabi::{CreateCqRequest, CreateCqResponse, ResizeCqRequest};
 use rustix::io::Errno;
 
@@ -235,9 +235,11 @@ pub(super) unsafe extern "C" fn poll_cq(
         // SAFETY: the program's array has `entries` elements.
         return unsafe { wait_and_poll(completions, entries, wc) };
     };
-    // SAFETY: as above, and that is one at least.
-    let first =
-        entries > 0 && queue.take_usual(|cqe| unsafe { wc::complete(cqe, wc) }) == Some(true);
+    let show = |cqe: &Cqe| {
+        // SAFETY: as above, and that is one at least.
+        unsafe { wc::complete(cqe, wc) };
+    };
+    let first = entries > 0 && queue.take_usual(show) == Some(true);
     if first && entries == 1 {
         queue.publish();
         return 1;
