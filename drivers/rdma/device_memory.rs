@@ -125,10 +125,10 @@ impl Piece {
         if len != RING_SIZE as u64 {
             return Err(EINVAL);
         }
-        let (node, ring) = qp.ring_of_peer(dev)?;
-        let charge = dev.limits().peer_rings.charge_user()?;
-        let memory = dev.port().import_ring(node, &ring)?;
-        qp.set_has_rings()?;
+        let (memory, charge) = qp.use_ring(dev, |node, ring| {
+            let charge = dev.limits().peer_rings.charge_user()?;
+            Ok((dev.port().import_ring(node, ring)?, charge))
+        })?;
         let window = memory.window();
         let memory = Memory::PeerRing {
             memory,
