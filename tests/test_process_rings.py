@@ -6,11 +6,10 @@ import errno
 import pytest
 
 from modes import POOLS, only
-from verbs import DEVICE, Side, connect, sge
+from verbs import DEVICE, LINK, Side, connect, counted_by_type, sge
 
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
 
-LINK = f"link {DEVICE}/1"
 SHORT = 100
 LONG = 5000
 BATCH = 16
@@ -21,11 +20,8 @@ BEFORE = 64
 @pytest.fixture
 def counting(pair):
     """Nodes that count the requests of queue pairs."""
-    for node in pair:
-        node.run(f"rdma statistic qp set {LINK} auto type on")
-    yield pair
-    for node in pair:
-        node.run(f"rdma statistic qp set {LINK} auto off", check=False)
+    with counted_by_type(pair):
+        yield pair
 
 
 def requests(node):

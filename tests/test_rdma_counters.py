@@ -8,10 +8,9 @@ import pytest
 from modes import only
 from pages import follows
 from test_rdma_lifecycle import MODULE, works
-from verbs import DEVICE, remote, sge
+from verbs import DEVICE, LINK, counted_by_type, remote, sge
 from waiting import wait_until
 
-LINK = f"link {DEVICE}/1"
 SIZE = 10000
 NAMES = ("qp_requests", "qp_served", "qp_sent_bytes", "qp_received_bytes")
 
@@ -39,11 +38,8 @@ def growth(before, after):
 @pytest.fixture
 def automatic(settled):
     """Nodes whose queue pairs are bound by type."""
-    for node in settled:
-        node.run(f"rdma statistic qp set {LINK} auto type on")
-    yield settled
-    for node in settled:
-        node.run(f"rdma statistic qp set {LINK} auto off", check=False)
+    with counted_by_type(settled):
+        yield settled
 
 
 def write(a, far, count):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Verbs programs on the nodes (tests/guest), told by the test what to do."""
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -14,6 +15,8 @@ from waiting import PATIENCE
 
 # The tests can be tried on another device, such as a soft RoCE one that is then made over nupanet0.
 DEVICE = os.environ.get("NUPA_TEST_RDMA", "nupa_rdma0")
+# Its port, as rdma(8) names it.
+LINK = f"link {DEVICE}/1"
 ALL_ACCESS = "LOCAL_WRITE|REMOTE_WRITE|REMOTE_READ|REMOTE_ATOMIC"
 
 
@@ -281,6 +284,16 @@ def sge(region, offset=0, length=None):
 def remote(region, offset=0):
     """What a request names of the other side's region: address, key."""
     return [region.address + offset, region.rkey]
+
+
+@contextlib.contextmanager
+def counted_by_type(nodes):
+    """Has nodes count what queue pairs do, all of a type together."""
+    for node in nodes:
+        node.run(f"rdma statistic qp set {LINK} auto type on")
+    yield
+    for node in nodes:
+        node.run(f"rdma statistic qp set {LINK} auto off", check=False)
 
 
 def install(node):
