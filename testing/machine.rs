@@ -106,6 +106,10 @@ struct Inner {
     /// What is added to doorbell words with each load.
     moves: Cell<u32>,
     moved: Cell<u32>,
+    /// Exchanges of doorbell words that others are quicker than.
+    overtakes: Cell<u32>,
+    /// Entries that are posted and taken just before the next look at an arm word.
+    passes: Cell<u32>,
     raised: RefCell<Vec<u16>>,
     now: Rc<Ticks>,
     seed: Cell<u32>,
@@ -128,6 +132,8 @@ impl Machine {
             pages: size.pages,
             moves: Cell::new(0),
             moved: Cell::new(0),
+            overtakes: Cell::new(0),
+            passes: Cell::new(0),
             raised: RefCell::default(),
             now,
             seed: Cell::new(u32::from(id) + 1),
@@ -146,6 +152,26 @@ impl Machine {
     /// From now on each load of a doorbell word finds it moved on by so many.
     pub fn move_doorbells(&self, by: u32) {
         self.inner.moves.set(by);
+    }
+
+    /// Each of the next `count` exchanges of doorbell words finds that somebody else has added one just before.
+    pub fn overtake_exchanges(&self, count: u32) {
+        self.inner.overtakes.set(count);
+    }
+
+    /// Just before the next look at the arm word of a slot, both that and the index are moved on by so many: the owner of the queue has posted as many
+    /// entries and taken as many.
+    pub fn pass_entries(&self, count: u32) {
+        self.inner.passes.set(count);
+    }
+
+    #[cold]
+    fn pass(&self, page: u32, slot: u16) {
+        let count = self.inner.passes.take();
+        for word in [SlotWord::Index, SlotWord::Arm] {
+            let next = self.load(page, slot, word).wrapping_add(count);
+            self.store(page, slot, word, next);
+        }
     }
 
     /// A doorbell word that is moved on by so many more than the last time.
@@ -205,6 +231,9 @@ impl Doorbells for Machine {
     #[inline]
     fn load(&self, page: u32, slot: u16, word: SlotWord) -> u32 {
         let offset = slot_offset(page, slot) + word.offset();
+        if self.inner.passes.get() != 0 && word.offset() == SlotWord::Arm.offset() {
+            self.pass(page, slot);
+        }
         let value = self.inner.doorbells.load_u32(offset).unwrap_or(0);
         match self.inner.moves.get() {
             0 => value,
@@ -217,6 +246,24 @@ impl Doorbells for Machine {
         let offset = slot_offset(page, slot) + word.offset();
         let stored = self.inner.doorbells.store_u32(offset, value);
         debug_assert!(stored.is_ok(), "the engine checks pages and slots");
+    }
+
+    fn compare_exchange(
+        &self,
+        page: u32,
+        slot: u16,
+        word: SlotWord,
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let offset = slot_offset(page, slot) + word.offset();
+        if let Some(left) = self.inner.overtakes.get().checked_sub(1) {
+            self.inner.overtakes.set(left);
+            let next = self.load(page, slot, word).wrapping_add(1);
+            self.store(page, slot, word, next);
+        }
+        let doorbells = &self.inner.doorbells;
+        doorbells.compare_exchange_u32(offset, expected, value) == Ok(expected)
     }
 
     #[inline]
@@ -301,6 +348,15 @@ impl Doorbell for SlotView {
     #[inline]
     fn store(&self, word: SlotWord, value: u32) {
         self.machine.store(self.page, self.slot, word, value);
+    }
+
+    fn compare_exchange(&self, word: SlotWord, expected: u32, value: u32) -> bool {
+        let Self {
+            machine,
+            page,
+            slot,
+        } = self;
+        machine.compare_exchange(*page, *slot, word, expected, value)
     }
 
     #[inline]

@@ -226,6 +226,11 @@ impl WordMemory for Ram {
         reached(self.own.load_u32(offset(addr)))
     }
 
+    fn compare_exchange(&self, addr: u64, expected: u32, value: u32) -> Result<bool, AccessError> {
+        let old = self.own.compare_exchange_u32(offset(addr), expected, value);
+        Ok(reached(old)? == expected)
+    }
+
     fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         let end = offset(addr).checked_add(len).ok_or(AccessError)?;
         (end <= self.own.len()).then_some(()).ok_or(AccessError)

@@ -119,6 +119,17 @@ pub trait Doorbells {
     /// Stores a word with release order. A slot that does not exist ignores it.
     fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32);
 
+    /// Stores `value` if `expected` is there, atomically also against the node's own processors, and ordered as a full fence; returns whether it
+    /// was. False for a slot that does not exist.
+    fn compare_exchange(
+        &self,
+        page: u32,
+        slot: u16,
+        word: SlotWord,
+        expected: u32,
+        value: u32,
+    ) -> bool;
+
     /// Copies out the push slot that belongs to a doorbell slot; false if there is none.
     fn push_block(
         &self,

@@ -67,6 +67,9 @@ pub trait Doorbell {
     /// Stores a word with release order towards the device: ring memory first, then the word.
     fn store(&self, word: SlotWord, value: u32);
 
+    /// Stores `value` if `expected` is there, atomically also against the device, and ordered as a full fence; returns whether it was.
+    fn compare_exchange(&self, word: SlotWord, expected: u32, value: u32) -> bool;
+
     /// Full fence between the owner's store and its next load, as the device sees them.
     fn fence(&self);
 

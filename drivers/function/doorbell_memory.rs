@@ -54,6 +54,20 @@ impl DoorbellMemory {
         }
     }
 
+    /// Stores a word of a slot if `expected` is there, as a full fence; returns whether it was, `false` if there is no such slot.
+    #[inline]
+    pub fn compare_exchange(
+        &self,
+        memory: &impl WordMemory,
+        (page, slot, word): (u32, u16, SlotWord),
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let at = self.word(page, slot, word);
+        let swapped = at.and_then(|at| memory.compare_exchange(at, expected, value).ok());
+        swapped.unwrap_or(false)
+    }
+
     /// Copies a push slot out; `false` if there is none.
     pub fn push_block(
         &self,

@@ -18,6 +18,10 @@ pub trait WordMemory: Memory {
     /// Loads a naturally aligned 32-bit little-endian word with acquire order.
     fn load_acquire(&self, addr: u64) -> Result<u32, AccessError>;
 
+    /// Stores `value` in a naturally aligned 32-bit little-endian word if `expected` is there, and returns whether it was. Atomic also
+    /// against the node's own processors; ordered as a full fence.
+    fn compare_exchange(&self, addr: u64, expected: u32, value: u32) -> Result<bool, AccessError>;
+
     /// Checks that a range can be read and written now.
     fn check(&self, addr: u64, len: usize) -> Result<(), AccessError>;
 }

@@ -194,6 +194,14 @@ impl HostMemory {
         Ok(())
     }
 
+    /// Stores `value` in an aligned little-endian word if `expected` is there; returns whether it was. A full fence.
+    #[inline]
+    pub fn compare_exchange(&self, address: u64, expected: u32, value: u32) -> Result<bool> {
+        let word = self.word::<u32>(address)?;
+        let swapped = word.cmpxchg(expected.to_le(), value.to_le(), Full);
+        Ok(swapped.is_ok())
+    }
+
     /// Stores `swap` in an aligned little-endian word if `compare` is there; returns what was there. A full fence.
     #[inline]
     pub fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64> {

@@ -15,7 +15,7 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Full, Release},
         Arc,
     },
 };
@@ -142,6 +142,14 @@ impl RingMemory {
     pub fn load_acquire(&self, offset: usize) -> u32 {
         self.word(offset)
             .map_or(0, |word| u32::from_le(word.load(Acquire)))
+    }
+
+    /// Stores a little-endian word if `expected` is there, as a full fence; returns whether it was. False outside of the memory.
+    pub fn compare_exchange(&self, offset: usize, expected: u32, value: u32) -> bool {
+        self.word(offset).is_some_and(|word| {
+            let swapped = word.cmpxchg(expected.to_le(), value.to_le(), Full);
+            swapped.is_ok()
+        })
     }
 
     /// Stores a little-endian word; the device sees what was written before it. Ignored outside of the memory.

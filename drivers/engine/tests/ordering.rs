@@ -174,6 +174,19 @@ impl Doorbells for Machine {
         self.word(slot, word).store(value, Ordering::Release);
     }
 
+    fn compare_exchange(
+        &self,
+        _page: u32,
+        slot: u16,
+        word: SlotWord,
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let (done, seen) = (Ordering::SeqCst, Ordering::SeqCst);
+        let word = self.word(slot, word);
+        word.compare_exchange(expected, value, done, seen).is_ok()
+    }
+
     fn push_block(&self, _page: u32, _slot: u16, _block: &mut [u8; BLOCK_SIZE]) -> bool {
         false
     }
@@ -221,6 +234,10 @@ impl Doorbell for View {
 
     fn store(&self, word: SlotWord, value: u32) {
         Doorbells::store(&self.0, 0, self.1 as u16, word, value);
+    }
+
+    fn compare_exchange(&self, word: SlotWord, expected: u32, value: u32) -> bool {
+        Doorbells::compare_exchange(&self.0, 0, self.1 as u16, word, expected, value)
     }
 
     fn fence(&self) {

@@ -75,6 +75,14 @@ impl rings::Doorbell for Slot {
         self.doorbells.function.store32(offset, value);
     }
 
+    /// Never of pages in the BAR: the bus has no such access, and nobody in the kernel takes entries of shared receive queues.
+    fn compare_exchange(&self, word: SlotWord, expected: u32, value: u32) -> bool {
+        let slot = host_slot_offset(self.page, self.number);
+        let at = slot.wrapping_add(word.offset());
+        let memory = self.doorbells.memory.as_ref();
+        memory.is_some_and(|memory| memory.compare_exchange(at, expected, value))
+    }
+
     #[inline]
     fn fence(&self) {
         full_fence();

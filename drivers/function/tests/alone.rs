@@ -23,6 +23,7 @@ use nupa_proto::{
         AdminOpcode, BufferRef, ById, Command, Completion, CreateMr, NodeInfo, BODY_SIZE,
         COMMAND_SIZE,
     },
+    doorbell::SLOTS,
     regs,
     status::AdminStatus,
     wqe::BLOCK_SIZE,
@@ -61,6 +62,18 @@ impl Doorbells for Machine {
         if let Some(pages) = &self.doorbells {
             pages.store(&self.ram, page, slot, word, value);
         }
+    }
+
+    fn compare_exchange(
+        &self,
+        page: u32,
+        slot: u16,
+        word: SlotWord,
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let (pages, at) = (self.doorbells.as_ref(), (page, slot, word));
+        pages.is_some_and(|pages| pages.compare_exchange(&self.ram, at, expected, value))
     }
 
     fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
@@ -394,6 +407,16 @@ fn doorbell_memory_comes_with_the_start_and_goes_with_the_reset() {
     let mut world = World::new();
     world.start(PAGES);
     assert!(world.here().host.doorbells.is_some());
+    let host = &world.here().host;
+    let exchange = |expected, value| {
+        let done = host.compare_exchange(0, 3, SlotWord::Arm, expected, value);
+        (done, host.load(0, 3, SlotWord::Arm))
+    };
+    assert_eq!(exchange(0, 7), (true, 7));
+    assert_eq!(exchange(0, 8), (false, 7));
+    for (page, slot) in [(1, 3), (0, SLOTS)] {
+        assert!(!host.compare_exchange(page, slot, SlotWord::Arm, 0, 1));
+    }
     world.write(regs::REG_CONTROL, regs::CONTROL_RESET.into());
     assert!(world.here().host.doorbells.is_none());
     assert_eq!(world.read(regs::REG_DOORBELL_MEMORY), 0);

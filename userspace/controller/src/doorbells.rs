@@ -112,6 +112,19 @@ impl DoorbellPages {
             .map_or(0, u32::from_le)
     }
 
+    /// Stores a word of a slot if `expected` is there, as a full fence; returns whether it was. `false` if there is no such slot.
+    pub(crate) fn compare_exchange(
+        &self,
+        (page, slot, word): (u32, u16, SlotWord),
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let (expected, value) = (expected.to_le(), value.to_le());
+        self.word(page, slot, word)
+            .and_then(|at| self.region.compare_exchange_u32(at, expected, value).ok())
+            == Some(expected)
+    }
+
     /// Stores a word of a slot; nothing happens if there is no such slot.
     #[inline]
     pub(crate) fn store(&self, page: u32, slot: u16, word: SlotWord, value: u32) {

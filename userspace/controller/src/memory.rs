@@ -148,6 +148,12 @@ impl WordMemory for NodeMemory {
         word.map(u32::from_le).map_err(|_| AccessError)
     }
 
+    fn compare_exchange(&self, addr: u64, expected: u32, value: u32) -> Result<bool, AccessError> {
+        let (expected, value) = (expected.to_le(), value.to_le());
+        let old = self.reach()?.compare_exchange_u32(addr, expected, value);
+        old.map_or(Err(AccessError), |old| Ok(old == expected))
+    }
+
     fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         let checked = self.reach()?.check(addr, len, Rights::ReadWrite);
         checked.map_err(|_| AccessError)

@@ -121,6 +121,22 @@ impl hal::Doorbells for NodePlatform {
         }
     }
 
+    fn compare_exchange(
+        &self,
+        page: u32,
+        slot: u16,
+        word: SlotWord,
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let at = (page, slot, word);
+        if let Some(pages) = &self.doorbell_memory {
+            return pages.compare_exchange(&self.memory, at, expected, value);
+        }
+        let attachment = self.attachment.as_ref();
+        attachment.is_some_and(|guest| guest.doorbells.compare_exchange(at, expected, value))
+    }
+
     fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
         if let Some(pages) = &self.doorbell_memory {
             return pages.push_block(&self.memory, page, slot, block);

@@ -282,6 +282,20 @@ impl Mapping {
         Some(old.unwrap_or_else(|seen| seen))
     }
 
+    /// As [`Self::compare_exchange_u64`], of half as many bytes.
+    #[inline]
+    pub(crate) fn compare_exchange_u32(
+        &self,
+        offset: usize,
+        current: u32,
+        new: u32,
+    ) -> Option<u32> {
+        self.writable.then_some(())?;
+        let word = self.atomic_u32(offset)?;
+        let old = word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst);
+        Some(old.unwrap_or_else(|seen| seen))
+    }
+
     /// Writes the cache lines of a range back to memory and drops them. `false` if the range is not inside, or this
     /// machine has no such instruction.
     pub(crate) fn flush(&self, offset: usize, len: usize) -> bool {

@@ -161,6 +161,18 @@ impl MmapRegion {
         old.ok_or(outside(offset))
     }
 
+    /// As [`Self::compare_exchange_u64`], of half as many bytes.
+    pub fn compare_exchange_u32(
+        &self,
+        offset: usize,
+        current: u32,
+        new: u32,
+    ) -> Result<u32, AccessError> {
+        aligned(offset, 4)?;
+        let old = self.mapping.compare_exchange_u32(offset, current, new);
+        old.ok_or(outside(offset))
+    }
+
     /// Adds, wrapping around, and returns what was there before; a full fence.
     pub fn fetch_add_u64(&self, offset: usize, value: u64) -> Result<u64, AccessError> {
         aligned(offset, 8)?;

@@ -364,6 +364,20 @@ impl GuestMemory {
         old.ok_or(AccessError::Misaligned(iova))
     }
 
+    /// As [`Self::compare_exchange_u64`], of a `u32`.
+    pub fn compare_exchange_u32(
+        &self,
+        iova: u64,
+        current: u32,
+        new: u32,
+    ) -> Result<u32, AccessError> {
+        let piece = self.word(iova, 4, Rights::ReadWrite)?;
+        let old = piece
+            .mapping
+            .compare_exchange_u32(piece.offset, current, new);
+        old.ok_or(AccessError::Misaligned(iova))
+    }
+
     /// The region that holds `iova`.
     #[inline]
     fn find(&self, iova: u64) -> Option<(&Region, u64)> {

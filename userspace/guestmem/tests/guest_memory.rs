@@ -241,6 +241,8 @@ fn read_only_memory_is_not_written() {
     assert_eq!(memory.write(8, &[1]), Err(AccessError::Denied(8)));
     assert_eq!(memory.store_u32(8, 1), Err(AccessError::Denied(8)));
     assert_eq!(memory.fetch_add_u64(8, 1), Err(AccessError::Denied(8)));
+    let swapped = memory.compare_exchange_u32(8, 0, 1);
+    assert_eq!(swapped, Err(AccessError::Denied(8)));
     assert_eq!(memory.check(0, 4096, Rights::Read), Ok(()));
     assert_eq!(
         memory.check(0, 4096, Rights::ReadWrite),
@@ -258,6 +260,13 @@ fn atomics_work_on_aligned_words_only() {
     assert_eq!(memory.load_u64(0x10008), Ok(7));
     memory.store_u32(0x10ffc, 5).unwrap();
     assert_eq!(memory.load_u32(0x10ffc), Ok(5));
+    assert_eq!(memory.compare_exchange_u32(0x10ffc, 4, 9), Ok(5));
+    assert_eq!(memory.compare_exchange_u32(0x10ffc, 5, 9), Ok(5));
+    assert_eq!(memory.load_u32(0x10ffc), Ok(9));
+    assert_eq!(
+        memory.compare_exchange_u32(0x10ffe, 5, 9),
+        Err(AccessError::Misaligned(0x10ffe))
+    );
     assert_eq!(
         memory.load_u64(0x10ffc),
         Err(AccessError::Misaligned(0x10ffc))

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::uverbs::{OBJECT_CQ, OBJECT_QP, OBJECT_SRQ};
 use crate::world::World;
 use nupa_proto::uabi::{
-    CQ_POLL_HANDLE, KICK_PEER, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK,
+    CQ_POLL_HANDLE, KICK_EVENT, KICK_PEER, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK,
     METHOD_SRQ_KICK, QP_KICK_HANDLE, QP_KICK_QUEUES, SRQ_KICK_HANDLE,
 };
 
@@ -166,7 +166,7 @@ pub(crate) fn kick_command(world: &World, draw: &mut Draw, queue: &Queue) -> Res
         _ => KICK_RECV,
     };
     let lie = draw.lie();
-    let some = [wanted, wanted, wanted, KICK_PEER, 3, lie];
+    let some = [wanted, wanted, wanted, KICK_PEER, KICK_EVENT, 3, lie];
     let wanted = u64::from(draw.one_or(&some, wanted));
     let kick = [(QP_KICK_HANDLE, 0, handle), (QP_KICK_QUEUES, 4, wanted)];
     let (object, method, attributes) = match (queue.purpose, queue.shared) {

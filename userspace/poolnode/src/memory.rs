@@ -72,6 +72,12 @@ impl WordMemory for NodeMemory {
         reached(self.0.load_u32(addr)).map(u32::from_le)
     }
 
+    fn compare_exchange(&self, addr: u64, expected: u32, value: u32) -> Result<bool, AccessError> {
+        let (expected, value) = (expected.to_le(), value.to_le());
+        let old = reached(self.0.compare_exchange_u32(addr, expected, value))?;
+        Ok(old == expected)
+    }
+
     fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         reached(self.0.check(addr, len, Rights::ReadWrite))
     }

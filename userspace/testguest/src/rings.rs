@@ -75,6 +75,12 @@ impl<W: Bars> Doorbell for SlotDoorbell<W> {
         self.doorbells.store_u32(self.word(word), value).unwrap();
     }
 
+    fn compare_exchange(&self, word: SlotWord, expected: u32, value: u32) -> bool {
+        let at = self.word(word);
+        let old = self.doorbells.compare_exchange_u32(at, expected, value);
+        old.unwrap() == expected
+    }
+
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }

@@ -80,6 +80,18 @@ impl Doorbells for PoolHost {
         }
     }
 
+    fn compare_exchange(
+        &self,
+        page: u32,
+        slot: u16,
+        word: SlotWord,
+        expected: u32,
+        value: u32,
+    ) -> bool {
+        let (pages, at) = (self.doorbells.as_ref(), (page, slot, word));
+        pages.is_some_and(|pages| pages.compare_exchange(&self.memory, at, expected, value))
+    }
+
     fn push_block(&self, page: u32, slot: u16, block: &mut [u8; BLOCK_SIZE]) -> bool {
         let pages = self.doorbells.as_ref();
         pages.is_some_and(|pages| pages.push_block(&self.memory, page, slot, block))

@@ -124,6 +124,11 @@ impl WordMemory for NodeMemory {
         reached(self.host.load_acquire(self.locate(addr, size_of::<u32>())?))
     }
 
+    fn compare_exchange(&self, addr: u64, expected: u32, value: u32) -> Result<bool, AccessError> {
+        let at = self.locate(addr, size_of::<u32>())?;
+        reached(self.host.compare_exchange(at, expected, value))
+    }
+
     fn check(&self, addr: u64, len: usize) -> Result<(), AccessError> {
         reached(self.host.check(self.locate(addr, len)?, len))
     }

@@ -389,6 +389,15 @@ impl Doorbell for Slot {
         self.word(word).store(value.to_le(), Ordering::Release);
     }
 
+    #[inline]
+    fn compare_exchange(&self, word: SlotWord, expected: u32, value: u32) -> bool {
+        let (expected, value) = (expected.to_le(), value.to_le());
+        let order = Ordering::SeqCst;
+        self.word(word)
+            .compare_exchange(expected, value, order, order)
+            .is_ok()
+    }
+
     #[inline(always)]
     fn fence(&self) {
         // MFENCE, not a locked instruction: QEMU's emulation of a single processor turns the latter into plain accesses,
