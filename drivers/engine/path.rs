@@ -15,6 +15,7 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod rnr;
 pub(crate) mod schedule;
+mod shared;
 pub(crate) mod srq;
 pub(crate) mod sweep;
 pub(crate) mod ud;

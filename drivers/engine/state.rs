@@ -29,6 +29,7 @@ pub(crate) mod resources;
 pub(crate) mod ring;
 pub(crate) mod round_robin;
 pub(crate) mod rq;
+pub(crate) mod seats;
 pub(crate) mod slice;
 pub(crate) mod slots;
 pub(crate) mod sq;

@@ -86,6 +86,10 @@ pub(crate) trait Function: Send + Sync {
     /// no such rings, or if the pair is not connected. Sleeps.
     fn kick_peer(&self, _qpn: u32) {}
 
+    /// Makes the event of a connected queue pair's receive completion queue, if that is armed: a message in its process ring has waited for a receive
+    /// entry, and there is one. Nothing where there are no such rings. Sleeps.
+    fn kick_event(&self, _qpn: u32) {}
+
     /// As [`Function::kick`], and has it looked at before this returns where that is possible. May sleep.
     fn kick_now(&self, page: u32, slot: u16, index: u32) {
         self.kick(page, slot, index, false);

@@ -54,8 +54,9 @@ pub const SLOT_DRIVER: usize = 12;
 pub struct Slot {
     /// Producer index (send, receive) or consumer index (completion, event); free-running; written by the owner.
     pub index: U32,
-    /// Arm word; written by the owner. Of a receive queue: index up to which its owner has filled entries itself, in the order of messages
-    /// (`Documentation/process-rings.md`); 0 for who never does.
+    /// Arm word; written by the owner. For process rings (`Documentation/process-rings.md`) also, and 0 for who has none: of a receive queue, index up to
+    /// which its owner has filled entries itself, in the order of messages; of a shared one, index of the next entry that is taken, which the device
+    /// writes too; of a send queue, how many messages of process rings its owner has taken entries of a shared receive queue for.
     pub arm: U32,
     /// Event index; written by the device.
     pub event: U32,

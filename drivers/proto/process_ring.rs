@@ -30,10 +30,14 @@ pub const RECEIVED: usize = 72;
 /// Offset in the control page of the bytes that each of the receive entries before [`POSTED`] has room for at least: 32 bits.
 pub const ROOM: usize = 76;
 
+/// The ring is being made; not together with others.
+pub const STATE_MADE: u32 = STATE_ARMED;
 /// The receiver takes entries.
 pub const STATE_OPEN: u32 = 1 << 0;
 /// Its program waits for an event.
 pub const STATE_ARMED: u32 = 1 << 1;
+/// The shared receive queue that its messages take entries of has none.
+pub const STATE_EMPTY: u32 = 1 << 2;
 
 /// Bytes of payload in the first line of an entry.
 pub const FIRST_PAYLOAD: usize = 40;

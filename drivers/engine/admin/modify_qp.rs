@@ -125,9 +125,12 @@ impl<S: Storage> Node<S> {
         }
         if mask & QP_MASK_PROCESS_RINGS != 0 {
             qp.has_rings = true;
-            let queues = [qp.send.cqn, qp.recv.cqn];
+            let (queues, srqn) = ([qp.send.cqn, qp.recv.cqn], qp.recv.srqn);
             if let Some(queue) = &mut qp.recv.queue {
                 queue.set_bypassed();
+            }
+            if let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
+                srq.queue.share_with_owner(platform);
             }
             for cqn in queues {
                 if let Some(queue) = self.cqs.get_mut(cqn) {
@@ -144,7 +147,7 @@ impl<S: Storage> Node<S> {
     fn enter(&mut self, platform: &impl Platform, qpn: u32, state: QpStateCode) {
         self.unpark(qpn);
         if state == QpStateCode::Reset {
-            self.release_entry(qpn);
+            self.end_kept(platform, qpn);
         }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;

@@ -15,6 +15,7 @@ use crate::{
         list::Links,
         qp::{CreditsTold, QueuePair, RecvSide, SendSide, Wait},
         rq::RecvQueue,
+        seats::Seats,
         slice::Slice,
         slots::Owner,
         stall::Stall,
@@ -36,17 +37,17 @@ use nupa_proto::{
 const FLAGS: u8 = QP_FLAG_PRIVILEGED | QP_FLAG_SIGNAL_ALL | QP_FLAG_GSI | QP_FLAG_SRQ;
 
 impl Engine {
-    /// Destroys a queue pair; what is in its queues completes no more.
+    /// Destroys a queue pair; what is in its queues completes no more, but for what it keeps of a shared receive queue.
     pub fn destroy_qp<N: NodeTable>(
         &mut self,
         nodes: &mut N,
         id: u16,
         qpn: u32,
     ) -> Result<(), AdminStatus> {
-        let (node, _) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
+        let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         let waiter = node.qps.get_mut(qpn).and_then(|qp| qp.recv.waiter.take());
         let raw = node.qps.get(qpn).is_some_and(|qp| qp.kind == QpType::Raw);
-        node.remove_qp(qpn)?;
+        node.remove_qp(platform, qpn)?;
         self.revoke_grants(nodes, id, Writers::Await);
         if let Some(waiter) = waiter {
             self.wake_waiter(nodes, id, qpn, waiter);
@@ -93,7 +94,7 @@ impl<S: Storage> Node<S> {
             flags: body.flags,
             pd,
             send: self.send_side(platform, body)?,
-            recv: self.recv_side(platform, kind, body)?,
+            recv: self.recv_side(platform, body)?,
             page,
             remote: None,
             psn: 0,
@@ -158,7 +159,6 @@ impl<S: Storage> Node<S> {
     fn recv_side(
         &mut self,
         platform: &impl Platform,
-        kind: QpType,
         body: &CreateQp,
     ) -> Result<RecvSide<S::Pages>, AdminStatus> {
         let (cqn, slot) = (body.recv_cqn.get(), body.rq_slot.get());
@@ -185,7 +185,8 @@ impl<S: Storage> Node<S> {
             srqn,
             cqn,
             stall: Stall::default(),
-            kept: self.kept_wqe(kind, srqn)?,
+            kept: self.kept_wqe(srqn)?,
+            seats: Seats::default(),
             expected: None,
             taken: 0,
             credits: CreditsTold::default(),
@@ -194,13 +195,9 @@ impl<S: Storage> Node<S> {
         })
     }
 
-    /// Room for what a queue pair keeps of a shared receive queue. Only messages of connected ones arrive in parts.
-    fn kept_wqe(
-        &self,
-        kind: QpType,
-        srqn: Option<u32>,
-    ) -> Result<Option<KeptWqe<S::Pages>>, AdminStatus> {
-        let Some(srqn) = srqn.filter(|_| kind == QpType::Rc) else {
+    /// Room for what a queue pair keeps of a shared receive queue.
+    fn kept_wqe(&self, srqn: Option<u32>) -> Result<Option<KeptWqe<S::Pages>>, AdminStatus> {
+        let Some(srqn) = srqn else {
             return Ok(None);
         };
         let srq = self.srqs.get(srqn).ok_or(AdminStatus::NoSuchObject)?;
@@ -292,8 +289,12 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Destroys a queue pair; what is in its queues completes no more.
-    pub(crate) fn remove_qp(&mut self, qpn: u32) -> Result<(), AdminStatus> {
+    /// Destroys a queue pair; what is in its queues completes no more, but for what it keeps of a shared receive queue.
+    pub(crate) fn remove_qp(
+        &mut self,
+        platform: &impl Platform,
+        qpn: u32,
+    ) -> Result<(), AdminStatus> {
         if self.qps.get(qpn).is_none() {
             return Err(AdminStatus::NoSuchObject);
         }
@@ -301,7 +302,7 @@ impl<S: Storage> Node<S> {
             return Err(AdminStatus::Busy);
         }
         self.unpark(qpn);
-        self.release_entry(qpn);
+        self.end_kept(platform, qpn);
         self.forget_waiter(qpn);
         self.polled_qps.remove(&mut self.qps, qpn);
         self.deferred_qps.remove(&mut self.qps, qpn);

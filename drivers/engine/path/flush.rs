@@ -165,16 +165,26 @@ impl<S: Storage> Node<S> {
 impl<S: Storage> Node<S> {
     /// Takes the entry of a shared receive queue that is kept for a queue pair in the error state.
     fn flush_kept(&mut self, qpn: u32) -> Option<Cqe> {
-        let qp = self.qps.get(qpn)?;
-        let kept = qp.recv.kept.as_ref().filter(|kept| kept.is_held())?;
-        if qp.state != QpStateCode::Err {
-            return None;
-        }
-        let wr_id = kept.wr_id();
-        let behind = self.take_srq_entries(qpn, 1);
-        let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, behind);
-        entry.buffers = U16::new(1);
+        let fails = self.qps.get(qpn)?.state == QpStateCode::Err;
+        fails.then(|| self.flush_held(qpn))?
+    }
+
+    /// Takes the entries of a shared receive queue that are kept for a queue pair.
+    fn flush_held(&mut self, qpn: u32) -> Option<Cqe> {
+        let kept = self.qps.get(qpn)?.recv.kept.as_ref();
+        let wr_id = kept.filter(|kept| kept.is_held())?.wr_id();
+        let taken = self.take_srq_entries(qpn, 1);
+        let mut entry = flushed(qpn, CqeOpcode::Recv, wr_id, taken.behind);
+        entry.buffers = U16::new(taken.count);
         Some(entry)
+    }
+
+    /// A queue pair is about to be reset or destroyed: what it keeps of a shared receive queue is completed before, since nothing else may say that it is
+    /// free again.
+    pub(crate) fn end_kept(&mut self, platform: &impl Platform, qpn: u32) {
+        if let Some(entry) = self.flush_held(qpn) {
+            self.complete_flushed(platform, qpn, entry);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     state::{
         check::WcError,
         copy::Spans,
+        kept::Held,
         request::{Received, Request},
         rq::{check_kept, Fill, RecvQueue, RqError},
     },
@@ -25,7 +26,8 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Prepares receive entries of a queue pair for a request. Nothing is consumed yet, see [`Node::received`].
+    /// Prepares receive entries of a queue pair for a request. Nothing is consumed yet, see [`Node::received`]; but entries of a shared queue whose
+    /// owner takes them as well are the queue pair's then.
     #[inline]
     pub(crate) fn prepare_receive(
         &mut self,
@@ -41,10 +43,15 @@ impl<S: Storage> Node<S> {
         let kept = &mut qp.recv.kept;
         let (queue, holder) = match (&mut qp.recv.queue, qp.recv.srqn) {
             (Some(queue), _) => (queue, own),
-            // Which entries others have taken, nobody can count.
-            (None, Some(_)) if request.bypassed != 0 => return Err(RqError::Bypassed),
             (None, Some(srqn)) => {
                 let srq = srqs.get_mut(srqn).ok_or(RqError::Doorbell)?;
+                if srq.queue.is_shared_with_owner() {
+                    return self.prepare_shared(platform, request, (qpn, srqn), fill, spans);
+                }
+                // Which entries others have taken, nobody can count.
+                if request.bypassed != 0 {
+                    return Err(RqError::Bypassed);
+                }
                 // What has left the queue does not depend on it any more.
                 if let Some(kept) = kept.as_ref().filter(|kept| kept.is_held()) {
                     let wr_id = check_kept::<S>(kept, mrs, srq.holder, fill, spans)?;
@@ -116,15 +123,18 @@ impl<S: Storage> Node<S> {
         };
         qp.recv.stall.end(platform);
         let (cqn, srqn) = (qp.recv.cqn, qp.recv.srqn);
-        let behind = match &mut qp.recv.queue {
-            Some(queue) => queue.take(received.first, received.entries),
+        let taken = match &mut qp.recv.queue {
+            Some(queue) => Held {
+                behind: queue.take(received.first, received.entries),
+                count: received.entries,
+            },
             None => self.take_srq_entries(qpn, received.entries),
         };
         let entry = Cqe {
             wr_id: U64::new(received.wr_id),
             qpn: U32::new(qpn),
-            queue_index: U32::new(behind),
-            buffers: U16::new(received.entries),
+            queue_index: U32::new(taken.behind),
+            buffers: U16::new(taken.count),
             ..entry
         };
         self.complete(platform, cqn, &entry, urgent);

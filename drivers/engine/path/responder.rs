@@ -170,7 +170,8 @@ impl<S: Storage> Node<S> {
             match self.prepare_receive(platform, request, qpn, fill, spans) {
                 Ok(received) => return Ok(received),
                 Err(RqError::Empty) => {}
-                Err(RqError::Doorbell) => break,
+                Err(RqError::Doorbell) => return Err(self.fail_queue(platform, qpn)),
+                Err(RqError::Overtaken) => return Err(self.overtaken(platform, qpn)),
                 Err(RqError::Bypassed) => {
                     let error = WcError::new(WcStatus::RemoteInvalidRequest, Check::Bypassed);
                     return Err(self.deny(platform, qpn, error));
@@ -184,15 +185,29 @@ impl<S: Storage> Node<S> {
             }
             spans.clear();
             let queue = self.recv_queue(qpn).ok_or(gone(Check::PeerState))?;
-            if policy == RnrPolicy::Drop || !queue.want_entries(platform) {
+            if policy == RnrPolicy::Drop {
                 return Err(Nak::Rnr { qpn });
             }
+            if !queue.want_entries(platform) {
+                return Err(self.too_few_entries(platform, qpn, request.bypassed));
+            }
         }
+        let queue = self.recv_queue(qpn);
+        match queue.is_some_and(|queue| queue.is_shared_with_owner()) {
+            // It may have taken each of them by then.
+            true => Err(self.overtaken(platform, qpn)),
+            false => Err(self.fail_queue(platform, qpn)),
+        }
+    }
+
+    /// The owner's producer index of the queue that a queue pair takes entries from is out of bounds.
+    #[cold]
+    fn fail_queue(&mut self, platform: &impl Platform, qpn: u32) -> Nak {
         if let Some(srqn) = self.qps.get(qpn).and_then(|qp| qp.recv.srqn) {
             self.fail_srq(platform, srqn);
         }
         self.fail(platform, qpn);
-        Err(BLAMED)
+        BLAMED
     }
 
     /// Checks access to the region that the request names.

@@ -176,6 +176,8 @@ impl<S: Storage> Node<S> {
             return RnrWait::default();
         };
         let now = clock.now_us();
+        // Its peer receives: a time when it does not begins anew.
+        qp.send.peer_deadline = None;
         let first = qp.send.rnr_deadline.is_none();
         let latest = qp.rnr_deadline(now, min_rnr_timer);
         let deadline = *qp.send.rnr_deadline.get_or_insert(latest);

@@ -6,7 +6,7 @@ use crate::{
     node::Node,
     nodes::NodeTable,
     path::engine::Engine,
-    state::srq::Srq,
+    state::{kept::Held, srq::Srq},
 };
 use nupa_proto::eqe::EventType;
 
@@ -15,7 +15,7 @@ use nupa_proto::eqe::EventType;
 const SRQ_RECHECKS: u32 = 4;
 /// How long one who was given a turn has to take an entry before others are given one: far longer than a request takes to another host and
 /// back, and shorter than most RNR timers.
-const TAKE_US: u64 = 500;
+pub(super) const TAKE_US: u64 = 500;
 /// Shared receive queues whose waiters are looked after in one turn.
 const EXPIRIES: u32 = 16;
 /// Waiters of a shared receive queue that are given a turn by one call, ...
@@ -26,9 +26,11 @@ const WAKES_CHARGED: u32 = 16;
 impl Engine {
     /// New entries were posted to a shared receive queue: those that wait for them go on.
     pub(crate) fn srq_posted<N: NodeTable>(&mut self, nodes: &mut N, id: u16, srqn: u32) {
-        let Some((node, _)) = nodes.node_mut(id) else {
+        let Some((node, platform)) = nodes.node_mut(id) else {
             return;
         };
+        // An owner that takes entries itself kicks when few are left, too.
+        node.check_limit(platform, srqn);
         let Some(srq) = node.srqs.get_mut(srqn) else {
             return;
         };
@@ -129,14 +131,19 @@ impl<S: Storage> Node<S> {
         let Some(srq) = self.srqs.get_mut(srqn).filter(|srq| srq.limit != 0) else {
             return;
         };
-        if srq.queue.left(platform).is_ok_and(|left| left < srq.limit) {
+        let (limit, queue) = (srq.limit, &mut srq.queue);
+        let left = match queue.is_shared_with_owner() {
+            true => queue.left_at_most(platform),
+            false => queue.left(platform).unwrap_or(u32::MAX),
+        };
+        if left < limit {
             srq.limit = 0;
             self.report(platform, EventType::SrqLimit, 0, srqn);
         }
     }
 
     /// Has those who wait for entries of a shared receive queue given a turn if there are entries after so long.
-    fn look_after_waiters(&mut self, clock: &impl Clock, srqn: u32, after_us: u64) {
+    pub(super) fn look_after_waiters(&mut self, clock: &impl Clock, srqn: u32, after_us: u64) {
         let at_us = clock.now_us().saturating_add(after_us);
         let is_set = |srq: &Srq<_>| srq.timer.at_us().is_some_and(|set| set <= at_us);
         if !self.srqs.get(srqn).is_none_or(is_set) {
@@ -153,14 +160,20 @@ impl<S: Storage> Node<S> {
         let Some(kept) = &mut qp.recv.kept else {
             return;
         };
-        if !kept.hold() {
-            return;
-        }
-        let Some(srqn) = qp.recv.srqn else {
+        let Some(srqn) = qp.recv.srqn.filter(|_| !kept.is_held()) else {
             return;
         };
         if let Some(srq) = self.srqs.get_mut(srqn) {
-            srq.queue.index = srq.queue.index.wrapping_add(1);
+            let behind = srq.queue.index.wrapping_add(1);
+            srq.queue.index = behind;
+            kept.hold(Held { behind, count: 1 });
+        }
+        self.entry_left(platform, qpn, srqn);
+    }
+
+    /// A queue pair has taken the entry that it keeps out of its shared receive queue.
+    pub(super) fn entry_left(&mut self, platform: &impl Platform, qpn: u32, srqn: u32) {
+        if let Some(srq) = self.srqs.get_mut(srqn) {
             srq.kept = srq.kept.saturating_add(1);
         }
         self.forget_waiter(qpn);
@@ -193,34 +206,43 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Gives up the entry that a queue pair keeps. False if it keeps none.
-    pub(crate) fn release_entry(&mut self, qpn: u32) -> bool {
-        let Some(recv) = self.qps.get_mut(qpn).map(|qp| &mut qp.recv) else {
-            return false;
-        };
-        let kept = recv.release_entry();
-        let srq = recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn));
-        if let Some(srq) = srq.filter(|_| kept) {
+    /// Gives up the entry that a queue pair keeps. `None` if it keeps none.
+    pub(super) fn release_entry(&mut self, qpn: u32) -> Option<Held> {
+        let recv = &mut self.qps.get_mut(qpn)?.recv;
+        let held = recv.kept.as_mut()?.release()?;
+        if let Some(srq) = recv.srqn.and_then(|srqn| self.srqs.get_mut(srqn)) {
             srq.kept = srq.kept.saturating_sub(1);
         }
-        kept
+        Some(held)
     }
 
-    /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns the index before which its owner may
-    /// use every entry again: those behind it are as many as are posted or have a message that is not whole, which all have room in a
-    /// completion queue that has room for as many as the queue has.
-    pub(crate) fn take_srq_entries(&mut self, qpn: u32, entries: u16) -> u32 {
-        let kept = self.release_entry(qpn);
+    /// Takes the entries that a queue pair has filled out of its shared receive queue. Returns what their completion says of them.
+    ///
+    /// If the owner takes entries as well, the queue pair keeps them, and that is the index behind them, and their number. Else it is the index before
+    /// which its owner may use every entry again: those behind it are as many as are posted or have a message that is not whole, which all have
+    /// room in a completion queue that has room for as many as the queue has.
+    pub(crate) fn take_srq_entries(&mut self, qpn: u32, entries: u16) -> Held {
+        let held = self.release_entry(qpn);
         let srqn = self.qps.get(qpn).and_then(|qp| qp.recv.srqn);
+        let none = Held {
+            behind: 0,
+            count: 0,
+        };
         let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(srqn)) else {
-            return 0;
+            return none;
         };
         let queue = &mut srq.queue;
+        if queue.is_shared_with_owner() {
+            return held.unwrap_or(none);
+        }
         // One that was kept left the queue when it was fetched.
-        if !kept {
+        if held.is_none() {
             queue.index = queue.index.wrapping_add(u32::from(entries));
         }
-        queue.index.wrapping_sub(srq.kept)
+        Held {
+            behind: queue.index.wrapping_sub(srq.kept),
+            count: entries,
+        }
     }
 
     /// Gives a shared receive queue up.

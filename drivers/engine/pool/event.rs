@@ -6,6 +6,7 @@ use crate::{
     node::Node,
     nodes::NodeTable,
     path::engine::Engine,
+    state::qp::QueuePair,
 };
 use nupa_proto::{
     admin::QpType,
@@ -43,6 +44,14 @@ impl Engine {
         body.source_qpn.set(remote.qpn);
         body.flags = NOTIFY_EVENT;
         self.notify(nodes, remote.node, &body);
+    }
+
+    /// A process has receive entries for messages in the process ring of a connected queue pair of node `home`, which have waited for that: makes the event
+    /// of the pair's receive completion queue, if that is armed. Nothing happens if there is no such queue pair.
+    pub fn make_own_event<N: NodeTable>(&mut self, nodes: &mut N, home: u16, qpn: u32) {
+        if let Some((node, platform)) = nodes.node_mut(home) {
+            node.expect_message(platform, qpn);
+        }
     }
 
     /// Makes the event that a peer asks for.
@@ -123,10 +132,19 @@ impl<S: Storage> Node<S> {
             (remote.node, remote.epoch) == (sender.node, sender.epoch)
                 && sender.qpn.is_none_or(|qpn| qpn == remote.qpn)
         });
-        let cqn = qp.recv.cqn;
-        if !qp.has_rings || !of_it || !qp.receives() || qp.recv.queue.is_none() {
-            return;
+        if of_it {
+            self.expect_message(platform, qpn);
         }
+    }
+
+    /// As [`Node::make_event`], whoever the message is from.
+    fn expect_message(&mut self, platform: &impl Platform, qpn: u32) {
+        let takes = |qp: &&QueuePair<_>| {
+            qp.kind == QpType::Rc && qp.has_rings && qp.receives() && qp.has_recv()
+        };
+        let Some(cqn) = self.qps.get(qpn).filter(takes).map(|qp| qp.recv.cqn) else {
+            return;
+        };
         let queue = self.cqs.get_mut(cqn);
         if queue.is_some_and(|queue| queue.expect_event(platform)) {
             self.fire(platform, cqn);

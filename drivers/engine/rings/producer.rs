@@ -37,6 +37,11 @@ impl<D: Doorbell> Producer<D> {
     }
 
     #[inline]
+    pub(super) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    #[inline]
     pub(super) fn written(&self) -> u32 {
         self.written
     }
@@ -51,18 +56,23 @@ impl<D: Doorbell> Producer<D> {
         self.rung
     }
 
+    /// Position of an entry.
+    #[inline]
+    pub(super) fn place(&self, index: u32) -> usize {
+        (index & self.entries.wrapping_sub(1)) as usize
+    }
+
     /// Position of an entry that was rung and is not done.
     #[inline]
     pub(super) fn outstanding(&self, index: u32) -> Option<usize> {
-        let position = index & self.entries.wrapping_sub(1);
         let ahead = index.wrapping_sub(self.done);
-        (ahead < self.rung.wrapping_sub(self.done)).then_some(position as usize)
+        (ahead < self.rung.wrapping_sub(self.done)).then_some(self.place(index))
     }
 
     /// Position in the ring of the entry `ahead` of what is written.
     #[inline]
     pub(super) fn position(&self, ahead: u32) -> usize {
-        (self.written.wrapping_add(ahead) & self.entries.wrapping_sub(1)) as usize
+        self.place(self.written.wrapping_add(ahead))
     }
 
     #[inline]
@@ -93,8 +103,7 @@ impl<D: Doorbell> Producer<D> {
 
     /// Position of the oldest entry that was rung and is not done.
     pub(super) fn oldest(&self) -> Option<usize> {
-        let position = self.done & self.entries.wrapping_sub(1);
-        (self.done != self.rung).then_some(position as usize)
+        (self.done != self.rung).then_some(self.place(self.done))
     }
 
     /// The oldest `count` of those that were rung are done without the device.

@@ -67,11 +67,30 @@ impl<M: QueueMemory, D: Doorbell> RecvRing<M, D> {
         self.producer.rung()
     }
 
+    /// How many entries it has.
+    #[inline]
+    pub fn entries(&self) -> u32 {
+        self.producer.entries()
+    }
+
+    /// Index behind everything posted.
+    #[inline]
+    pub fn written(&self) -> u32 {
+        self.producer.written()
+    }
+
     /// Reads an entry that was handed over and is not free again, as it was posted: its `wr_id`, and its scatter/gather entries into
     /// `sges`. Returns how many those are, too. For owners that fill entries themselves.
     #[inline]
     pub fn entry(&self, index: u32, sges: &mut [Sge]) -> Option<(u64, usize)> {
-        let offset = self.producer.outstanding(index)? << self.log_stride;
+        self.producer.outstanding(index)?;
+        self.read(index, sges)
+    }
+
+    /// As [`RecvRing::entry`], whichever entry has the place of this one.
+    #[inline]
+    pub fn read(&self, index: u32, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        let offset = self.producer.place(index) << self.log_stride;
         let mut header = RecvHeader::default();
         self.memory.read(offset, header.as_mut_bytes());
         let count = usize::try_from(header.sge_count.get()).ok()?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The receive WQE that a queue pair has fetched from a shared receive queue for a message that arrives in parts.
+//! The receive WQE that a queue pair has fetched from a shared receive queue for a message that arrives in parts, or that its owner might take
+//! as well.
 //!
 //! It is a copy, so that its owner can use its place in the ring for another one however long the rest of the message takes, and so that
-//! all parts go where the first one said, whatever is in the ring by then. There is room for one in each connected queue pair with a
+//! all parts go where the first one said, whatever is in the ring by then. There is room for one in each queue pair with a
 //! shared receive queue: that is allocated with the queue pair, because messages arrive where nothing can be. It is a stride, 512 bytes at
 //! most, so it is not worth the trouble of allocating it before the node is had.
 
@@ -14,24 +15,33 @@ use zerocopy::{little_endian::U64, FromBytes, IntoBytes};
 #[derive(Debug)]
 pub(crate) struct KeptWqe<P> {
     words: P,
-    /// Part of a message was placed where it says, and it has left the shared receive queue.
-    held: bool,
+    /// It has left the shared receive queue. Part of a message may have been placed where it says.
+    held: Option<Held>,
+}
+
+/// The entries of a shared receive queue that a queue pair has taken: the last one is kept, those before it are for messages that went past the
+/// engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Index behind the last one.
+    pub(crate) behind: u32,
+    pub(crate) count: u16,
 }
 
 impl<P> KeptWqe<P> {
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
-        self.held
+        self.held.is_some()
     }
 
-    /// The WQE that was fetched last has left the queue. False if it had before.
-    pub(crate) fn hold(&mut self) -> bool {
-        !core::mem::replace(&mut self.held, true)
+    /// The WQE that was fetched last has left the queue, as the last of these.
+    pub(crate) fn hold(&mut self, entries: Held) {
+        self.held = Some(entries);
     }
 
-    /// It is done with. False if there was none.
-    pub(crate) fn release(&mut self) -> bool {
-        core::mem::take(&mut self.held)
+    /// It is done with. `None` if there was none.
+    pub(crate) fn release(&mut self) -> Option<Held> {
+        self.held.take()
     }
 }
 
@@ -40,7 +50,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> KeptWqe<P> {
     pub(crate) fn new<S: Storage<Pages = P>>(size: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             words: S::pages(size.div_ceil(size_of::<u64>()))?,
-            held: false,
+            held: None,
         })
     }
 

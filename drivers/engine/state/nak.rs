@@ -12,7 +12,8 @@ use nupa_proto::status::WcStatus;
 pub(crate) enum Nak {
     /// No receive buffer. If a later one is wanted, the responder's owner was asked to kick.
     Rnr { qpn: u32 },
-    /// The queue pair does not receive: it is not connected yet, in the error state, or not there any more.
+    /// The queue pair does not receive: it is not connected yet, in the error state, or not there any more. Or it has got no receive buffer, though
+    /// there are some.
     NotReady { qpn: u32 },
     /// The receive filter does not want the frame.
     Filtered,

@@ -10,6 +10,7 @@ use crate::state::{
     list::{Linked, Links},
     ring::Ring,
     rq::RecvQueue,
+    seats::Seats,
     slice::Slice,
     stall::Stall,
     timer::{HasTimer, Timed, Timer},
@@ -105,8 +106,10 @@ pub(crate) struct RecvSide<P> {
     pub(crate) cqn: u32,
     /// Whether frames wait for entries of this queue.
     pub(crate) stall: Stall,
-    /// Its copy of the entry of the shared receive queue that part of a message was put into (RC).
+    /// Its copy of an entry of the shared receive queue that has left that, and which a message is being put into.
     pub(crate) kept: Option<KeptWqe<P>>,
+    /// Which messages that went past the engines have entries of the shared receive queue.
+    pub(crate) seats: Seats,
     /// Number that the next request from another host must have; `None`: it must be one that starts anew.
     pub(crate) expected: Option<u32>,
     /// Bytes of that one that were taken already.
@@ -159,11 +162,6 @@ impl<P> RecvSide<P> {
     /// Whether it keeps an entry of the shared receive queue.
     pub(crate) fn keeps_entry(&self) -> bool {
         self.kept.as_ref().is_some_and(KeptWqe::is_held)
-    }
-
-    /// Gives up the entry that it keeps. False if it keeps none.
-    pub(crate) fn release_entry(&mut self) -> bool {
-        self.kept.as_mut().is_some_and(KeptWqe::release)
     }
 
     /// Doorbell slot of its own entries.
@@ -346,6 +344,7 @@ impl<P> QueuePair<P> {
             queue.clear();
         }
         (self.recv.stall, self.recv.expected, self.recv.taken) = (Stall::default(), None, 0);
+        self.recv.seats = Seats::default();
         (self.remote, self.psn, self.established) = (None, 0, false);
         self.has_rings = false;
     }

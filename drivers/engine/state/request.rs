@@ -141,7 +141,7 @@ pub(crate) enum Outcome {
     Failed(WcError),
     /// The responder's queue pair has no receive buffer; it tells when there are new ones.
     Rnr { node: u16, qpn: u32 },
-    /// The responder's queue pair does not receive; a change of its state gives it another turn.
+    /// The responder's queue pair does not receive; a change of its state gives it another turn, or that it has entries again.
     NotReady { node: u16, qpn: u32 },
     /// The ring of a class to this node of another host has no room for so many bytes, or others wait for it.
     RingFull { node: u16, class: Class, need: u32 },

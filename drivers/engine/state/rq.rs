@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Queues of receive entries: a queue pair's own, or a shared one.
 
+mod shared;
+
 use crate::{
     hal::{AccessError, Memory, Platform, SlotWord, Storage},
     state::{
@@ -27,6 +29,8 @@ pub(crate) enum RqError {
     Doorbell,
     /// The message skips entries that are not posted, or goes back.
     Bypassed,
+    /// There may be one, but the queue's owner has always been quicker to take it.
+    Overtaken,
     /// The entry is bad; its owner is to blame.
     Entry { wr_id: u64, error: WcError },
 }
@@ -58,8 +62,18 @@ pub(crate) struct RecvQueue<P> {
     pub(crate) wanted: bool,
     /// Of the entries before `index`, those that messages took which went past the engines.
     bypassed: u32,
-    /// How far the owner has filled entries itself, as taken into account last. `None`: nobody but the engine fills entries of this queue.
-    filled: Option<u32>,
+    takers: Takers,
+}
+
+/// Who fills entries of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takers {
+    /// The engine alone.
+    Engine,
+    /// The owner of a queue pair, too. It has filled entries itself up to this one, as taken into account last.
+    Filled(u32),
+    /// The owner of a shared queue, too. Who takes an entry moves the arm word of the queue's doorbell slot on, which is the index of the next one.
+    Both,
 }
 
 impl<P> RecvQueue<P> {
@@ -67,7 +81,7 @@ impl<P> RecvQueue<P> {
     pub(crate) fn clear(&mut self) {
         (self.index, self.posted, self.wanted) = (0, 0, false);
         self.bypassed = 0;
-        self.filled = None;
+        self.takers = Takers::Engine;
     }
 }
 
@@ -82,13 +96,15 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
             posted: 0,
             wanted: false,
             bypassed: 0,
-            filled: None,
+            takers: Takers::Engine,
         }
     }
 
     /// Its owner may fill entries itself from now on: that of a connected queue pair.
     pub(crate) fn set_bypassed(&mut self) {
-        self.filled.get_or_insert(0);
+        if self.takers == Takers::Engine {
+            self.takers = Takers::Filled(0);
+        }
     }
 
     /// Its ring, which is not used any more.
@@ -115,11 +131,15 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
     #[inline]
     fn refresh(&mut self, platform: &impl Platform) -> Result<u32, RqError> {
         let mut posted = platform.load(self.page, self.slot, SlotWord::Index);
-        if let Some(seen) = self.filled {
-            let filled = platform.load(self.page, self.slot, SlotWord::Arm);
-            if filled != seen {
-                posted = self.pass_filled(platform, posted, filled);
+        match self.takers {
+            Takers::Engine => {}
+            Takers::Filled(seen) => {
+                let filled = platform.load(self.page, self.slot, SlotWord::Arm);
+                if filled != seen {
+                    posted = self.pass_filled(platform, posted, filled);
+                }
             }
+            Takers::Both => posted = self.pass_taken(platform, posted),
         }
         if posted.wrapping_sub(self.index) > self.ring.entries() {
             return Err(RqError::Doorbell);
@@ -145,7 +165,8 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
             }
             posted = filled;
         }
-        (self.index, self.posted, self.filled) = (filled, filled, Some(filled));
+        (self.index, self.posted) = (filled, filled);
+        self.takers = Takers::Filled(filled);
         self.bypassed = self.bypassed.wrapping_add(ahead);
         posted
     }
@@ -161,7 +182,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
     /// program has seen perhaps, is not written again.
     #[inline]
     pub(crate) fn skip(&mut self, platform: &impl Platform, bypassed: u32) -> Result<u32, RqError> {
-        if self.filled.is_some() {
+        if self.takers != Takers::Engine {
             let posted = self.refresh(platform)?;
             if bypassed.wrapping_sub(self.bypassed) > posted.wrapping_sub(self.index) {
                 return Err(RqError::Bypassed);
@@ -266,7 +287,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> RecvQueue<P> {
 }
 
 /// An entry that the device cannot reach.
-const UNREADABLE: RqError = RqError::Entry {
+pub(crate) const UNREADABLE: RqError = RqError::Entry {
     wr_id: 0,
     error: WcError::new(WcStatus::LocalQpOperation, Check::DescriptorMemory),
 };

@@ -185,6 +185,17 @@ impl<H: PoolHal> PoolNode<H> {
         self.send(kicks)
     }
 
+    /// As [`PoolNode::send`], and makes the event of a connected queue pair's receive completion queue, if that is armed: a message in its process ring
+    /// has waited for a receive entry, and there is one.
+    pub fn kick_event(&mut self, kicks: &impl Kicks, qpn: u32) -> Turn {
+        let id = self.id();
+        let Model {
+            engine, functions, ..
+        } = &mut self.model;
+        engine.make_own_event(functions, id, qpn);
+        self.send(kicks)
+    }
+
     fn post(&mut self, kicks: &impl Kicks, now_us: u64) -> Turn {
         let id = self.id();
         let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));

@@ -3,7 +3,7 @@
 
 use super::parts::{connect, end, End};
 use nupa_proto::{
-    admin::{ModifyQp, QpType, QP_MASK_PROCESS_RINGS},
+    admin::{ModifyQp, QpStateCode, QpType, QP_MASK_PROCESS_RINGS},
     eqe::EventType,
     wqe::WQE_SOLICITED,
 };
@@ -79,6 +79,65 @@ fn an_armed_queue_gets_its_event_once() {
     );
     world.pump();
     assert_eq!(b.eq.drain(), [event]);
+}
+
+/// The receive queue may be a shared one, ...
+#[test]
+fn a_queue_pair_on_a_shared_queue_gets_its_event() {
+    let mut world = World::new(crate::MODE, 2);
+    let [a, mut b] = [0, 1].map(|id| end(&mut world, id));
+    let srq = b.host.srq(&mut world, 3);
+    let cq = &mut b.host.cq(&mut world, b.eq.eqn, 4);
+    let theirs = b.host.qp_on(&mut world, QpType::Rc, 0, Some(&srq), cq, 4);
+    connect(&mut world, (&a.host, &a.qp), (&b.host, &theirs));
+    for (end, qpn) in [(&a, a.qp.qpn), (&b, theirs.qpn)] {
+        allow(&mut world, end, qpn);
+    }
+    let event = (COMPLETION, 0, cq.cqn);
+    kick_peer(&mut world, &a, a.qp.qpn);
+    world.pump();
+    assert_eq!(b.eq.drain(), []);
+    cq.ring.arm(false);
+    kick_peer(&mut world, &a, a.qp.qpn);
+    world.pump();
+    assert_eq!(b.eq.drain(), [event]);
+    cq.ring.arm(true);
+    fill_ring(&mut world, &a);
+    assert_eq!(b.eq.drain(), [event]);
+}
+
+/// ... and then its owner may have entries later than messages.
+#[test]
+fn an_owner_makes_its_own_event() {
+    let (mut world, mut a, mut b) = pair();
+    let (_, other) = another(&mut world, &mut b);
+    let event = (COMPLETION, 0, b.cq.cqn);
+    let kick_event = |world: &mut World, end: &End, qpn: u32| {
+        let id = end.host.id;
+        world.engine.at(&mut world.nodes, id, |engine, nodes| {
+            engine.make_own_event(nodes, id, qpn);
+        });
+        world.pump();
+    };
+    kick_event(&mut world, &b, b.qp.qpn);
+    assert_eq!(b.eq.drain(), [], "it is not armed");
+    b.cq.ring.arm(true);
+    // None of these has rings, or receives, or is there.
+    kick_event(&mut world, &b, other.qpn);
+    kick_event(&mut world, &b, 12_345);
+    for end in [&a, &b] {
+        let reset = QpStateCode::Reset;
+        let reset = end.host.set_state(&mut world, end.qp.qpn, reset);
+        assert_eq!(reset, Ok(()));
+    }
+    allow(&mut world, &b, b.qp.qpn);
+    kick_event(&mut world, &b, b.qp.qpn);
+    assert_eq!(b.eq.drain(), []);
+    connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
+    kick_event(&mut world, &b, b.qp.qpn);
+    assert_eq!(b.eq.drain(), [event]);
+    kick_event(&mut world, &b, b.qp.qpn);
+    assert_eq!((b.eq.drain(), a.eq.drain()), (vec![], vec![]));
 }
 
 #[test]

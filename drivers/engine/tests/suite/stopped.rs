@@ -216,6 +216,15 @@ impl Scene {
         }
     }
 
+    /// The entry that the long message began in was given up, and its owner knows.
+    fn assert_given_up(&mut self, buffer: u64) {
+        let done = self.received();
+        assert_eq!((done.len(), self.slow.statuses()), (1, vec![]));
+        let cqe = &done[0];
+        assert_eq!((cqe.wr_id.get(), cqe.status), (buffer, FLUSHED));
+        assert_eq!((cqe.qpn.get(), cqe.buffers.get()), (self.qps[0].qpn, 1));
+    }
+
     /// The long message arrives whole, in the buffer that it began in.
     fn assert_long_arrives(&mut self, buffer: u64) {
         self.go_on();
@@ -322,10 +331,14 @@ fn reset_and_destruction_give_up_what_was_begun() {
     let mut s = Scene::new();
     s.stop_in_the_middle();
     s.set_server(QpStateCode::Reset);
+    s.assert_given_up(0);
     s.go_on();
     assert_ne!(s.slow.statuses(), [OK]);
     assert_eq!((s.received().len(), s.eq.drain()), (0, vec![]));
+    // All places of the ring come back.
+    s.repost();
     s.turn_the_ring_over();
+    assert_eq!(s.srq.ring.free(), 0);
 
     let mut s = Scene::new();
     s.stop_in_the_middle();
@@ -336,6 +349,7 @@ fn reset_and_destruction_give_up_what_was_begun() {
     }
     let (node, _) = s.world.nodes.node_mut(SERVER).expect("exists");
     node.destroy_srq(s.srq.srqn).expect("free");
+    s.assert_given_up(0);
     s.go_on();
     assert_ne!(s.slow.statuses(), [OK]);
     assert_eq!(s.received().len(), 0);
@@ -347,6 +361,7 @@ fn one_that_was_reset_takes_another_entry() {
     let mut s = Scene::new();
     s.stop_in_the_middle();
     s.set_server(QpStateCode::Reset);
+    s.assert_given_up(0);
     s.go_on();
     s.set_slow(QpStateCode::Reset);
     let Client { host, qp, .. } = &s.slow;
@@ -366,6 +381,7 @@ fn a_message_starts_anew_after_its_peer_did_not_receive() {
     let mut s = Scene::new();
     s.begin();
     s.set_server(QpStateCode::Reset);
+    s.assert_given_up(0);
     s.world.pump();
     assert_eq!((s.received().len(), s.slow.statuses()), (0, vec![]));
     let (peer, theirs) = (s.slow.host.id, s.slow.qp.qpn);

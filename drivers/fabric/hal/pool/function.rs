@@ -494,6 +494,14 @@ impl Function for PoolFunction {
         }
     }
 
+    fn kick_event(&self, qpn: u32) {
+        let made = self.with(|node| node.kick_event(&self.kicks, qpn));
+        if made.is_ok() {
+            // As above.
+            self.poller.schedule();
+        }
+    }
+
     fn service(&self) {
         self.work_for_program(true);
     }

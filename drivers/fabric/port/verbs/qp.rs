@@ -67,7 +67,7 @@ pub struct QpSizes {
 pub struct Qp {
     object: Object,
     _cqs: [CqControl; 2],
-    _srq: Option<Srq>,
+    srq: Option<Srq>,
     _pd: Arc<Pd>,
     /// Slots of the send queue and of the receive queue.
     slots: (Arc<DoorbellSlot>, Option<Arc<DoorbellSlot>>),
@@ -196,7 +196,7 @@ impl Qp {
         let qp = Self {
             object,
             _cqs: [parameters.send_cq.clone(), parameters.recv_cq.clone()],
-            _srq: parameters.srq.cloned(),
+            srq: parameters.srq.cloned(),
             _pd: parameters.pd.clone(),
             slots: (queues.slot, queues.recv_slot),
             _memory: [None, None],
@@ -221,15 +221,22 @@ impl Qp {
         self.slots.1.as_ref().map(|slot| slot.kick()).is_some()
     }
 
-    /// Whether the pair has a receive queue of its own.
+    /// Whether the pair receives at all: from a queue of its own, or a shared one.
     pub fn has_recv_queue(&self) -> bool {
-        self.slots.1.is_some()
+        self.slots.1.is_some() || self.srq.is_some()
     }
 
     /// Tells the pair's peer that there is a message in its process ring, for which it waits. Sleeps.
     pub fn kick_peer(&self) {
         let doorbells = self.object.controller.doorbells();
         doorbells.function().kick_peer(self.number());
+    }
+
+    /// A message in the pair's own process ring has waited for a receive entry, and there is one: makes the event of its receive completion queue,
+    /// if that is armed. Sleeps.
+    pub fn kick_event(&self) {
+        let doorbells = self.object.controller.doorbells();
+        doorbells.function().kick_event(self.number());
     }
 
     /// Whether the controller was reset or went away since the pair was made, so that it completes nothing more.

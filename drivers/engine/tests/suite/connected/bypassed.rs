@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Messages that went past the engines: the receive entries that the next ones skip, and those that the owner has filled itself.
 
+mod shared;
+
 use super::*;
 use nupa_engine::hal::{Doorbells, SlotWord};
 use nupa_proto::admin::{ModifyQp, QP_MASK_PROCESS_RINGS};
