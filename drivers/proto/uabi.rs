@@ -134,6 +134,9 @@ pub const KICK_SEND: u32 = 1 << 0;
 pub const KICK_RECV: u32 = 1 << 1;
 /// Not a queue: the queue pair's peer has a message in its process ring, and waits for an event.
 pub const KICK_PEER: u32 = 1 << 2;
+/// Not a queue: a message in the queue pair's own process ring has waited for a receive entry, and there is one now. The event of its receive
+/// completion queue is made, if that is armed.
+pub const KICK_EVENT: u32 = 1 << 3;
 
 /// Method of `UVERBS_OBJECT_SRQ`, the driver's own: has the controller look at a shared receive queue.
 pub const METHOD_SRQ_KICK: u16 = 1 << 12;

@@ -357,6 +357,10 @@ impl Driver for Rdma {
         qp.object.kick_peer();
     }
 
+    fn kick_event(qp: &nk_rdma::Qp<Self>) {
+        qp.object.kick_event();
+    }
+
     fn kick_srq(srq: &nk_rdma::Srq<Self>) {
         srq.object().kick();
     }

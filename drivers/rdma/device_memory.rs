@@ -60,7 +60,8 @@ enum Exported {
         /// Dropped after `memory`.
         _charge: Charge,
     },
-    /// For the peer of a queue pair. The peer may keep what it had of it, so this is never exported again.
+    /// For the peer of a queue pair. The peer may keep what it had of it, so this is never exported again, unless the first attempt failed: who
+    /// tries that harms itself alone.
     Ring(#[expect(dead_code, reason = "closes the ring when it is dropped")] RingPart),
 }
 
@@ -125,10 +126,10 @@ impl Piece {
         if len != RING_SIZE as u64 {
             return Err(EINVAL);
         }
-        let (node, ring) = qp.ring_of_peer(dev)?;
-        let charge = dev.limits().peer_rings.charge_user()?;
-        let memory = dev.port().import_ring(node, &ring)?;
-        qp.set_has_rings()?;
+        let (memory, charge) = qp.use_ring(dev, |node, ring| {
+            let charge = dev.limits().peer_rings.charge_user()?;
+            Ok((dev.port().import_ring(node, ring)?, charge))
+        })?;
         let window = memory.window();
         let memory = Memory::PeerRing {
             memory,

@@ -9,7 +9,8 @@
 //! - `context`: a process's doorbell pages and what else it maps.
 //! - `region`: memory regions and windows; `access` has the rights, `ring` the memory of user queues,
 //!   `device_memory` the controller's own, and `process_ring` such that queue pairs receive from.
-//! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change.
+//! - `cq`, `srq`, `qp`: queues; `state` is how queue pairs change, `ring_closer` what is done when their controllers fail them, `pending` events
+//!   that are told late.
 //! - `multicast`: groups that datagram queue pairs are in.
 //! - `limits`: what is counted for users, protection domains among it.
 //! - `address`: GIDs and address handles.
@@ -30,10 +31,12 @@ mod driver;
 mod kernel;
 mod limits;
 mod multicast;
+mod pending;
 mod process_ring;
 mod qp;
 mod region;
 mod ring;
+mod ring_closer;
 mod srq;
 mod state;
 

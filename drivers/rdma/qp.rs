@@ -6,6 +6,7 @@ use crate::{
     device::{max_qp_wr, Rdma},
     kernel::{KernelQp, LateEvents},
     ring::UserRing,
+    ring_closer::RingCloser,
     state::State,
 };
 use kernel::{
@@ -40,7 +41,7 @@ pub(crate) struct Qp {
     pub(crate) signal_all: bool,
     pub(crate) handler: Arc<Handler>,
     /// Held while the controller changes the pair.
-    pub(crate) state: Pin<KBox<Mutex<State>>>,
+    pub(crate) state: Arc<Mutex<State>>,
 }
 
 impl QueuePair for Qp {
@@ -171,10 +172,9 @@ impl Qp {
             None => Wanted::Pair,
         };
         let doorbells = UserContext::doorbells(udata.context()?, wanted)?;
-        let handler = Arc::new(
-            Handler::new(Users::Process(notifier.clone())),
-            GFP_KERNEL_ACCOUNT,
-        )?;
+        let state = Arc::pin_init(new_mutex!(State::default()), GFP_KERNEL_ACCOUNT)?;
+        let closer = RingCloser::new(state.clone(), notifier.clone())?;
+        let handler = Arc::new(Handler::new(Users::Process(closer)), GFP_KERNEL_ACCOUNT)?;
         let parameters = parameters(init, 0);
         let queues = QpQueues {
             send: rings.send.queue_ring(),
@@ -198,15 +198,15 @@ impl Qp {
             capabilities: init.capabilities,
             signal_all: init.signal_all,
             handler,
-            state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL_ACCOUNT)?,
+            state,
         })
     }
 }
 
 /// The way to users of a pair.
 pub(crate) enum Users {
-    /// A process, whose queue of events takes them in any context.
-    Process(Arc<QpNotifier>),
+    /// A process, whose queue of events takes them in any context. Its process ring is closed before it is told that the pair has failed.
+    Process(Arc<RingCloser>),
     /// The kernel.
     Kernel(Arc<LateEvents>),
 }
@@ -223,6 +223,22 @@ impl Handler {
         Self {
             users,
             sqd_notify: Atomic::new(false),
+        }
+    }
+
+    /// The pair, whose state is locked, is about to have a process ring. `EINVAL` for the kernel's.
+    pub(crate) fn expect_ring(&self) -> Result {
+        match &self.users {
+            Users::Process(closer) => closer.expect_ring(),
+            Users::Kernel(_) => return Err(EINVAL),
+        }
+        Ok(())
+    }
+
+    /// The pair is about to go: no process is told anything late from here on. Sleeps.
+    pub(crate) fn end_late(&self) {
+        if let Users::Process(closer) = &self.users {
+            closer.end();
         }
     }
 
@@ -243,7 +259,7 @@ impl EventHandler for Handler {
             _ => return,
         };
         match &self.users {
-            Users::Process(notifier) => notifier.event(event),
+            Users::Process(closer) => closer.event(event),
             Users::Kernel(events) => events.add(event),
         }
     }

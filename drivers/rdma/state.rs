@@ -27,11 +27,16 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Closes the pair's ring, if it has one.
+    pub(crate) fn close_ring(&mut self) {
+        self.ring = None;
+    }
+
     /// Closes the pair's ring, if the change that `next` and `mask` say is one to a state in which it does not receive. After the change:
     /// what a peer sends from now on, it sends to a pair that refuses it.
     fn close_ring_if(&mut self, next: &QpAttributes, mask: QpMask) {
         if mask.has(QpMask::STATE) && matches!(next.state, QpState::Reset | QpState::Err) {
-            self.ring = None;
+            self.close_ring();
         }
     }
 }
@@ -151,9 +156,14 @@ impl Qp {
         self.connected_to(&self.state.lock().attributes)
     }
 
-    /// The node of a connected pair's peer, and how that exports the process ring which this pair sends to. `EINVAL` if the pair is none,
-    /// or does not send. Sleeps.
-    pub(crate) fn ring_of_peer(&self, dev: &Device<Rdma>) -> Result<(u16, RingOwner)> {
+    /// Has `import` import the process ring that this pair sends to: from the node of its peer, which exports it in this way. `EINVAL` if the pair is not
+    /// connected, or does not send. Sleeps.
+    pub(crate) fn use_ring<T>(
+        &self,
+        dev: &Device<Rdma>,
+        import: impl FnOnce(u16, &RingOwner) -> Result<T>,
+    ) -> Result<T> {
+        // Until the controller knows: no pair has rings from before it was reset.
         let state = self.state.lock();
         let attributes = &state.attributes;
         let now = self.current_state(attributes.state)?;
@@ -170,11 +180,13 @@ impl Qp {
             peer: own.into(),
             is_ring: 1.into(),
         };
-        Ok((node.ok_or(EINVAL)?, ring))
+        let imported = import(node.ok_or(EINVAL)?, &ring)?;
+        self.set_has_rings()?;
+        Ok(imported)
     }
 
-    /// Tells the controller that the pair has a process ring. Sleeps.
-    pub(crate) fn set_has_rings(&self) -> Result {
+    /// Tells the controller that the pair has a process ring. With the state locked. Sleeps.
+    fn set_has_rings(&self) -> Result {
         self.object.modify(&ModifyQp {
             mask: QP_MASK_PROCESS_RINGS.into(),
             ..ModifyQp::default()
@@ -182,15 +194,14 @@ impl Qp {
     }
 
     /// Has `export` export the process ring that this pair receives from; it returns the parts of the ring's memory and of the pair. The first one
-    /// is returned. `EINVAL` if the pair is not connected, does not receive, has no receive queue of its own, or has a ring. Sleeps.
+    /// is returned. `EINVAL` if the pair is not connected, does not receive, or has a ring. Sleeps.
     pub(crate) fn publish_ring(
         &self,
         export: impl FnOnce(&RingOwner) -> Result<(RingPart, RingPart)>,
     ) -> Result<RingPart> {
         let mut state = self.state.lock();
         let attributes = &state.attributes;
-        let now = self.current_state(attributes.state)?;
-        let receives = matches!(now, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        let receives = self.receives(attributes)?;
         let has_ring = state.ring.as_ref().is_some_and(RingPart::is_open);
         let node = self.connected_to(attributes).filter(|_| receives);
         let node = node.filter(|_| self.object.has_recv_queue() && !has_ring);
@@ -202,9 +213,20 @@ impl Qp {
             is_ring: 1.into(),
         };
         self.set_has_rings()?;
+        self.handler.expect_ring()?;
         let (of_memory, of_pair) = export(&owner)?;
+        // What the controller did before that was said is not told.
+        if !self.receives(&state.attributes)? {
+            return Err(EINVAL);
+        }
         state.ring = Some(of_pair);
         Ok(of_memory)
+    }
+
+    /// Whether the pair, which was last set to these attributes, receives.
+    fn receives(&self, attributes: &QpAttributes) -> Result<bool> {
+        let now = self.current_state(attributes.state)?;
+        Ok(matches!(now, QpState::Rtr | QpState::Rts | QpState::Sqd))
     }
 
     /// The node that a pair was told to talk to by its attributes.

@@ -243,6 +243,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// A process has left a message for a queue pair's peer, which waits for an event.
     fn kick_peer(qp: &Qp<Self>);
 
+    /// A process has a receive entry now for a message that others left for a queue pair, and waits for its event.
+    fn kick_event(qp: &Qp<Self>);
+
     /// As [`Driver::kick_qp`], of a shared receive queue.
     fn kick_srq(srq: &Srq<Self>);
 

@@ -83,7 +83,8 @@ static int UVERBS_HANDLER(NUPA_IB_METHOD_QP_KICK)(struct uverbs_attr_bundle *att
 	if (IS_ERR(qp))
 		return PTR_ERR(qp);
 	ret = uverbs_get_flags32(&wanted, attrs, NUPA_IB_ATTR_QP_KICK_QUEUES,
-				 NUPA_IB_KICK_SEND | NUPA_IB_KICK_RECV | NUPA_IB_KICK_PEER);
+				 NUPA_IB_KICK_SEND | NUPA_IB_KICK_RECV | NUPA_IB_KICK_PEER |
+				 NUPA_IB_KICK_EVENT);
 	if (ret)
 		return ret;
 	if (!wanted)
@@ -91,6 +92,8 @@ static int UVERBS_HANDLER(NUPA_IB_METHOD_QP_KICK)(struct uverbs_attr_bundle *att
 	methods = nk_rdma_methods_of(qp->device);
 	if (wanted & NUPA_IB_KICK_PEER)
 		methods->kick_peer(qp);
+	if (wanted & NUPA_IB_KICK_EVENT)
+		methods->kick_event(qp);
 	return methods->kick_qp(qp, wanted & NUPA_IB_KICK_SEND, wanted & NUPA_IB_KICK_RECV);
 }
 

@@ -35,6 +35,7 @@ struct nk_rdma_methods {
 	int (*export_ring)(struct ib_dm *dm, struct ib_qp *qp);
 	int (*kick_qp)(struct ib_qp *qp, bool send, bool recv);
 	void (*kick_peer)(struct ib_qp *qp);
+	void (*kick_event)(struct ib_qp *qp);
 	void (*kick_srq)(struct ib_srq *srq);
 	void (*poll_cq)(struct ib_cq *cq);
 	int (*query_clock)(struct ib_device *ibdev, u64 *clock);

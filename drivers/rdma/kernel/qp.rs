@@ -193,9 +193,10 @@ fn sizes(dev: &Device<Rdma>, init: &QpInit<'_, Rdma>) -> Result<QpSizes> {
 }
 
 /// Has a pair of the kernel's complete nothing any more before its completion queues forget it: its number may be given
-/// to another one as soon as it is destroyed.
+/// to another one as soon as it is destroyed. Ends what works for one of a process's.
 impl Drop for Qp {
     fn drop(&mut self) {
+        self.handler.end_late();
         if let Some(kernel) = &self.kernel {
             let reset = ModifyQp {
                 mask: QP_MASK_STATE.into(),
@@ -280,7 +281,7 @@ impl Qp {
             capabilities: init.capabilities,
             signal_all: init.signal_all,
             handler,
-            state: KBox::pin_init(new_mutex!(State::default()), GFP_KERNEL)?,
+            state: Arc::pin_init(new_mutex!(State::default()), GFP_KERNEL)?,
         };
         kernel.attach()?;
         dev.kernel_qps().add(kernel.qpn, kernel)?;

@@ -144,6 +144,8 @@ enum nupa_ib_kick_queues {
 	NUPA_IB_KICK_RECV	= 1 << 1,
 	/* Not a queue: the peer has a message in its process ring, and waits for an event. */
 	NUPA_IB_KICK_PEER	= 1 << 2,
+	/* Not a queue: a message in its own process ring has a receive entry now. */
+	NUPA_IB_KICK_EVENT	= 1 << 3,
 };
 
 /* Of UVERBS_OBJECT_SRQ: has the controller look at a shared receive queue. */

@@ -245,6 +245,7 @@ fn numbers_are_those_of_the_driver() {
         KICK_SEND,
         KICK_RECV,
         KICK_PEER,
+        KICK_EVENT,
     ];
     assert_eq!(numbers(RDMA), methods);
     let family = [

@@ -20,6 +20,7 @@ impl<D: KernelVerbs> VTable<D> {
         export_ring: Some(Self::export_ring),
         kick_qp: Some(Self::kick_qp),
         kick_peer: Some(Self::kick_peer),
+        kick_event: Some(Self::kick_event),
         kick_srq: Some(Self::kick_srq),
         poll_cq: Some(Self::poll_user_cq),
         query_clock: Some(Self::query_clock),
@@ -54,6 +55,11 @@ impl<D: KernelVerbs> VTable<D> {
     unsafe extern "C" fn kick_peer(qp: *mut bindings::ib_qp) {
         // SAFETY: See the module above.
         D::kick_peer(unsafe { Qp::<D>::from_raw(qp) });
+    }
+
+    unsafe extern "C" fn kick_event(qp: *mut bindings::ib_qp) {
+        // SAFETY: See the module above.
+        D::kick_event(unsafe { Qp::<D>::from_raw(qp) });
     }
 
     unsafe extern "C" fn kick_srq(srq: *mut bindings::ib_srq) {
