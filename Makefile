@@ -68,7 +68,8 @@ test: modules userspace ## the tests of the host and of the nodes
 
 test-long: modules userspace setup-debian providers selftests ## all tests, those that take long included, on nodes in all modes
 	@NUPA_TEST_LONG=1 scripts/host-tests; host=$$?; \
-	scripts/in-root tests/run --long --host-log build/test-logs/host.log $(TESTS) && exit $$host
+	scripts/in-root tests/run --long --host-log build/test-logs/host.log $(TESTS) && test $$host = 0 && \
+	MODE=cxl NUPA_PROCESS_RINGS=mixed scripts/in-root tests/run -k 'test_rdma or test_process_rings'
 
 test-selftests: modules userspace selftests ## the kernel's own tests of network drivers, on nodes (MODE=pcie)
 	@MODE=$${MODE:-pcie} scripts/in-root tests/run --long --lanes 1 -k test_selftests

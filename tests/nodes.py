@@ -19,6 +19,9 @@ from waiting import PATIENCE, wait_until
 TOP = pathlib.Path(__file__).resolve().parent.parent
 VMS = TOP / "vms"
 INTERFACE = "nupanet0"
+# Which messages of all programs on nodes go past the engines, where tests do not say (Documentation/process-rings.md).
+RINGS_VARIABLE = "NUPA_PROCESS_RINGS"
+RINGS = os.environ.get(RINGS_VARIABLE)
 # Where a node has what joins it to others, by mode: the bus, the name of our driver there, a command that prints the
 # device's name on the bus.
 DEVICES = {
@@ -211,6 +214,8 @@ class Node:
             found = subprocess.run([script, "--print", str(self.number)], env=self.environment(), capture_output=True,
                                    text=True, check=False)
             self._login = pid if found.returncode == 0 else None, found.stdout.splitlines()
+        if RINGS is not None:
+            command = f"export {RINGS_VARIABLE}={RINGS}; {command}"
         if pid is None or self._login[0] != pid or not process_alive(pid):
             return [script, str(self.number), command]
         return [*self._login[1], command]

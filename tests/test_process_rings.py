@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Short messages that go from program to program, past the engines (Documentation/process-rings.md)."""
 
+import copy
 import errno
 
 import pytest
@@ -15,6 +16,7 @@ LONG = 5000
 BATCH = 16
 # A ring is there before so many messages of a queue pair have gone through the engine.
 BEFORE = 64
+SHARED_OR_NOT = pytest.mark.parametrize("shared", [0, 64], ids=["own", "shared"])
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def connected(rdma, counting, mode="1", **options):
 
 
 def transfer(sender, receiver, source, target, first, sizes, extended=False):
-    """Sends messages of these sizes, one batch at a time; each goes to a place of its own, in the order of their numbers."""
+    """Sends messages of these sizes, one batch at a time; each goes to a place of its own, in the order of their numbers. Returns the places:
+    entries of a shared receive queue are used in any order."""
+    places = []
     step = source.size // len(sizes)
     for start in range(0, len(sizes), BATCH):
         batch = range(start, min(start + BATCH, len(sizes)))
@@ -53,15 +57,19 @@ def transfer(sender, receiver, source, target, first, sizes, extended=False):
                              extended=extended)
         for side, opcode in ((receiver, "RECV"), (sender, "SEND")):
             found = [(done["wr_id"], done["opcode"], done["status"]) for done in side.poll(len(batch))]
+            if opcode == "RECV" and receiver.srq is not None:
+                places += [done[0] - first for done in found]
+                found.sort()
             assert found == [(first + number, opcode, "SUCCESS") for number in batch], found
+    return places or range(len(sizes))
 
 
-def compare(receiver, source, target, sizes):
-    """Fails unless each message is in its place."""
+def compare(receiver, source, target, sizes, places=None):
+    """Fails unless each message is in its place: that of its number, or the one that `transfer` says."""
     step = source.size // len(sizes)
-    for number, size in enumerate(sizes):
+    for number, (size, place) in enumerate(zip(sizes, places or range(len(sizes)))):
         wanted = source.program.load(source.buffer, number * step, size)
-        assert receiver.program.load(target.buffer, number * step, size) == wanted, f"message {number} of {size} bytes"
+        assert receiver.program.load(target.buffer, place * step, size) == wanted, f"message {number} of {size} bytes"
 
 
 def regions(a, b, count, step=SHORT):
@@ -70,26 +78,27 @@ def regions(a, b, count, step=SHORT):
     return source, target
 
 
+@SHARED_OR_NOT
 @pytest.mark.parametrize("extended", [False, True], ids=["list", "pieces"])
-def test_short_messages_go_past_the_engines(counting, rdma, saw, extended):
+def test_short_messages_go_past_the_engines(counting, rdma, saw, extended, shared):
     """All bytes arrive, in order and both ways, and most of them without a request of the engine's."""
     options = {"extended": True, "operations": "WITH_SEND"} if extended else {}
-    a, b = connected(rdma, counting, "", **options)
+    a, b = connected(rdma, counting, "", shared=shared, **options)
     count = 6 * BATCH
     sizes = [1 + number % SHORT for number in range(count)]
     before = [requests(node) for node in counting]
     for sender, receiver in ((a, b), (b, a)):
         source, target = regions(sender, receiver, count)
-        transfer(sender, receiver, source, target, 0, sizes, extended)
-        compare(receiver, source, target, sizes)
+        places = transfer(sender, receiver, source, target, 0, sizes, extended)
+        compare(receiver, source, target, sizes, places)
     grown = [requests(node) - old for node, old in zip(counting, before)]
     assert all(BATCH <= requested <= BEFORE for requested in grown), grown
     saw(f"{count} messages each way, {grown} by way of the engines")
 
 
-@pytest.mark.parametrize("mode, events", [("0", False), ("", True)], ids=["off", "events"])
+@pytest.mark.parametrize("mode, events", [("0", False), ("polled", True)], ids=["off", "events"])
 def test_none_go_past_the_engines_where_none_should(counting, rdma, mode, events):
-    """Where the environment says so, and by default where programs may wait for events."""
+    """Where the environment says so: for all, or where programs may wait for events."""
     a, b = connected(rdma, counting, mode, events=events)
     count = 8 * BATCH
     source, target = regions(a, b, count)
@@ -99,16 +108,17 @@ def test_none_go_past_the_engines_where_none_should(counting, rdma, mode, events
     assert requests(counting[0]) - before == count
 
 
+@SHARED_OR_NOT
 @pytest.mark.parametrize("mode", ["1", "mixed"])
-def test_messages_of_both_ways_keep_their_order(counting, rdma, saw, mode):
+def test_messages_of_both_ways_keep_their_order(counting, rdma, saw, mode, shared):
     """Long messages, which the engines move, lie between short ones, and writes with immediate data take their receive buffers."""
-    a, b = connected(rdma, counting, mode)
+    a, b = connected(rdma, counting, mode, shared=shared)
     count = 10 * BATCH
     sizes = [(SHORT, 1, LONG, 40, 41, 2000, 2024, 2025)[number % 8] for number in range(count)]
     source, target = regions(a, b, count, LONG)
     before = requests(counting[0])
-    transfer(a, b, source, target, 0, sizes)
-    compare(b, source, target, sizes)
+    places = transfer(a, b, source, target, 0, sizes)
+    compare(b, source, target, sizes, places)
     grown = requests(counting[0]) - before
     assert count // 4 <= grown < count, grown
     saw(f"{count} messages, {grown} by way of the engine")
@@ -118,8 +128,10 @@ def test_messages_of_both_ways_keep_their_order(counting, rdma, saw, mode):
         b.post_recv([sge(target, SHORT, SHORT)], wr_id=2 * number + 1)
         a.post_send("SEND", sges=[sge(source, 0, SHORT)])
         a.post_send("RDMA_WRITE_WITH_IMM", sges=[sge(source, 0, 8)], remote=[far.address, far.rkey], imm=number)
-    found = [(done["wr_id"], done["opcode"]) for done in b.poll(2 * BATCH)]
-    assert found == [(number, ("RECV", "RECV_RDMA_WITH_IMM")[number % 2]) for number in range(2 * BATCH)], found
+    found = b.poll(2 * BATCH)
+    assert [done["opcode"] for done in found] == ["RECV", "RECV_RDMA_WITH_IMM"] * BATCH, found
+    used = [done["wr_id"] for done in found]
+    assert (sorted(used) if shared else used) == list(range(2 * BATCH)), used
     a.poll(2 * BATCH)
 
 
@@ -136,9 +148,10 @@ def warm(a, b, count=BEFORE):
         assert received == sent
 
 
-def test_who_waits_for_an_event_gets_it(counting, rdma, saw):
+@SHARED_OR_NOT
+def test_who_waits_for_an_event_gets_it(counting, rdma, saw, shared):
     """A program that sleeps is woken by each message, and one that polls again needs no event."""
-    a, b = connected(rdma, counting, events=True)
+    a, b = connected(rdma, counting, events=True, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -157,9 +170,10 @@ def test_who_waits_for_an_event_gets_it(counting, rdma, saw):
     saw(f"{BATCH} events, then {grown} of {BEFORE} messages by way of the engine")
 
 
-def test_messages_wait_for_receive_buffers(counting, rdma):
+@SHARED_OR_NOT
+def test_messages_wait_for_receive_buffers(counting, rdma, shared):
     """With no receive buffer, messages wait as ever, and go on in order."""
-    a, b = connected(rdma, counting)
+    a, b = connected(rdma, counting, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -201,9 +215,30 @@ def test_what_was_sent_before_an_error_is_received(counting, rdma):
     assert a.poll(1, 30)[0]["status"] == "RETRY_EXC_ERR"
 
 
-def test_a_killed_receiver_is_noticed(counting, rdma, saw):
+@SHARED_OR_NOT
+def test_a_receiver_that_its_engine_fails_gets_no_more(counting, rdma, shared):
+    """The ring of a queue pair that failed is closed before its program hears of that, which need not poll for it."""
+    a, b = connected(rdma, counting, shared=shared)
+    warm(a, b)
+    source, target = regions(a, b, BATCH)
+    for number in range(BATCH):
+        b.post_recv([sge(target, number * SHORT, SHORT)], wr_id=number)
+    # There is no such key; the requester's own queue pair fails.
+    address, length, key = sge(target, 0, SHORT)
+    b.post_send("RDMA_WRITE", sges=[[address, length, key ^ 0xFFFFFF]], remote=[source.address, source.rkey])
+    assert b.program.async_event(5) == "QP_FATAL"
+    if shared:
+        assert b.program.async_event(5) == "QP_LAST_WQE_REACHED"
+    for number in range(2):
+        a.post_send("SEND", sges=[sge(source, 0, SHORT)], wr_id=number)
+    assert [done["status"] for done in a.poll(2, 30)] == ["RETRY_EXC_ERR", "WR_FLUSH_ERR"]
+    b.failed("LOC_PROT_ERR")
+
+
+@SHARED_OR_NOT
+def test_a_killed_receiver_is_noticed(counting, rdma, saw, shared):
     """What is sent to a program that was killed fails, and all memory of the rings is free again."""
-    a, b = connected(rdma, counting)
+    a, b = connected(rdma, counting, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -237,3 +272,71 @@ def test_rings_do_not_leak(counting, rdma, saw, kill):
             program.device_memory(total, wait=60)
             program.end()
     saw(f"all {total} bytes after 3 connections with rings")
+
+
+def server_of(program, count):
+    """Sides of one program that share receive buffers and a completion queue."""
+    first = Side(program, shared=64, events=True)
+    sides = [first, *(copy.copy(first) for _ in range(count - 1))]
+    for side in sides[1:]:
+        side.qp = first.another_qp()
+    return sides
+
+
+@pytest.mark.parametrize("mode", ["1", "mixed"])
+def test_queue_pairs_share_receive_buffers(counting, rdma, saw, mode):
+    """Each message of several clients is in a buffer of its own, and each client's come in order, whichever way they take."""
+    near, far = counting
+    server = rdma.program(far, device=None)
+    clients = [rdma.program(near, device=None) for _ in range(2)]
+    for program in (server, *clients):
+        program.environ("NUPA_PROCESS_RINGS", mode)
+        program.open(DEVICE)
+    ends = server_of(server, len(clients))
+    clients = [Side(program) for program in clients]
+    for client, end in zip(clients, ends):
+        connect(client, end)
+    sizes = [SHORT, 1, LONG, 41, 2024, 2025, 0, SHORT]
+    sources = [client.region(len(sizes) * LONG, 1 + number) for number, client in enumerate(clients)]
+    target = ends[0].region(2 * BATCH * LONG, 9)
+    wanted = [[client.program.load(source.buffer, place * LONG, size) for place, size in enumerate(sizes)]
+              for client, source in zip(clients, sources)]
+    for buffer in range(2 * BATCH):
+        ends[0].post_recv([sge(target, buffer * LONG, LONG)], wr_id=buffer)
+    before = requests(near)
+    of_pair = {end.qp.qpn: number for number, end in enumerate(ends)}
+    rounds, next_of = 20, [0] * len(clients)
+    for number in range(rounds):
+        for client, source in zip(clients, sources):
+            for place, size in enumerate(sizes):
+                imm = number * len(sizes) + place
+                client.post_send("SEND_WITH_IMM", sges=[sge(source, place * LONG, size)], imm=imm, wr_id=imm)
+        for done in ends[0].poll(len(clients) * len(sizes)):
+            of = of_pair[done["qpn"]]
+            assert (done["status"], done["imm"]) == ("SUCCESS", next_of[of]), done
+            place = next_of[of] % len(sizes)
+            next_of[of] += 1
+            got = server.load(target.buffer, done["wr_id"] * LONG, sizes[place])
+            assert got == wanted[of][place], f"client {of}: message {done['imm']}"
+            ends[0].post_recv([sge(target, done["wr_id"] * LONG, LONG)], wr_id=done["wr_id"])
+        for client in clients:
+            assert {done["status"] for done in client.poll(len(sizes))} == {"SUCCESS"}
+    sent, grown = rounds * len(sizes) * len(clients), requests(near) - before
+    assert sent // 4 <= grown < sent, grown
+    saw(f"{sent} messages of {len(clients)} clients, {grown} by way of the engine")
+
+
+def test_messages_past_the_engine_pass_the_limit(counting, rdma):
+    """The event of a shared receive queue's limit comes once, whoever takes the buffer."""
+    a, b = connected(rdma, counting, shared=64)
+    warm(a, b)
+    source, target = regions(a, b, 1)
+    b.post_recv([sge(target)], count=4)
+    b.program.limit(b.srq, 3)
+    for left in (3, 2, 1):
+        a.post_send("SEND", sges=[sge(source)])
+        b.done("RECV")
+        a.done("SEND")
+        expected = "SRQ_LIMIT_REACHED" if left == 2 else None
+        assert b.program.async_event(5 if expected else 0.3) == expected, f"{left} left"
+    assert b.program.srq_state(b.srq)["limit"] == 0, "the limit is armed still"

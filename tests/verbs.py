@@ -229,7 +229,7 @@ class Side:
         assert difference is None, f"{self.program.node.name}'s buffer is wrong: {difference}"
 
     def post_recv(self, sges=(), **options):
-        self.program.post_recv(self.qp, sges, **options)
+        self.program.post_recv(self.srq or self.qp, sges, **options)
 
     def post_send(self, opcode, **request):
         return self.program.post_send(self.qp, opcode, **request)

@@ -39,9 +39,9 @@ pub(crate) mod sys;
 mod wc;
 mod window;
 
-pub(crate) use kick::Calls;
 #[cfg(test)]
-pub(crate) use kick::{Called, Kick};
+pub(crate) use kick::Kick;
+pub(crate) use kick::{Called, Calls};
 pub(crate) use lock::Lock;
 #[cfg(test)]
 pub(crate) use memory::DoorbellPair;

@@ -12,12 +12,12 @@ mod pair;
 mod recv;
 mod regions;
 mod send;
+mod shared;
 mod size;
 mod wall;
 
 pub(crate) use bypass::{Connection, Owner, Ring, RingSource};
-pub(crate) use completion::{CompletionQueue, Member};
-pub(crate) use done::Done;
+pub(crate) use completion::{CompletionQueue, Member, SharedReceives};
 pub(crate) use draft::gather;
 pub(crate) use pair::{QueuePair, Received, SharedCompletions};
 pub(crate) use recv::RecvQueue;

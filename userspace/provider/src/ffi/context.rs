@@ -95,7 +95,7 @@ impl Context {
         unsafe { self.doorbells.slots(device, doorbell, owner) }
     }
 
-    /// Keeps queue pair numbers from being given away again.
+    /// Keeps queue pair numbers and doorbell slots from being given away again.
     pub(super) fn hold_numbers(&self) -> MutexGuard<'_, ()> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }

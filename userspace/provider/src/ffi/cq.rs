@@ -119,6 +119,8 @@ unsafe fn create(
     let log_entries = log_of(attr.cqe, own.info.max_log_cq).ok_or(Errno::INVAL)?;
     let memory = Pages::anonymous(CQE_SIZE << log_entries)?;
     let pending = Pending::new();
+    // The doorbell slot may be one of a queue pair that is being destroyed, whose messages it is still used for.
+    let _numbers = own.hold_numbers();
     let response = {
         let tail = CreateCqRequest {
             ring: memory.address().into(),

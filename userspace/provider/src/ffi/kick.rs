@@ -15,7 +15,7 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 use nupa_proto::doorbell::need_kick;
 use nupa_proto::uabi::{
-    CQ_POLL_HANDLE, KICK_PEER, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK,
+    CQ_POLL_HANDLE, KICK_EVENT, KICK_PEER, KICK_RECV, KICK_SEND, METHOD_CQ_POLL, METHOD_QP_KICK,
     METHOD_SRQ_KICK, QP_KICK_HANDLE, QP_KICK_QUEUES, SRQ_KICK_HANDLE,
 };
 use rustix::io::Errno;
@@ -53,11 +53,16 @@ impl Called {
         }
     }
 
+    /// Has the engine look at the queue.
+    pub(crate) fn kick(&self) {
+        self.kick.kick();
+    }
+
     /// Does what may ring the queue, and calls if the engine has asked to be told of that.
     ///
     /// Another thread may ring it as well: whatever was rung since is looked at here too, so there may be a call too many,
     /// but never one too few. The ring has stored its index and issued the fence before the event index is loaded.
-    pub(super) fn around<T>(&self, ring: impl FnOnce() -> T) -> T {
+    pub(crate) fn around<T>(&self, ring: impl FnOnce() -> T) -> T {
         let old = self.slot.load(SlotWord::Index);
         let result = ring();
         let (new, event) = (
@@ -200,6 +205,16 @@ fn try_often(mut run: impl FnMut() -> Result<(), Errno>) {
             Ok(()) | Err(_) => return,
         }
     }
+}
+
+/// Has the kernel make the event that the pair's program waits for: a message in its process ring has a receive entry now.
+///
+/// # Safety
+///
+/// The kernel made the pair for this provider, and it exists.
+pub(crate) unsafe fn make_event(qp: *mut sys::ibv_qp) {
+    // SAFETY: the caller's word.
+    try_often(|| unsafe { kick_pair(qp, KICK_EVENT) });
 }
 
 /// Has the kernel of a pair's peer make the event that the peer waits for: there is a message in its process ring.

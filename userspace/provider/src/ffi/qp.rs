@@ -210,15 +210,18 @@ unsafe fn assemble(
     let slots = unsafe { Context::of(context).slots(context, &response.doorbell, owner)? };
     let (size, memory) = rings.send;
     let requests = size.requests;
-    let recv_slot = slots.recv.clone();
+    let (shared, rings_slot) = match &slots.recv {
+        Some(slot) => (false, slot.clone()),
+        None => (true, slots.slot.clone()),
+    };
     let send = SendQueue::new(memory, slots.slot, size, attr.sq_sig_all != 0);
     let recv = match rings.recv {
         Some((size, memory)) => {
             let slot = slots.recv.ok_or(Errno::IO)?;
-            Received::Own(RecvQueue::new(memory, slot, size))
+            Received::own(RecvQueue::new(memory, slot, size))
         }
         // SAFETY: the caller's word: there are no rings only if there is a shared queue.
-        None => Received::Shared(Arc::clone(unsafe { entries(attr.srq) }.lock().done())),
+        None => Received::Shared(Arc::clone(unsafe { entries(attr.srq) })),
     };
     // SAFETY: as above.
     let cqs = unsafe { [completions(attr.send_cq), completions(attr.recv_cq)] };
@@ -234,12 +237,20 @@ unsafe fn assemble(
     );
     // SAFETY: as above.
     let (own, domain) = unsafe { (Context::of(context), (*attr.pd).handle) };
-    if let Some(slot) = recv_slot.filter(|_| !rings.datagrams && own.mode() != Mode::Off) {
+    let recv_domain = match attr.srq.is_null() {
+        true => domain,
+        // SAFETY: as above: the queue exists, and with it its domain.
+        false => unsafe { (*(*attr.srq).pd).handle },
+    };
+    if !rings.datagrams && own.mode() != Mode::Off {
+        let lookup = |domain| Lookup::new(Arc::clone(own.regions()), domain);
         pair.bypass(Connection {
             // SAFETY: as above; whoever posts and polls has the object.
             source: unsafe { rings_of(base.cast()) },
-            lookup: Lookup::new(Arc::clone(own.regions()), domain),
-            slot,
+            lookup: lookup(domain),
+            recv_lookup: lookup(recv_domain),
+            shared,
+            slot: rings_slot,
             requests,
             bypass_state: Arc::default(),
             with_events: own.mode() != Mode::Polled,

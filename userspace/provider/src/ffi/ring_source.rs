@@ -32,9 +32,9 @@ impl Mode {
     pub(super) fn of_environment() -> Self {
         match env::var(VARIABLE).as_deref() {
             Ok("0") => Self::Off,
-            Ok("1") => Self::All,
+            Ok("polled") => Self::Polled,
             Ok("mixed") => Self::Mixed,
-            _ => Self::Polled,
+            _ => Self::All,
         }
     }
 }
@@ -94,6 +94,11 @@ impl RingSource for Pair {
     fn kick_peer(&self) {
         // SAFETY: as above.
         unsafe { kick::kick_peer(self.0) };
+    }
+
+    fn make_event(&self) {
+        // SAFETY: as above.
+        unsafe { kick::make_event(self.0) };
     }
 
     fn fail(&self) {

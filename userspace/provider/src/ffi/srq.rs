@@ -3,6 +3,7 @@
 //! Shared receive queues.
 
 use core::ffi::c_int;
+use std::sync::Arc;
 
 use nupa_proto::uabi::{CreateSrqRequest, CreateSrqResponse};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ pub(super) type SrqObject = Object<sys::verbs_srq, SharedQueue>;
 /// A shared receive queue.
 #[derive(Debug)]
 pub(super) struct SharedQueue {
-    pub(super) entries: Lock<RecvQueue>,
+    pub(super) entries: Arc<Lock<RecvQueue>>,
     pub(super) calls: Calls,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct SharedQueue {
 ///
 /// `srq` is one of this provider's and exists as long as the reference is used.
 #[inline(always)]
-pub(super) unsafe fn entries<'a>(srq: *mut sys::ibv_srq) -> &'a Lock<RecvQueue> {
+pub(super) unsafe fn entries<'a>(srq: *mut sys::ibv_srq) -> &'a Arc<Lock<RecvQueue>> {
     // SAFETY: the caller's word.
     &unsafe { SrqObject::of(srq) }.entries
 }
@@ -109,6 +110,8 @@ unsafe fn create(
         log_stride: size.log_stride,
         reserved: [0; 6],
     };
+    // The doorbell slot may be one of a queue pair that is being destroyed, whose messages it is still used for.
+    let _numbers = own.hold_numbers();
     // SAFETY: the caller's word.
     let response = unsafe { command(pd, attr, &pending, tail)? };
     let owner = Owner::Shared(pending.base().cast());
@@ -116,7 +119,9 @@ unsafe fn create(
     match unsafe { own.slots(context, &response.doorbell, owner) } {
         Ok(Slots { slot, calls, .. }) => {
             attr.attr.max_wr = 1 << size.log_entries;
-            let entries = Lock::new(RecvQueue::new(memory, slot, size));
+            let mut entries = RecvQueue::new(memory, slot, size);
+            entries.set_call(calls.queue.clone());
+            let entries = Arc::new(Lock::new(entries));
             Ok(pending.finish(SharedQueue { entries, calls }).cast())
         }
         Err(error) => {
@@ -163,7 +168,13 @@ pub(super) unsafe extern "C" fn modify_srq(
     let mut request = sys::ibv_modify_srq::zeroed();
     let size = size_of_val(&request);
     // SAFETY: pointers of the caller are passed on as they came; ours live across the call.
-    unsafe { sys::ibv_cmd_modify_srq(srq, attr, mask, &raw mut request, size) }
+    let result = unsafe { sys::ibv_cmd_modify_srq(srq, attr, mask, &raw mut request, size) };
+    let limit = c_int::from_ne_bytes(sys::IBV_SRQ_LIMIT.to_ne_bytes());
+    if result == 0 && mask & limit != 0 {
+        // SAFETY: `srq` is one of this provider's, and the attributes are the program's.
+        unsafe { entries(srq).lock().set_limit((*attr).srq_limit) };
+    }
+    result
 }
 
 /// `verbs_context_ops::query_srq`

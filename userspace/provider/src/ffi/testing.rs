@@ -17,7 +17,7 @@ use super::qp::QpObject;
 use super::srq::{SharedQueue, SrqObject};
 use super::{called, cq, cq_ex, post, post_recv, qp_ex};
 use crate::ffi::{Calls, Lock, Pages, ProcessBytes};
-use crate::queue::{CompletionQueue, Done, QueuePair, RecvQueue, SharedCompletions};
+use crate::queue::{CompletionQueue, QueuePair, RecvQueue, SharedCompletions};
 
 pub(crate) use super::sys;
 
@@ -138,15 +138,16 @@ impl Drop for Cq {
 pub(crate) struct Srq(*mut sys::ibv_srq);
 
 impl Srq {
-    pub(crate) fn new(queue: RecvQueue, calls: Calls) -> Self {
+    pub(crate) fn new(mut queue: RecvQueue, calls: Calls) -> Self {
         let pending = Pending::<sys::verbs_srq, SharedQueue>::new();
-        let entries = Lock::new(queue);
+        queue.set_call(calls.queue.clone());
+        let entries = Arc::new(Lock::new(queue));
         Self(pending.finish(SharedQueue { entries, calls }).cast())
     }
 
-    pub(crate) fn done(&self) -> Arc<Done> {
+    pub(crate) fn entries(&self) -> Arc<Lock<RecvQueue>> {
         // SAFETY: the object lives as long as `self`.
-        Arc::clone(unsafe { super::srq::entries(self.0) }.lock().done())
+        Arc::clone(unsafe { super::srq::entries(self.0) })
     }
 
     /// `ibv_post_srq_recv()`

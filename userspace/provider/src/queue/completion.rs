@@ -2,6 +2,7 @@
 
 //! Completion queues.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use nupa_engine::rings::CompletionRing;
@@ -36,12 +37,14 @@ pub(crate) struct CompletionQueue {
 }
 
 /// A queue pair whose completions come here.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Member {
     /// Where they say how far the send queue is.
     pub(crate) send: Arc<Done>,
     /// The same for the receive queue, or the shared one.
     pub(crate) recv: Arc<Done>,
+    /// The shared receive queue, if it uses one.
+    pub(crate) shared: Option<Arc<SharedReceives>>,
     /// The send queue, if its completions come here.
     pub(crate) sends: Option<Arc<Lock<SendQueue>>>,
     /// The receive queue, if it is the queue pair's own and its completions come here.
@@ -50,6 +53,14 @@ pub(crate) struct Member {
     pub(crate) maker: Option<Arc<Maker>>,
     /// What it may do past the engine.
     pub(crate) bypass_state: Option<Arc<BypassState>>,
+}
+
+/// What a queue pair receives of the entries that it shares with others.
+#[derive(Debug)]
+pub(crate) struct SharedReceives {
+    pub(crate) queue: Arc<Lock<RecvQueue>>,
+    /// Messages that came through the engine since the queue pair was reset.
+    received: AtomicU32,
 }
 
 impl CompletionQueue {
@@ -147,8 +158,14 @@ impl CompletionQueue {
             let Some(member) = members.get(cqe.qpn.get()) else {
                 return false;
             };
+            let done = match cqe.opcode & RECEIVE {
+                0 => &member.send,
+                _ if member.shared.is_some() => return false,
+                _ => &member.recv,
+            };
             see(cqe);
-            member.account(cqe);
+            // Without rings they come in order.
+            done.set(cqe.queue_index.get());
             true
         })
     }
@@ -208,7 +225,9 @@ impl CompletionQueue {
                 }
                 member.account(cqe);
             }
-            (member.is_some(), is_for_ring(cqe).then_some(*cqe))
+            let received = member.and_then(|member| member.received(cqe));
+            let is_for_ring = received == Some(BEFORE_RING) && cqe.status == 0;
+            (member.is_some(), is_for_ring.then_some(*cqe))
         });
         let (known, last) = taken?;
         if let Some(last) = last {
@@ -222,7 +241,8 @@ impl CompletionQueue {
     fn show(&self, cqe: &Cqe, see: &mut impl FnMut(&Cqe)) {
         see(cqe);
         let is_receive = cqe.opcode & RECEIVE != 0;
-        if let Some(member) = self.members.get(cqe.qpn.get()).filter(|_| is_receive) {
+        let member = self.members.get(cqe.qpn.get()).filter(|_| is_receive);
+        if let Some(member) = member.filter(|member| member.shared.is_none()) {
             member.account(cqe);
         }
     }
@@ -236,7 +256,7 @@ impl CompletionQueue {
         let armed = self.bypasses.is_armed();
         let member = self.members.get(last.qpn.get());
         let maker = member.and_then(|member| member.maker.as_ref());
-        if let Some(receiver) = maker.and_then(|maker| maker.make(last, armed)) {
+        if let Some(receiver) = maker.and_then(|maker| maker.make(last, BEFORE_RING, armed)) {
             self.bypasses.add_receiver(receiver);
         }
     }
@@ -341,6 +361,9 @@ impl CompletionQueue {
                 member.account(cqe);
             }
         });
+        if let Some(shared) = member.and_then(|member| member.shared.as_ref()) {
+            shared.received.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -350,12 +373,33 @@ fn is_rare(cqe: &Cqe) -> bool {
     cqe.queue_index.get() == BEFORE_RING || cqe.status != 0
 }
 
-/// Whether a queue pair that has received so much may receive more past the engine.
-fn is_for_ring(cqe: &Cqe) -> bool {
-    cqe.queue_index.get() == BEFORE_RING && cqe.opcode & RECEIVE != 0 && cqe.status == 0
+impl SharedReceives {
+    /// For a queue pair that has received nothing yet.
+    pub(crate) fn new(queue: Arc<Lock<RecvQueue>>) -> Self {
+        Self {
+            queue,
+            received: AtomicU32::new(0),
+        }
+    }
+
+    /// Notes which entries a message has taken.
+    fn account(&self, cqe: &Cqe) {
+        let (behind, buffers) = (cqe.queue_index.get(), cqe.buffers.get());
+        self.queue.lock().finish(behind, buffers);
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Member {
+    /// How many messages the queue pair has received through the engine by this completion, if it is one of a message.
+    fn received(&self, cqe: &Cqe) -> Option<u32> {
+        let is_receive = cqe.opcode & RECEIVE != 0;
+        is_receive.then(|| match &self.shared {
+            None => cqe.queue_index.get(),
+            Some(shared) => shared.received.load(Ordering::Relaxed),
+        })
+    }
+
     /// The completion of the oldest request that the device has not processed, if there is one. A queue that is locked is
     /// passed over: a batch may be under way on it, by the very thread that polls.
     fn flush(&self, qpn: u32) -> Option<Cqe> {
@@ -383,11 +427,12 @@ impl Member {
     }
 
     /// Notes how far the controller has come.
-    #[inline(always)]
     fn account(&self, cqe: &Cqe) {
         let index = cqe.queue_index.get();
         if cqe.opcode & RECEIVE == 0 {
             self.send.set(index);
+        } else if let Some(shared) = &self.shared {
+            shared.account(cqe);
         } else {
             self.recv.advance(index);
         }

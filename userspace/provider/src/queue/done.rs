@@ -2,40 +2,68 @@
 
 //! How far the controller has come with a ring, as its completions tell.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Free-running index before which entries of a ring are free again. Whoever polls moves it, under the lock of a
 /// completion queue; whoever posts reads it, under the lock of the ring.
 #[derive(Debug, Default)]
-pub(crate) struct Done(AtomicU32);
+pub(crate) struct Done {
+    index: AtomicU32,
+    /// Of a shared receive queue: how many entries were taken by messages that are complete.
+    count: AtomicU32,
+    /// Its owner takes entries too, and completions say exactly which ones they are about: `count` counts, `index` does not.
+    exact: AtomicBool,
+}
 
 impl Done {
     /// Where it stands. What the completion's poster wrote before is visible afterwards.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
+        self.index.load(Ordering::Acquire)
     }
 
     /// Moves it. For rings whose completions come in order, all through one completion queue.
     #[inline]
     pub(crate) fn set(&self, index: u32) {
-        self.0.store(index, Ordering::Release);
+        self.index.store(index, Ordering::Release);
     }
 
     /// Moves it forward, never back: completions of a shared ring come through several completion queues, whose pollers
     /// may overtake each other.
     #[inline(always)]
     pub(crate) fn advance(&self, index: u32) {
-        let mut seen = self.0.load(Ordering::Relaxed);
+        let mut seen = self.index.load(Ordering::Relaxed);
         while is_ahead(index, seen) {
             let swapped =
-                self.0
+                self.index
                     .compare_exchange_weak(seen, index, Ordering::Release, Ordering::Relaxed);
             match swapped {
                 Ok(_) => return,
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// Counts entries of a shared receive queue.
+    #[inline]
+    pub(crate) fn add(&self, entries: u32) {
+        self.count.fetch_add(entries, Ordering::Release);
+    }
+
+    /// Entries counted.
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The owner takes entries from now on.
+    pub(super) fn set_exact(&self) {
+        self.exact.store(true, Ordering::Release);
+    }
+
+    /// Whether the owner takes entries.
+    #[inline]
+    pub(super) fn is_exact(&self) -> bool {
+        self.exact.load(Ordering::Acquire)
     }
 
     /// Whether it stands before an index.
@@ -46,7 +74,7 @@ impl Done {
 
     /// Starts over, as the ring does.
     pub(crate) fn reset(&self) {
-        self.0.store(0, Ordering::Release);
+        self.index.store(0, Ordering::Release);
     }
 }
 
@@ -67,7 +95,10 @@ mod tests {
         done.advance(5);
         done.advance(3);
         assert_eq!(done.get(), 5);
-        let done = Done(AtomicU32::new(u32::MAX));
+        let done = Done {
+            index: AtomicU32::new(u32::MAX),
+            ..Done::default()
+        };
         done.advance(2);
         done.advance(u32::MAX - 1);
         assert_eq!(done.get(), 2);

@@ -8,14 +8,14 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 
 use super::bypass::{BypassState, Connection, Maker, Sender, Sent};
-use super::{CompletionQueue, Member, RecvQueue, SendQueue};
+use super::{CompletionQueue, Member, RecvQueue, SendQueue, SharedReceives};
 use crate::ffi::{Calls, Lock, Slot};
 
 /// A completion queue that several queue pairs and the program share.
 pub(crate) type SharedCompletions = Arc<Lock<CompletionQueue>>;
 
-/// The queues of a queue pair. Locks are taken one at a time; only after the loss of the device those of queue pairs are
-/// tried with that of a completion queue held.
+/// The queues of a queue pair. Locks are taken one at a time, but for two cases: with that of a completion queue held, that of a receive queue may
+/// be taken; and after the loss of the device those of queue pairs are tried.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     number: u32,
@@ -25,16 +25,18 @@ pub(crate) struct QueuePair {
     pub(crate) send: Arc<Lock<SendQueue>>,
     /// Receive queue; none with a shared one.
     pub(crate) recv: Option<Arc<Lock<RecvQueue>>>,
+    /// The shared one.
+    shared: Option<Arc<Lock<RecvQueue>>>,
     /// How its queues are kicked if not by themselves.
     pub(crate) calls: Calls,
-    /// If it may have process rings: what it may do with them, and the doorbell slot of its receive queue.
+    /// If it may have process rings: what it may do with them, and the doorbell slot whose arm word says how far they are.
     rings: OnceLock<(Arc<BypassState>, Slot)>,
     send_cq: SharedCompletions,
     recv_cq: SharedCompletions,
 }
 
 impl QueuePair {
-    /// Puts the queues of a new queue pair together. `shared` is where a shared receive queue says how far it is.
+    /// Puts the queues of a new queue pair together.
     ///
     /// The number must not be given to another queue pair of this context between its creation and this call.
     pub(crate) fn new(
@@ -46,20 +48,24 @@ impl QueuePair {
         calls: Calls,
     ) -> Self {
         let [send_cq, recv_cq] = completions;
-        let (recv, recv_done) = match recv {
-            Received::Own(queue) => {
-                let done = Arc::clone(queue.done());
-                (Some(Arc::new(Lock::new(queue))), done)
-            }
-            Received::Shared(done) => (None, done),
+        let (recv, shared) = match recv {
+            Received::Own(queue) => (Some(queue), None),
+            Received::Shared(queue) => (None, Some(queue)),
         };
+        let entries = recv.as_ref().or(shared.as_ref());
+        let done_of = |queue: &Arc<Lock<RecvQueue>>| Arc::clone(queue.lock().done());
+        let recv_done = entries.map_or_else(Arc::default, done_of);
         let send_done = Arc::clone(send.done());
         let send = Arc::new(Lock::new(send));
         let one = Arc::ptr_eq(&send_cq, &recv_cq);
+        let receives = shared
+            .as_ref()
+            .map(|queue| Arc::new(SharedReceives::new(Arc::clone(queue))));
         for (cq, sends, recvs) in [(&send_cq, true, one), (&recv_cq, one, true)] {
             let member = Member {
                 send: Arc::clone(&send_done),
                 recv: Arc::clone(&recv_done),
+                shared: receives.clone(),
                 sends: sends.then(|| Arc::clone(&send)),
                 recvs: recv.clone().filter(|_| recvs),
                 maker: None,
@@ -72,6 +78,7 @@ impl QueuePair {
             datagrams,
             send,
             recv,
+            shared,
             calls,
             rings: OnceLock::new(),
             send_cq,
@@ -79,10 +86,9 @@ impl QueuePair {
         }
     }
 
-    /// Lets short messages go past the engines, if the queue pair has a receive queue of its own and both completion queues allow it. To be called
-    /// once, before anything is posted.
+    /// Lets short messages go past the engines, if both completion queues allow it. To be called once, before anything is posted.
     pub(crate) fn bypass(&self, connection: Connection) {
-        let Some(recv) = &self.recv else {
+        let Some(recv) = self.recv.as_ref().or(self.shared.as_ref()) else {
             return;
         };
         let queues = [&self.send_cq, &self.recv_cq];
@@ -92,6 +98,9 @@ impl QueuePair {
         };
         if !queues.into_iter().all(may) {
             return;
+        }
+        if connection.shared {
+            recv.lock().begin_claims(connection.recv_lookup.another());
         }
         for cq in queues {
             cq.lock()
@@ -163,7 +172,14 @@ impl QueuePair {
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A receive queue of its own.
-    Own(RecvQueue),
-    /// A shared receive queue, which says there how far it is.
-    Shared(Arc<super::Done>),
+    Own(Arc<Lock<RecvQueue>>),
+    /// A shared receive queue.
+    Shared(Arc<Lock<RecvQueue>>),
+}
+
+impl Received {
+    /// A new receive queue, for this queue pair alone.
+    pub(crate) fn own(queue: RecvQueue) -> Self {
+        Self::Own(Arc::new(Lock::new(queue)))
+    }
 }

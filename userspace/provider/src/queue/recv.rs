@@ -11,17 +11,24 @@ use nupa_proto::wqe::Sge;
 use super::bypass::Ring;
 use super::done::Done;
 use super::regions::Lookup;
-use super::size::{RecvSize, MAX_SGE};
-use crate::ffi::{Pages, Slot};
+use super::shared::{Claims, Entry};
+use super::size::RecvSize;
+use crate::ffi::{Called, Pages, Slot};
 
 /// Producer of receive entries.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
-    ring: RecvRing<Pages, Slot>,
-    done: Arc<Done>,
+    pub(super) ring: RecvRing<Pages, Slot>,
+    pub(super) slot: Slot,
+    pub(super) done: Arc<Done>,
     max_sge: usize,
     /// Where a sender that puts messages into a process ring learns of receive entries.
     credits: Option<Credits>,
+    /// Of a shared queue: what it takes to take entries for messages in process rings.
+    pub(super) claims: Option<Box<Claims>>,
+    /// Of a shared queue: how the engine is made to look at it, and the limit that the owner has set: it is told if fewer are left.
+    pub(super) call: Option<Called>,
+    pub(super) limit: u32,
 }
 
 /// The receive entries that messages in a process ring may take.
@@ -75,10 +82,14 @@ impl RecvQueue {
     /// An empty queue over zeroed memory of the given size.
     pub(crate) fn new(memory: Pages, slot: Slot, size: RecvSize) -> Self {
         Self {
-            ring: RecvRing::new(memory, slot, size.log_entries, size.log_stride),
+            ring: RecvRing::new(memory, slot.clone(), size.log_entries, size.log_stride),
+            slot,
             done: Arc::default(),
             max_sge: size.max_sge,
             credits: None,
+            claims: None,
+            call: None,
+            limit: 0,
         }
     }
 
@@ -94,9 +105,9 @@ impl RecvQueue {
         };
         let posted = self.ring.handed_over();
         let mut index = self.done.get();
-        let mut sges = [Sge::default(); MAX_SGE];
-        while let Some((_, count)) = self.ring.entry(index, &mut sges) {
-            credits.add(index, sges.get(..count).unwrap_or_default());
+        let mut entry = Entry::default();
+        while self.entry(index, &mut entry) {
+            credits.add(index, entry.sges());
             index = index.wrapping_add(1);
         }
         credits.publish(posted, &self.done);
@@ -108,11 +119,10 @@ impl RecvQueue {
         self.credits = None;
     }
 
-    /// An entry that is posted and was not filled, as it was posted: its `wr_id`, and how many scatter/gather entries it has, which are written to
-    /// `sges`.
+    /// Reads an entry that is posted and was not filled, as it was posted. False if it is none.
     #[inline]
-    pub(crate) fn entry(&self, index: u32, sges: &mut [Sge; MAX_SGE]) -> Option<(u64, usize)> {
-        self.ring.entry(index, sges)
+    pub(super) fn entry(&self, index: u32, entry: &mut Entry) -> bool {
+        entry.become_one(|sges| self.ring.entry(index, sges))
     }
 
     /// Where completions say how far the controller has come.
@@ -129,9 +139,15 @@ impl RecvQueue {
         if self.ring.free() == 0 {
             self.reclaim();
         }
-        let behind = self.ring.post(wr_id, sges)?;
+        if self.claims.is_some() {
+            self.keep_place();
+        }
+        let index = self.ring.post(wr_id, sges)?.wrapping_sub(1);
         if let Some(credits) = &mut self.credits {
-            credits.add(behind.wrapping_sub(1), sges);
+            credits.add(index, sges);
+        }
+        if self.claims.is_some() {
+            self.note_posted(index, sges);
         }
         Ok(())
     }
@@ -139,9 +155,16 @@ impl RecvQueue {
     /// Hands everything posted to the controller.
     #[inline]
     pub(crate) fn ring(&mut self) {
+        if self.has_unposted() {
+            self.post_unposted();
+        }
         self.ring.ring();
         if let Some(credits) = &mut self.credits {
             credits.publish(self.ring.handed_over(), &self.done);
+        }
+        self.note_left();
+        if let Some(claims) = &self.claims {
+            claims.tell();
         }
     }
 
@@ -151,9 +174,13 @@ impl RecvQueue {
         self.ring.give_up()
     }
 
-    fn reclaim(&mut self) {
+    pub(super) fn reclaim(&mut self) {
+        let done = match self.done.is_exact() {
+            true => self.done.count(),
+            false => self.done.get(),
+        };
         // An index that is not within what was posted would be the controller's fault: nothing becomes free then.
-        let _ = self.ring.completed(self.done.get());
+        let _ = self.ring.completed(done);
     }
 
     /// Forgets everything, as the controller does when the queue pair goes to the reset state.

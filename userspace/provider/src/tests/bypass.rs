@@ -4,6 +4,7 @@
 
 mod events;
 mod failures;
+mod shared;
 
 use guestmem::MmapRegion;
 use nupa_engine::hal::SlotWord;

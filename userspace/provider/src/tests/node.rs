@@ -98,7 +98,8 @@ pub(super) struct TestSrq {
 pub(super) struct TestQp {
     pub(super) qpn: u32,
     pub(super) qp: Qp,
-    /// Doorbell slot of its receive queue, if it has one.
+    /// Doorbell slots of its send queue, and of its receive queue if it has one.
+    pub(super) send_slot: Slot,
     pub(super) recv_slot: Option<Slot>,
 }
 
@@ -291,17 +292,23 @@ impl<W: Bars> Node<W> {
         let recv_slot = recv_slot.map(|(_, slot)| slot.clone());
         let received = match (own, srq) {
             (Some(((_, memory), (_, slot))), _) => {
-                Received::Own(RecvQueue::new(memory, slot, recv))
+                Received::own(RecvQueue::new(memory, slot, recv))
             }
-            (None, Some(srq)) => Received::Shared(srq.srq.done()),
+            (None, Some(srq)) => Received::Shared(srq.srq.entries()),
             (None, None) => unreachable!("one of them is there"),
         };
+        let send_slot = sq_slot.clone();
         let send = SendQueue::new(sq_memory, sq_slot, send, shape.signal_all);
         let shared = cqs.map(|cq| cq.cq.shared());
         let qp = Qp::new(QueuePair::new(
             qpn, datagrams, send, received, shared, calls,
         ));
-        let made = TestQp { qpn, qp, recv_slot };
+        let made = TestQp {
+            qpn,
+            qp,
+            send_slot,
+            recv_slot,
+        };
         self.modify(&made, QpStateCode::Init, |command| {
             command.mask = (QP_MASK_STATE | QP_MASK_ACCESS).into();
             command.access = ACCESS_ALL.into();

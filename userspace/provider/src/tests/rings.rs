@@ -35,6 +35,7 @@ struct Source {
     /// The side, 0 or 1.
     id: u16,
     kicks: AtomicUsize,
+    events: AtomicUsize,
     failures: AtomicUsize,
 }
 
@@ -73,6 +74,10 @@ impl RingSource for Source {
         self.kicks.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn make_event(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn fail(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
@@ -86,6 +91,7 @@ impl Rings {
             memory,
             id,
             kicks: AtomicUsize::new(0),
+            events: AtomicUsize::new(0),
             failures: AtomicUsize::new(0),
         };
         Self {
@@ -117,7 +123,9 @@ impl Rings {
         qp.qp.pair().bypass(Connection {
             source,
             lookup: Lookup::new(Arc::clone(&self.regions), 0),
-            slot: qp.recv_slot.clone().unwrap(),
+            recv_lookup: Lookup::new(Arc::clone(&self.regions), 0),
+            shared: qp.recv_slot.is_none(),
+            slot: qp.recv_slot.as_ref().unwrap_or(&qp.send_slot).clone(),
             requests: Shape::default().requests,
             bypass_state: Arc::default(),
             with_events: true,
@@ -145,6 +153,11 @@ impl Rings {
     /// How often the peer's program was to be woken.
     pub(super) fn kicks(&self) -> usize {
         self.source.kicks.load(Ordering::Relaxed)
+    }
+
+    /// How often the event of its own program was to be made.
+    pub(super) fn events(&self) -> usize {
+        self.source.events.load(Ordering::Relaxed)
     }
 
     /// How often the queue pair was to fail.

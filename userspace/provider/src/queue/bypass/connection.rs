@@ -2,6 +2,7 @@
 
 //! What a queue pair needs to have rings.
 
+use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
 use nupa_proto::cqe::Cqe;
@@ -16,9 +17,12 @@ use crate::queue::RecvQueue;
 pub(crate) struct Connection {
     /// Where they come from.
     pub(crate) source: SharedSource,
-    /// The memory that its requests may name.
+    /// The memory that its requests may name, and that receive entries may.
     pub(crate) lookup: Lookup,
-    /// Doorbell slot of its receive queue.
+    pub(crate) recv_lookup: Lookup,
+    /// Whether its receive queue is a shared one.
+    pub(crate) shared: bool,
+    /// Doorbell slot of its receive queue, or with a shared one that of its send queue.
     pub(crate) slot: Slot,
     /// Requests that its send queue has room for.
     pub(crate) requests: u32,
@@ -43,23 +47,25 @@ impl Maker {
         Self { connection, queue }
     }
 
-    /// Makes a ring for the messages behind the one with this completion, if there may be one. `armed`: the program waits for an event.
+    /// Makes a ring for messages from number `next` on, which follow the one with the completion `last`, if there may be one. `armed`: the program
+    /// waits for an event.
     #[cold]
-    pub(in crate::queue) fn make(&self, last: &Cqe, armed: bool) -> Option<Receiver> {
+    pub(in crate::queue) fn make(&self, last: &Cqe, next: u32, armed: bool) -> Option<Receiver> {
         let Self { connection, queue } = self;
         if connection.bypass_state.is_stopped() {
             return None;
         }
         let ring = Arc::new(connection.source.make()?);
-        let secret = random()?;
-        let lookup = connection.lookup.another();
-        queue.lock().attach(Arc::clone(&ring), lookup);
-        let shared = (Arc::clone(&ring), Arc::clone(queue));
-        let mut receiver = Receiver::open(last, shared.0, secret, connection, shared.1);
-        receiver.set_armed(armed);
+        ring.prepare(random()?);
         if !ring.publish() {
-            queue.lock().detach();
             return None;
+        }
+        let queue = Arc::clone(queue);
+        let mut receiver = Receiver::open(last, next, ring, connection, queue)?;
+        receiver.set_armed(armed);
+        if armed {
+            // Before the program looks for completions once more.
+            fence(Ordering::SeqCst);
         }
         Some(receiver)
     }

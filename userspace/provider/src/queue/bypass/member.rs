@@ -348,12 +348,13 @@ impl Bypass {
             // What was sent before that is there.
             receiver.close();
         }
+        receiver.see(cqe);
         if let Some(first) = receiver.take() {
             return Step::First(first);
         }
-        match receiver.compare(cqe.queue_index.get()) {
+        match receiver.compare(cqe) {
             Next::This => {
-                receiver.pass(failed);
+                receiver.pass(cqe, failed);
                 Step::Show
             }
             Next::Nothing => Step::Drop,

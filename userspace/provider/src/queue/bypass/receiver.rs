@@ -2,7 +2,8 @@
 
 //! The receiver of a connection: it takes messages out of the ring, in the order of their numbers.
 
-use std::mem::size_of;
+use std::collections::VecDeque;
+use std::mem::{offset_of, size_of};
 use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
@@ -10,21 +11,61 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_SOLICITED};
 use nupa_proto::process_ring::{
-    lines_for, stamp, Entry, ENTRY_IMM, ENTRY_SOLICITED, FIRST_PAYLOAD, LINE_SIZE, MAX_PAYLOAD,
-    RECEIVED, STATE, STATE_ARMED, STATE_OPEN, TAKEN,
+    self, lines_for, stamp, ENTRY_IMM, ENTRY_SOLICITED, FIRST_PAYLOAD, LINE_SIZE, MAX_PAYLOAD,
+    POSTED, RECEIVED, STATE, STATE_ARMED, TAKEN,
 };
 use nupa_proto::status::WcStatus;
-use nupa_proto::wqe::Sge;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{BypassState, Connection, Ring, SharedSource};
 use crate::ffi::{Lock, ProcessBytes, Slot};
 use crate::queue::regions::Lookup;
-use crate::queue::size::MAX_SGE;
+use crate::queue::shared::{Entry, Waiter};
 use crate::queue::RecvQueue;
 
 /// Bytes of an entry before its payload.
 const HEAD: usize = LINE_SIZE - FIRST_PAYLOAD;
+
+/// How far ahead of the next message those may be that are in the ring, with a shared receive queue: more than there is room for.
+const WINDOW: u32 = if cfg!(test) { 1 << 10 } else { 1 << 20 };
+
+/// The receive entries that messages of the ring take.
+#[derive(Debug)]
+enum Entries {
+    /// Those of a queue of the connection's own: number by number. The doorbell slot is that of the queue.
+    Own(Slot),
+    /// Those of a shared one.
+    Shared(Shared),
+}
+
+/// The receive entries of a shared queue that messages of the ring take.
+#[derive(Debug)]
+struct Shared {
+    /// Doorbell slot of the send queue.
+    slot: Slot,
+    waiter: Arc<Waiter>,
+    /// Messages of the ring that have had an entry.
+    seated: u32,
+    /// Number before which messages may be in the ring, as last stored.
+    posted: u32,
+    /// Entries that the engine has taken for messages in the ring.
+    reserved: VecDeque<Entry>,
+    /// The completion that said so, which is to be shown yet: its `queue_index`.
+    said_by: Option<u32>,
+    /// What `seated` was when the last completion of the engine's was shown.
+    before: u32,
+}
+
+impl Shared {
+    /// Messages of the numbers behind `next` may be put into the ring, whether there is an entry for them or not yet.
+    #[inline]
+    fn extend(&mut self, ring: &Ring, next: u32) {
+        if self.posted.wrapping_sub(next) < WINDOW / 2 {
+            self.posted = next.wrapping_add(WINDOW);
+            ring.store(POSTED, self.posted);
+        }
+    }
+}
 
 /// The receiver of a connection.
 #[derive(Debug)]
@@ -39,13 +80,16 @@ pub(crate) struct Receiver {
     /// Number of the next message, and index of the receive entry that it takes.
     next: u32,
     queue: Arc<Lock<RecvQueue>>,
-    /// Doorbell slot of the receive queue.
-    slot: Slot,
+    entries: Entries,
+    /// The one that a message takes.
+    entry: Entry,
     lookup: Lookup,
     source: SharedSource,
     bypass_state: Arc<BypassState>,
-    /// `STATE_*`, as last stored.
-    state: u32,
+    /// The sender may put messages into the ring, unless the kernel has closed it.
+    open: bool,
+    /// The program waits for an event.
+    armed: bool,
     /// A message has failed: those behind it are flushed.
     dead: bool,
 }
@@ -62,32 +106,66 @@ pub(crate) enum Next {
 }
 
 impl Receiver {
-    /// Opens a ring for the messages behind the one with this completion.
+    /// Opens a ring for messages from number `next` on, which follow the one with the completion `last`. `None` if there are receive entries in the way
+    /// that only the engine can fill, or the kernel has closed the ring.
     pub(super) fn open(
         last: &Cqe,
+        next: u32,
         ring: Arc<Ring>,
-        secret: u64,
         connection: &Connection,
         queue: Arc<Lock<RecvQueue>>,
-    ) -> Self {
-        let next = last.queue_index.get();
+    ) -> Option<Self> {
+        let entries = match connection.shared {
+            false => {
+                let lookup = connection.recv_lookup.another();
+                queue.lock().attach(Arc::clone(&ring), lookup);
+                Entries::Own(connection.slot.clone())
+            }
+            true => {
+                let waiter = Arc::new(Waiter::new(Arc::clone(&connection.source)));
+                if !queue.lock().share(&ring, &waiter) {
+                    return None;
+                }
+                let posted = next.wrapping_add(WINDOW);
+                ring.store(POSTED, posted);
+                // A message of the connection before may have been taken after the controller cleared it.
+                connection.slot.store(SlotWord::Arm, 0);
+                Entries::Shared(Shared {
+                    slot: connection.slot.clone(),
+                    waiter,
+                    seated: 0,
+                    posted,
+                    reserved: VecDeque::new(),
+                    said_by: None,
+                    before: 0,
+                })
+            }
+        };
         ring.store(RECEIVED, next);
-        ring.open(secret);
-        Self {
+        if !ring.open() {
+            let mut queue = queue.lock();
+            queue.detach();
+            queue.unshare(&ring);
+            return None;
+        }
+        queue.lock().opened(&ring);
+        Some(Self {
             qpn: last.qpn.get(),
             sender: last.src_qpn.get(),
+            secret: ring.secret(),
             ring,
-            secret,
             line: 0,
             next,
             queue,
-            slot: connection.slot.clone(),
-            lookup: connection.lookup.another(),
+            entries,
+            entry: Entry::default(),
+            lookup: connection.recv_lookup.another(),
             source: Arc::clone(&connection.source),
             bypass_state: Arc::clone(&connection.bypass_state),
-            state: STATE_OPEN,
+            open: true,
+            armed: false,
             dead: false,
-        }
+        })
     }
 
     /// Queue pair that it is of.
@@ -104,14 +182,14 @@ impl Receiver {
     /// Whether the sender may still put messages into the ring.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.state != 0
+        self.open
     }
 
     /// Lets no more messages in. What is in the ring then is to be taken.
     #[cold]
     pub(crate) fn close(&mut self) {
         self.bypass_state.stop();
-        self.state = 0;
+        self.open = false;
         self.ring.store(STATE, 0);
         fence(Ordering::SeqCst);
     }
@@ -126,18 +204,16 @@ impl Receiver {
 
     /// The program waits for an event from now on, or does not any more. Whoever arms issues a full fence behind this.
     pub(crate) fn set_armed(&mut self, armed: bool) {
-        let state = match armed {
-            true => STATE_OPEN | STATE_ARMED,
-            false => STATE_OPEN,
-        };
-        if self.state == 0 || self.state == state {
-            return;
+        self.armed = armed;
+        if let Entries::Shared(shared) = &self.entries {
+            // What it waits for is found out when it looks for completions once more.
+            shared.waiter.set(false);
         }
-        // The kernel may have closed it.
-        self.state = match self.ring.swap_state(self.state, state) {
-            true => state,
-            false => 0,
-        };
+        if self.open && !self.ring.set_state_bit(STATE_ARMED, armed) {
+            self.open = false;
+            // It is already, unless the sender writes where it should not.
+            self.ring.store(STATE, 0);
+        }
     }
 
     /// Whether a message lies in the ring.
@@ -146,21 +222,74 @@ impl Receiver {
         self.ring.stamp(self.line) == stamp(self.secret, self.line)
     }
 
-    /// What is to be made of a completion of the engine's with this `queue_index`.
+    /// Number of the message that lies next in the ring.
+    fn number(&self) -> u32 {
+        let mut number = [0; size_of::<u32>()];
+        let at = offset_of!(process_ring::Entry, message);
+        self.ring.read(self.line, at, &mut number);
+        u32::from_le_bytes(number)
+    }
+
+    /// What is to be made of a completion of the engine's, after what was in the ring before it was taken.
     #[inline]
-    pub(crate) fn compare(&self, behind: u32) -> Next {
-        match behind.wrapping_sub(1).wrapping_sub(self.next) {
+    pub(crate) fn compare(&mut self, cqe: &Cqe) -> Next {
+        if let Entries::Shared(_) = &self.entries {
+            if !self.dead && self.has_message() && self.number() == self.next {
+                // The engine takes entries for all messages before its own that the sender tells it of: there are more than that.
+                self.fail();
+            }
+            return Next::This;
+        }
+        match cqe
+            .queue_index
+            .get()
+            .wrapping_sub(1)
+            .wrapping_sub(self.next)
+        {
             0 => Next::This,
             ahead if ahead <= u32::MAX / 2 => Next::Ring,
             _ => Next::Nothing,
         }
     }
 
+    /// A completion of the engine's is about to be compared: it may say which entries the engine has taken for messages in the ring.
+    #[inline]
+    pub(crate) fn see(&mut self, cqe: &Cqe) {
+        let Entries::Shared(shared) = &mut self.entries else {
+            return;
+        };
+        let (behind, buffers) = (cqe.queue_index.get(), u32::from(cqe.buffers.get()));
+        if buffers <= 1 || shared.said_by == Some(behind) {
+            return;
+        }
+        shared.said_by = Some(behind);
+        let mut queue = self.queue.lock();
+        for ahead in (2..=buffers).rev() {
+            let entry = queue.take_reserved(behind.wrapping_sub(ahead));
+            shared.reserved.extend(entry);
+        }
+    }
+
     /// A completion of the engine's is taken, which was the next one; `failed` if it is one of an error.
     #[inline]
-    pub(crate) fn pass(&mut self, failed: bool) {
+    pub(crate) fn pass(&mut self, cqe: &Cqe, failed: bool) {
+        if let Entries::Shared(shared) = &mut self.entries {
+            let reserved = u32::from(cqe.buffers.get()).saturating_sub(1);
+            let missing = reserved > shared.seated.wrapping_sub(shared.before);
+            shared.before = shared.seated;
+            shared.said_by = None;
+            self.give_back();
+            if missing && !self.dead && !failed {
+                // The sender has told the engine of more messages than it has put into the ring since the last one: it does what it likes. Of fewer that are
+                // missing nobody can tell, because the entries for them may have been taken in vain.
+                self.fail();
+            }
+        }
         self.dead |= failed;
         self.next = self.next.wrapping_add(1);
+        if let Entries::Shared(shared) = &mut self.entries {
+            shared.extend(&self.ring, self.next);
+        }
         self.ring.store(RECEIVED, self.next);
     }
 
@@ -175,19 +304,20 @@ impl Receiver {
 
     #[inline]
     fn take_entry(&mut self) -> Option<Cqe> {
-        let mut entry = Entry::new_zeroed();
+        let mut entry = process_ring::Entry::new_zeroed();
         let head = entry.as_mut_bytes().get_mut(..HEAD)?;
         self.ring.read(self.line, 0, head);
         let len = entry.len.get();
         if entry.message.get() != self.next || len > MAX_PAYLOAD {
             return self.refuse(&entry, len);
         }
-        let mut sges = [Sge::default(); MAX_SGE];
-        let (wr_id, count) = self.queue.lock().entry(self.next, &mut sges)?;
-        let status = self.receive(len as usize, sges.get(..count)?);
+        if !self.seat() {
+            return None;
+        }
+        let (wr_id, status) = (self.entry.wr_id, self.receive(len as usize));
         self.line = self.line.wrapping_add(lines_for(len));
         self.next = self.next.wrapping_add(1);
-        self.slot.store(SlotWord::Arm, self.next);
+        self.tell();
         self.ring.store(TAKEN, self.line);
         self.ring.store(RECEIVED, self.next);
         let imm = entry.flags & ENTRY_IMM != 0;
@@ -209,6 +339,50 @@ impl Receiver {
         })
     }
 
+    /// Finds the receive entry of the next message. False if there is none.
+    #[inline]
+    fn seat(&mut self) -> bool {
+        match &mut self.entries {
+            Entries::Own(_) => self.queue.lock().entry(self.next, &mut self.entry),
+            Entries::Shared(shared) => {
+                let waiter = self.armed.then_some(&*shared.waiter);
+                let found = self.queue.lock().seat(&mut shared.reserved, waiter);
+                let Some(entry) = found else {
+                    return false;
+                };
+                self.entry = entry;
+                shared.seated = shared.seated.wrapping_add(1);
+                // At once: until then the engine cannot tell how many entries its next message takes.
+                shared.slot.store(SlotWord::Arm, shared.seated);
+                true
+            }
+        }
+    }
+
+    /// A message of the ring has filled its entry.
+    #[inline]
+    fn tell(&mut self) {
+        match &mut self.entries {
+            Entries::Own(slot) => slot.store(SlotWord::Arm, self.next),
+            Entries::Shared(shared) => shared.extend(&self.ring, self.next),
+        }
+    }
+
+    /// Posts entries again that the engine has taken for messages which had taken one themselves.
+    fn give_back(&mut self) {
+        let Entries::Shared(shared) = &mut self.entries else {
+            return;
+        };
+        if shared.reserved.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for entry in shared.reserved.drain(..) {
+            queue.post_again(&entry);
+        }
+        queue.ring_and_call();
+    }
+
     /// The next message should be in the ring and is not: its sender does what it likes. The receive entry completes with an error.
     #[cold]
     pub(crate) fn miss(&mut self) -> Option<Cqe> {
@@ -219,11 +393,10 @@ impl Receiver {
         if !self.dead {
             self.fail();
         }
-        let mut sges = [Sge::default(); MAX_SGE];
-        let entry = self.queue.lock().entry(self.next, &mut sges);
+        let found = self.queue.lock().entry(self.next, &mut self.entry);
         self.next = self.next.wrapping_add(1);
-        Some(Cqe {
-            wr_id: entry?.0.into(),
+        found.then(|| Cqe {
+            wr_id: self.entry.wr_id.into(),
             qpn: self.qpn.into(),
             opcode: CqeOpcode::Recv.to_wire(),
             status: status.to_wire(),
@@ -232,11 +405,11 @@ impl Receiver {
         })
     }
 
-    /// Copies the message to where a receive entry says.
+    /// Copies the message to where its receive entry says.
     #[inline]
-    fn receive(&mut self, len: usize, sges: &[Sge]) -> WcStatus {
+    fn receive(&mut self, len: usize) -> WcStatus {
         let mut at = 0;
-        for sge in sges {
+        for sge in self.entry.sges() {
             let Some(memory) = self.lookup.memory(sge, true) else {
                 return WcStatus::LocalProtection;
             };
@@ -254,7 +427,7 @@ impl Receiver {
     /// An entry that is not the next one, or none that a sender makes. One with a later number waits for those before it, which come by way of the
     /// engine; nothing else comes any more.
     #[cold]
-    fn refuse(&mut self, entry: &Entry, len: u32) -> Option<Cqe> {
+    fn refuse(&mut self, entry: &process_ring::Entry, len: u32) -> Option<Cqe> {
         let ahead = entry.message.get().wrapping_sub(self.next);
         if len > MAX_PAYLOAD || ahead > u32::MAX / 2 {
             self.close();
@@ -263,4 +436,12 @@ impl Receiver {
     }
 }
 
-const _: () = assert!(HEAD < size_of::<Entry>());
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.give_back();
+        // Whoever posts may just be making its event.
+        self.queue.lock().unshare(&self.ring);
+    }
+}
+
+const _: () = assert!(HEAD < size_of::<process_ring::Entry>());

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use nupa_proto::process_ring::{
-    CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_OPEN,
+    CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_MADE, STATE_OPEN,
 };
 
 use crate::ffi::{Pages, ProcessBytes};
@@ -14,6 +14,9 @@ use crate::ffi::{Pages, ProcessBytes};
 /// Bytes of the lines.
 const LINE_BYTES: usize = LINES as usize * LINE_SIZE;
 const _: () = assert!(LINE_BYTES.is_power_of_two() && CONTROL_SIZE + LINE_BYTES == RING_SIZE);
+
+/// How often the state may change while a bit of it is changed: another thread changes the other bit, and the kernel closes the ring.
+const TRIES: u32 = 100;
 
 /// The memory of a ring, mapped, and what keeps it.
 #[derive(Debug)]
@@ -40,6 +43,9 @@ pub(crate) trait RingSource: Debug + Send + Sync {
     /// The peer has a message, and waits for an event.
     fn kick_peer(&self);
 
+    /// Makes the event that its program waits for.
+    fn make_event(&self);
+
     /// Has the queue pair go to the error state.
     fn fail(&self);
 }
@@ -58,10 +64,15 @@ impl Ring {
         self.owner.publish()
     }
 
-    /// Opens a new ring, whose stamps are made with this secret.
-    pub(super) fn open(&self, secret: u64) {
+    /// Says what the stamps of a new ring are made with. It may be found then, and is not open.
+    pub(super) fn prepare(&self, secret: u64) {
         self.pages.store_wide(SECRET, secret);
-        self.pages.store(STATE, STATE_OPEN);
+        self.pages.store(STATE, STATE_MADE);
+    }
+
+    /// Opens it. False if the kernel has closed it meanwhile.
+    pub(super) fn open(&self) -> bool {
+        self.pages.compare_exchange(STATE, STATE_MADE, STATE_OPEN)
     }
 
     pub(super) fn secret(&self) -> u64 {
@@ -80,9 +91,19 @@ impl Ring {
         self.pages.store(offset, value);
     }
 
-    /// Stores a state in place of the one that is expected there. False, and nothing is stored, if it is another one.
-    pub(super) fn swap_state(&self, expected: u32, state: u32) -> bool {
-        self.pages.compare_exchange(STATE, expected, state)
+    /// Sets or clears a bit of the state. False if the ring is closed: the kernel may have done that, or a sender that writes where it should not.
+    pub(in crate::queue) fn set_state_bit(&self, bit: u32, set: bool) -> bool {
+        for _ in 0..TRIES {
+            let state = self.load(STATE);
+            if state & STATE_OPEN == 0 {
+                return false;
+            }
+            let wanted = if set { state | bit } else { state & !bit };
+            if state == wanted || self.pages.compare_exchange(STATE, state, wanted) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Where a byte of the entry at line `index` is.

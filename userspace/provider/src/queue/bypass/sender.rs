@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use nupa_engine::rings::{Data, Operation};
 use nupa_proto::process_ring::{
     lines_for, stamp, Entry, ENTRY_IMM, ENTRY_SOLICITED, FIRST_PAYLOAD, LINES, LINE_SIZE,
-    MAX_PAYLOAD, POSTED, ROOM, STATE, STATE_OPEN, TAKEN,
+    MAX_PAYLOAD, POSTED, ROOM, STATE, STATE_ARMED, STATE_OPEN, TAKEN,
 };
 use nupa_proto::wqe::{Sge, WQE_SIGNALED, WQE_SOLICITED};
 use zerocopy::{FromZeros, IntoBytes};
@@ -236,8 +236,11 @@ impl Sender {
         let Some(out) = self.ring.as_mut().filter(|_| len <= MAX_PAYLOAD) else {
             return false;
         };
+        let state = out.ring.load(STATE);
         // That it may go to the engine in any case is for tests: as if the receiver's program had waited since just now.
-        if !out.has_room(number, len) || self.draw == 0 && out.ring.load(STATE) != STATE_OPEN {
+        let may_go = STATE_OPEN | if self.draw == 0 { 0 } else { STATE_ARMED };
+        let waits = state & STATE_OPEN == 0 || state & !may_go != 0;
+        if waits || !out.has_room(number, len) {
             return false;
         }
         let adding = match signaled {
@@ -258,7 +261,7 @@ impl Sender {
             sent.add(message.wr_id, number, self.at.signaled);
         }
         drop(adding);
-        if state != STATE_OPEN {
+        if state & STATE_ARMED != 0 {
             self.source.kick_peer();
         }
         self.at.messages = self.at.messages.wrapping_add(1);
