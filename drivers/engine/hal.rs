@@ -17,6 +17,10 @@ pub use vec::{VecStorage, VecTable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
+/// Copies that were submitted are not done and never will be, and something may still be stored where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished;
+
 /// An atomic operation on 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
@@ -82,6 +86,31 @@ pub trait Memory {
     ) -> Result<(), AccessError> {
         self.copy_to(from, destination, to, len)?;
         destination.write_back(to, len)
+    }
+
+    /// Length from which on copies to memory that hosts share are better [submitted](Memory::submit_copy) than made by the processor; `u32::MAX`:
+    /// none.
+    #[inline]
+    fn submits_from(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// As [`Memory::copy_to`], but the bytes may be stored later, until [`Memory::finish_copies`] returns, and in any order.
+    fn submit_copy(
+        &self,
+        from: u64,
+        destination: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        self.copy_to(from, destination, to, len)
+    }
+
+    /// Waits until the copies that were submitted are done: they come before anything that is stored later. After an error the host calls
+    /// the engine again only once nothing is stored by them any more; until its turn is over it submits no others, and uses no room that they
+    /// go to.
+    fn finish_copies(&self) -> Result<(), Unfinished> {
+        Ok(())
     }
 }
 

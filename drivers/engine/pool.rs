@@ -118,6 +118,9 @@ impl Engine {
     /// An entry that cannot be dealt with yet stays where it is, so this is to be called also after other calls that may have changed
     /// that, and when [`Engine::run`] says.
     pub fn receive<N: NodeTable>(&mut self, nodes: &mut N) -> bool {
+        if self.is_held() {
+            self.release_held(nodes);
+        }
         // Most polls find nothing, and cost little for that.
         if !self.peers.iter().any(|id| is_due(nodes, id)) {
             return false;

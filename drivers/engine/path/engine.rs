@@ -51,6 +51,8 @@ pub struct Engine {
     pub(crate) first_node: u16,
     pub(crate) first_peer: u16,
     pub(crate) first_short_peer: u16,
+    /// The peer that nothing is put anywhere for until the next turn, see [`Engine::is_held`].
+    pub(crate) held: Option<u16>,
 }
 
 impl Default for Engine {
@@ -77,6 +79,7 @@ impl Engine {
             first_node: 0,
             first_peer: 0,
             first_short_peer: 0,
+            held: None,
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of direct writes: what a peer lets this host write to is written to here, and the peer does nothing.
 
-use super::fill::Place;
+use super::fill::{Place, Unmoved};
 use crate::{
     link::Link,
     nodes::NodeTable,
@@ -22,6 +22,8 @@ enum Step {
     Done,
     /// The grant holds no more.
     Over,
+    /// It is to be tried again in another turn.
+    Held,
     Failed(Outcome),
 }
 
@@ -80,6 +82,9 @@ impl Engine {
         let before = send.done;
         let peer = nodes.peer_mut(destination);
         let peer = peer.filter(|peer| peer.epoch() == Some(epoch))?;
+        if peer.is_held() {
+            return Some(Outcome::Turn);
+        }
         if before == 0 && !peer.may_begin() {
             return None;
         }
@@ -97,6 +102,7 @@ impl Engine {
                     self.set_done(nodes, 0);
                     return Some(Outcome::Turn);
                 }
+                Step::Held => break,
                 Step::Failed(outcome) => {
                     self.set_done(nodes, 0);
                     return Some(outcome);
@@ -142,7 +148,11 @@ impl Engine {
             }
             return Step::Over;
         }
-        let copied = self.fill_part(nodes, Place::Granted, to, len);
+        let copied = self.fill_part(nodes, Place::Granted(destination), to, len);
+        if copied == Err(Unmoved::Held) {
+            // So its owner goes on to wait for this host.
+            return Step::Held;
+        }
         if let Some(link) = nodes
             .peer_mut(destination)
             .and_then(|peer| peer.link_mut().direct())
@@ -151,7 +161,8 @@ impl Engine {
         }
         match copied {
             Ok(()) => Step::Done,
-            Err(error) => Step::Failed(Outcome::Failed(error)),
+            Err(Unmoved::Failed(error)) => Step::Failed(Outcome::Failed(error)),
+            Err(Unmoved::Held) => Step::Held,
         }
     }
 }

@@ -3,11 +3,13 @@
 
 use super::GONE;
 use crate::{
+    hal::{Memory, Platform},
+    link::Link,
     nodes::NodeTable,
     path::engine::Engine,
     state::{
         check::{Check, WcError},
-        copy::{copy, CopyError, Span, Stores},
+        copy::{copy, copy_submitted, CopyError, Side, Span, Stores, SubmitError},
     },
 };
 use nupa_proto::{pool::Class, status::WcStatus, wqe::Opcode};
@@ -16,13 +18,46 @@ use nupa_proto::{pool::Class, status::WcStatus, wqe::Opcode};
 /// 32 MiB of them are shared, such stores are faster from here on (`cargo bench -p guestmem --bench copy`). Less stays there for its reader.
 const BULK_LEN: u32 = 8 << 20;
 
+/// One side of a transfer between nodes.
+type PayloadSide<'a, N> =
+    Side<'a, <N as NodeTable>::Storage, <<N as NodeTable>::Platform as Platform>::Memory>;
+
+/// Least bytes of payload that may be submitted: for less it is not even asked.
+const LEAST_SUBMITTED: u32 = 4096;
+
 /// What payload is put into.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     /// The entry that was reserved in the ring of a class to a node.
     Entry(u16, Class),
-    /// Memory that a peer lets this host write to.
-    Granted,
+    /// Memory that a node lets this host write to.
+    Granted(u16),
+}
+
+impl Place {
+    /// Whose it is.
+    fn peer(self) -> u16 {
+        match self {
+            Self::Entry(id, _) | Self::Granted(id) => id,
+        }
+    }
+
+    /// Whether who puts payload there knows what to do if it [cannot be finished](Unmoved::Held).
+    fn takes_submitted(self) -> bool {
+        match self {
+            Self::Entry(_, class) => matches!(class, Class::Request | Class::Response),
+            Self::Granted(_) => true,
+        }
+    }
+}
+
+/// Why payload is not where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmoved<E> {
+    Failed(E),
+    /// Something may still be stored there: it is to be tried again, in another turn, as if there had been no room. Until then there is none to
+    /// this peer.
+    Held,
 }
 
 impl Engine {
@@ -33,9 +68,14 @@ impl Engine {
         place: Place,
         addr: u64,
         len: u32,
-    ) -> Result<(), WcError> {
+    ) -> Result<(), Unmoved<WcError>> {
         if len != 0 {
-            self.fill(nodes, place, addr, len)?;
+            self.accepted.set(Span::direct(addr, len));
+            self.move_payload(nodes, place, self.request.home, len)
+                .map_err(|why| match why {
+                    Unmoved::Failed(fault) => Unmoved::Failed(unfilled(fault)),
+                    Unmoved::Held => Unmoved::Held,
+                })?;
             self.request.local.skip(len);
         }
         Ok(())
@@ -51,12 +91,8 @@ impl Engine {
         len: u32,
     ) -> Result<(), WcError> {
         self.accepted.set(Span::direct(addr, len));
-        let moved = self.move_payload(nodes, place, self.request.home, len);
-        moved.map_err(|fault| match fault {
-            CopyError::Source => WcError::new(WcStatus::LocalProtection, Check::LocalMemory),
-            // The pool is gone, and with it everyone there.
-            CopyError::Destination => GONE,
-        })
+        self.move_by_processor(nodes, place, self.request.home, len)
+            .map_err(unfilled)
     }
 
     /// As [`Engine::move_data`], into what another host has the data from: of what a READ reads, that is where it has its answer.
@@ -67,12 +103,56 @@ impl Engine {
         place: Place,
         destination: u16,
         len: u32,
+    ) -> Result<(), Unmoved<CopyError>> {
+        if len >= LEAST_SUBMITTED && self.submits(nodes, place, destination, len) {
+            return self.move_submitted(nodes, place, destination, len);
+        }
+        self.move_by_processor(nodes, place, destination, len)
+            .map_err(Unmoved::Failed)
+    }
+
+    /// Whether a copy is better submitted.
+    fn submits<N: NodeTable>(&self, nodes: &N, place: Place, home: u16, len: u32) -> bool {
+        let from = nodes
+            .node(home)
+            .map(|(_, platform)| platform.memory().submits_from());
+        from.is_some_and(|from| len >= from) && place.takes_submitted() && !self.request.inline
+    }
+
+    #[inline(never)]
+    fn move_submitted<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        place: Place,
+        destination: u16,
+        len: u32,
+    ) -> Result<(), Unmoved<CopyError>> {
+        self.moved = self.moved.saturating_add(len);
+        let (from, to) = self
+            .payload_sides(nodes, destination)
+            .map_err(Unmoved::Failed)?;
+        copy_submitted(&from, &to, len).map_err(|why| match why {
+            SubmitError::Failed(fault) => Unmoved::Failed(fault),
+            SubmitError::Unfinished => {
+                self.hold(nodes, place.peer());
+                Unmoved::Held
+            }
+        })
+    }
+
+    #[inline]
+    fn move_by_processor<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        place: Place,
+        destination: u16,
+        len: u32,
     ) -> Result<(), CopyError> {
         let nontemporal = match place {
             Place::Entry(id, _) => nodes
                 .peer_mut(id)
                 .is_some_and(|peer| peer.prefers_nontemporal(len)),
-            Place::Granted => self.request.len >= BULK_LEN,
+            Place::Granted(_) => self.request.len >= BULK_LEN,
         };
         match nontemporal && !self.request.inline {
             true => self.move_nontemporal(nodes, place, destination, len),
@@ -89,13 +169,7 @@ impl Engine {
         len: u32,
     ) -> Result<(), CopyError> {
         self.moved = self.moved.saturating_add(len);
-        let here = self.sender(nodes).ok_or(CopyError::Source)?;
-        let there = self.receiver(nodes, destination);
-        let there = there.ok_or(CopyError::Destination)?;
-        let (from, to) = match self.request.opcode {
-            Opcode::Read => (there, here),
-            _ => (here, there),
-        };
+        let (from, to) = self.payload_sides(nodes, destination)?;
         copy(&from, &to, len, Stores::NonTemporal)?;
         if let Place::Entry(id, class) = place {
             if let Some(peer) = nodes.peer_mut(id) {
@@ -103,5 +177,58 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Source and destination of the current request's payload.
+    fn payload_sides<'a, N: NodeTable>(
+        &'a self,
+        nodes: &'a N,
+        destination: u16,
+    ) -> Result<(PayloadSide<'a, N>, PayloadSide<'a, N>), CopyError> {
+        let here = self.sender(nodes).ok_or(CopyError::Source)?;
+        let there = self.receiver(nodes, destination);
+        let there = there.ok_or(CopyError::Destination)?;
+        Ok(match self.request.opcode {
+            Opcode::Read => (there, here),
+            _ => (here, there),
+        })
+    }
+
+    /// Has nothing more be put anywhere that a peer has it from, for something may still be stored there.
+    #[cold]
+    fn hold<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+        self.held = Some(id);
+        if let Some(peer) = nodes.peer_mut(id) {
+            peer.set_held(true);
+        }
+    }
+
+    /// Ends that: this is another turn, so nothing is stored there any more.
+    #[cold]
+    pub(super) fn release_held<N: NodeTable>(&mut self, nodes: &mut N) {
+        let held = self.held.take();
+        let Some(peer) = held.and_then(|id| nodes.peer_mut(id)) else {
+            return;
+        };
+        peer.set_held(false);
+        // Who wrote directly may not come back.
+        if let Some(link) = peer.link_mut().direct() {
+            link.end();
+        }
+    }
+
+    /// Whether something may still be stored in a pool's memory until this turn is over, by copies that [could not be
+    /// finished](crate::hal::Unfinished): then nothing of that memory may change hands.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
+/// What becomes of a request whose payload cannot be copied.
+fn unfilled(fault: CopyError) -> WcError {
+    match fault {
+        CopyError::Source => WcError::new(WcStatus::LocalProtection, Check::LocalMemory),
+        // The pool is gone, and with it everyone there.
+        CopyError::Destination => GONE,
     }
 }

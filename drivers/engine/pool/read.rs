@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The responder's half of READs that nodes of other hosts ask for.
 
-use super::{fill::Place, responder::response_to, Asked, Incoming};
+use super::{
+    fill::{Place, Unmoved},
+    responder::{response_to, Progress},
+    Asked, Incoming,
+};
 use crate::{
     nodes::NodeTable,
     path::engine::Engine,
@@ -16,7 +20,7 @@ impl Engine {
         nodes: &mut N,
         asked: &Asked<'_>,
         incoming: &Incoming,
-    ) {
+    ) -> Progress {
         let arrival = &incoming.arrival;
         match self.read_piece(nodes, asked, incoming) {
             Ok(()) => {
@@ -27,8 +31,10 @@ impl Engine {
                     peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
                 }
             }
-            Err(nak) => self.deny(nodes, asked, nak),
+            Err(Unmoved::Held) => return Progress::Blocked,
+            Err(Unmoved::Failed(nak)) => self.deny(nodes, asked, nak),
         }
+        Progress::Taken
     }
 
     fn read_piece<N: NodeTable>(
@@ -36,11 +42,13 @@ impl Engine {
         nodes: &mut N,
         asked: &Asked<'_>,
         incoming: &Incoming,
-    ) -> Result<(), Nak> {
+    ) -> Result<(), Unmoved<Nak>> {
         let (home, arrival) = (incoming.home, &incoming.arrival);
-        let gone = Nak::Failed(super::GONE);
+        let gone = Unmoved::Failed(Nak::Failed(super::GONE));
         let (node, platform) = nodes.node_mut(home).ok_or(gone)?;
-        let accepted = node.accept(platform, &self.request, Part::WHOLE, &mut self.accepted)?;
+        let accepted = node
+            .accept(platform, &self.request, Part::WHOLE, &mut self.accepted)
+            .map_err(Unmoved::Failed)?;
         self.accepted.skip(arrival.offset);
         let place = Place::Entry(asked.id, asked.class);
         let moved = self.move_payload(nodes, place, home, arrival.len);
@@ -52,9 +60,10 @@ impl Engine {
                 }
                 Ok(())
             }
-            Err(fault) => {
+            Err(Unmoved::Held) => Err(Unmoved::Held),
+            Err(Unmoved::Failed(fault)) => {
                 let error = node.transfer_failed(platform, &self.request, &accepted, fault);
-                Err(Nak::Failed(error))
+                Err(Unmoved::Failed(Nak::Failed(error)))
             }
         }
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The requester's half of what is asked of nodes of other hosts: requests on their way out.
 
-use super::{fill::Place, GONE};
+use super::{
+    fill::{Place, Unmoved},
+    GONE,
+};
 use crate::{
     hal::Storage,
     node::Node,
@@ -89,17 +92,19 @@ impl Engine {
                     None => peer.reserve_first(class, payload),
                 }),
         };
+        let full = Outcome::RingFull {
+            node: destination,
+            class,
+            need: payload,
+        };
         let Some(place) = place else {
-            return Outcome::RingFull {
-                node: destination,
-                class,
-                need: payload,
-            };
+            return full;
         };
         self.request.local.skip(done);
-        if let Err(error) = self.fill_part(nodes, Place::Entry(destination, class), place, payload)
-        {
-            return self.send_failed(nodes, error);
+        match self.fill_part(nodes, Place::Entry(destination, class), place, payload) {
+            Ok(()) => {}
+            Err(Unmoved::Held) => return full,
+            Err(Unmoved::Failed(error)) => return self.send_failed(nodes, error),
         }
         let begins = inflight.sent.is_none();
         let sent = done.saturating_add(part);

@@ -40,7 +40,7 @@ const FLUSH_SIGN: u32 = 1024;
 
 /// How far an entry was dealt with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+pub(super) enum Progress {
     /// It is done with.
     Taken,
     /// A slice of what it asks for is done.
@@ -176,7 +176,7 @@ impl Engine {
             return Progress::Taken;
         }
         match asked.opcode {
-            Opcode::Read => self.respond_read(nodes, asked, incoming),
+            Opcode::Read => return self.respond_read(nodes, asked, incoming),
             Opcode::CompareSwap | Opcode::FetchAdd | Opcode::AtomicWrite | Opcode::Flush => {
                 return self.serve_atomic_or_flush(nodes, asked);
             }

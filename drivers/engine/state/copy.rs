@@ -2,7 +2,7 @@
 //! Checked pieces of memory, and the one copy from source to destination.
 
 use crate::{
-    hal::{Memory, Storage},
+    hal::{AccessError, Memory, Storage, Unfinished},
     state::mr::Mrs,
 };
 
@@ -203,22 +203,69 @@ pub(crate) fn copy<S: Storage, M: Memory>(
     stores: Stores,
 ) -> Result<(), CopyError> {
     let (mut from, mut to) = (Cursor::new(source), Cursor::new(destination));
+    let (here, there) = (source.memory, destination.memory);
+    copy_pieces(&mut from, &mut to, here, len, |from, to, n| match stores {
+        Stores::Ordinary => here.copy_to(from, there, to, n),
+        Stores::NonTemporal => here.copy_nontemporal(from, there, to, n),
+    })
+}
+
+/// Has `each` copy what is contiguous on both sides (from, to, length), until that is `len` bytes.
+#[inline(always)]
+fn copy_pieces<S: Storage, M: Memory>(
+    from: &mut Cursor<'_, S>,
+    to: &mut Cursor<'_, S>,
+    here: &M,
+    len: u32,
+    each: impl Fn(u64, u64, usize) -> Result<(), AccessError>,
+) -> Result<(), CopyError> {
     let mut left = len;
     while left > 0 {
         let (from_addr, from_len) = from.piece().ok_or(CopyError::Source)?;
         let (to_addr, to_len) = to.piece().ok_or(CopyError::Destination)?;
         let n = left.min(from_len).min(to_len);
-        let (here, there) = (source.memory, destination.memory);
-        let copied = match stores {
-            Stores::Ordinary => here.copy_to(from_addr, there, to_addr, n as usize),
-            Stores::NonTemporal => here.copy_nontemporal(from_addr, there, to_addr, n as usize),
-        };
+        let copied = each(from_addr, to_addr, n as usize);
         copied.map_err(|_| blame(here, from_addr, n))?;
         from.advance(n);
         to.advance(n);
         left = left.saturating_sub(n);
     }
     Ok(())
+}
+
+/// Why submitted copies are not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubmitError {
+    Failed(CopyError),
+    /// See [`Unfinished`].
+    Unfinished,
+}
+
+/// Bytes at the end that the processor stores after all others: a program may poll for the last ones.
+const LAST: u32 = 64;
+
+/// As [`copy()`], by copies that are [submitted](Memory::submit_copy), all before the first is waited for.
+#[inline(never)]
+pub(crate) fn copy_submitted<S: Storage, M: Memory>(
+    source: &Side<'_, S, M>,
+    destination: &Side<'_, S, M>,
+    len: u32,
+) -> Result<(), SubmitError> {
+    let (mut from, mut to) = (Cursor::new(source), Cursor::new(destination));
+    let (here, there) = (source.memory, destination.memory);
+    let first = len.saturating_sub(LAST);
+    let submitted = copy_pieces(&mut from, &mut to, here, first, |from, to, n| {
+        here.submit_copy(from, there, to, n)
+    });
+    // Those before one that failed, too.
+    here.finish_copies()
+        .map_err(|Unfinished| SubmitError::Unfinished)?;
+    submitted.map_err(SubmitError::Failed)?;
+    let last = len.saturating_sub(first);
+    copy_pieces(&mut from, &mut to, here, last, |from, to, n| {
+        here.copy_to(from, there, to, n)
+    })
+    .map_err(SubmitError::Failed)
 }
 
 /// Bytes per read while searching for what cannot be read.

@@ -77,6 +77,8 @@ pub struct Peer<L> {
     home: u16,
     /// Epoch of the peer while it is up.
     epoch: Option<u32>,
+    /// Something may still be stored where it has payload from.
+    held: bool,
     /// Whether frames and datagrams wait for room in its rings.
     pub(crate) stall: Stall,
     pub(crate) transit: InTransit,
@@ -93,6 +95,7 @@ impl<L: Link> Peer<L> {
             link,
             home,
             epoch: None,
+            held: false,
             stall: Stall::default(),
             transit: InTransit::default(),
             grants_given: GrantsGiven::default(),
@@ -160,6 +163,9 @@ impl<L: Link> Peer<L> {
     /// As [`Link::reserve`]. If there is no room the peer is asked to wake this host when there is.
     pub(crate) fn reserve(&mut self, class: Class, len: u32) -> Option<u64> {
         self.epoch?;
+        if self.held {
+            return None;
+        }
         self.link.reserve(class, len)
     }
 
@@ -169,6 +175,17 @@ impl<L: Link> Peer<L> {
             true => self.reserve(class, len),
             false => None,
         }
+    }
+
+    /// Whether nothing may be put anywhere for it.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Says whether that is so.
+    pub(crate) fn set_held(&mut self, held: bool) {
+        self.held = held;
     }
 
     /// As [`Link::prefers_nontemporal`].

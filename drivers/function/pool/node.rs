@@ -159,7 +159,7 @@ impl<H: PoolHal> PoolNode<H> {
     /// as one at all rings.
     fn tick(&mut self, interval_us: u64) -> u64 {
         let now = self.hal.now_us();
-        if now.saturating_sub(self.state.ticked_us) >= interval_us {
+        if now.saturating_sub(self.state.ticked_us) >= interval_us && !self.model.engine.is_held() {
             self.state.ticked_us = now;
             self.look_around(now);
             self.serve_links(now);
