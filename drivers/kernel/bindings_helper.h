@@ -25,6 +25,7 @@
 #include <../drivers/dax/dax-private.h>
 
 #include "device_helpers.h"
+#include "dma_helpers.h"
 #include "helpers.h"
 #include "memory_device_helpers.h"
 #include "memory_helpers.h"

@@ -7,12 +7,19 @@ use crate::{bindings, raw, window::Window};
 use kernel::{
     device::{Core, Device},
     error::to_result,
+    page::Page,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, AtomicType, Full, Release},
         Arc,
     },
 };
+
+/// Physical address of a page.
+pub fn physical(page: &Page) -> u64 {
+    // SAFETY: The page is there.
+    unsafe { bindings::nk_page_phys(page.as_ptr()) }
+}
 
 /// Memory as a device would reach it: all that the kernel's allocators give out, and a window if there is one.
 ///
@@ -33,6 +40,13 @@ impl HostMemory {
         // SAFETY: `device` is valid, and no other driver code runs for it in this context.
         to_result(unsafe { bindings::nk_dma_physical(raw::device(device)) })?;
         Ok(Self { window })
+    }
+
+    /// Memory by physical address; that in `window` is of the window. For who has no device.
+    pub fn of_window(window: Arc<Window>) -> Self {
+        Self {
+            window: Some(window),
+        }
     }
 
     /// Whether `len` bytes at a physical address, at least one, are memory of the kernel's allocators, and may be written if

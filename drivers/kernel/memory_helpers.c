@@ -97,6 +97,11 @@ void *nk_host_memory(phys_addr_t addr, size_t len, bool write)
 	return phys_to_virt(addr);
 }
 
+phys_addr_t nk_page_phys(const struct page *page)
+{
+	return page_to_phys(page);
+}
+
 /* What the platform calls persistent, as rxe has it; what it does not name is not. */
 bool nk_memory_is_persistent(phys_addr_t start, u64 len)
 {

@@ -6,6 +6,8 @@
 
 #include <linux/types.h>
 
+struct page;
+
 bool nk_request_memory(phys_addr_t start, size_t len, const char *name);
 void nk_release_memory(phys_addr_t start, size_t len);
 void *nk_map_memory(phys_addr_t start, size_t len);
@@ -13,6 +15,7 @@ void nk_store_fence(void);
 void nk_load_fence(void);
 void nk_write_back(void *addr, size_t len);
 void nk_invalidate(void *addr, size_t len);
+phys_addr_t nk_page_phys(const struct page *page);
 void *nk_host_memory(phys_addr_t addr, size_t len, bool write);
 bool nk_load_mc(const void *from, u64 *value);
 bool nk_copy_mc(void *to, const void *from, size_t len);

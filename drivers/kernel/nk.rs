@@ -12,6 +12,7 @@ pub mod bound;
 pub mod counter;
 pub mod dax;
 pub mod devlink;
+pub mod dma_channel;
 pub mod genl;
 pub mod host;
 pub mod hostmem;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See dma_helpers.h. */
+
+#include <linux/dma-mapping.h>
+#include <linux/dmaengine.h>
+#include <linux/err.h>
+#include <linux/mm.h>
+#include <asm/barrier.h>
+#include <asm/processor.h>
+
+#include "dma_helpers.h"
+
+/* Bindings of struct dma_chan would be those of half the driver model. */
+static struct dma_chan *to_chan(struct nk_dma_chan *channel)
+{
+	return (struct dma_chan *)channel;
+}
+
+static struct device *dma_device_of(struct nk_dma_chan *channel)
+{
+	return dmaengine_get_dma_device(to_chan(channel));
+}
+
+/* For the caller alone. An error pointer if there is none. Sleeps. */
+struct nk_dma_chan *nk_dma_request(void)
+{
+	dma_cap_mask_t mask;
+
+	dma_cap_zero(mask);
+	dma_cap_set(DMA_MEMCPY, mask);
+	return (struct nk_dma_chan *)dma_request_chan_by_mask(&mask);
+}
+
+/* Sleeps. */
+void nk_dma_release(struct nk_dma_chan *channel)
+{
+	dma_release_channel(to_chan(channel));
+}
+
+/* Whether it can be told to copy no more. */
+bool nk_dma_can_terminate(struct nk_dma_chan *channel)
+{
+	return to_chan(channel)->device->device_terminate_all;
+}
+
+/* Whether it has addresses for a range. Asked before that is mapped, which would warn. */
+bool nk_dma_reaches(struct nk_dma_chan *channel, phys_addr_t start, u64 len)
+{
+	return dma_get_mask(dma_device_of(channel)) >= start + len - 1;
+}
+
+const char *nk_dma_name(struct nk_dma_chan *channel)
+{
+	return dma_chan_name(to_chan(channel));
+}
+
+/* What source, destination and length are multiples of. */
+u32 nk_dma_alignment(struct nk_dma_chan *channel)
+{
+	return 1U << to_chan(channel)->device->copy_align;
+}
+
+u32 nk_dma_max_segment(struct nk_dma_chan *channel)
+{
+	return dma_get_max_seg_size(to_chan(channel)->device->dev);
+}
+
+/* Memory of the page allocator, which the channel reads, or memory of another device, which it writes; the latter need not have struct pages. */
+bool nk_dma_map(struct nk_dma_chan *channel, phys_addr_t start, size_t len, bool to_device, dma_addr_t *addr)
+{
+	struct device *dev = dma_device_of(channel);
+
+	*addr = to_device ? dma_map_phys(dev, start, len, DMA_TO_DEVICE, 0) :
+			    dma_map_phys(dev, start, len, DMA_FROM_DEVICE, DMA_ATTR_MMIO);
+	return !dma_mapping_error(dev, *addr);
+}
+
+void nk_dma_unmap(struct nk_dma_chan *channel, dma_addr_t addr, size_t len, bool to_device)
+{
+	struct device *dev = dma_device_of(channel);
+
+	if (to_device)
+		dma_unmap_phys(dev, addr, len, DMA_TO_DEVICE, 0);
+	else
+		dma_unmap_phys(dev, addr, len, DMA_FROM_DEVICE, DMA_ATTR_MMIO);
+}
+
+static void ended(void *param, const struct dmaengine_result *result)
+{
+	struct nk_dma_results *results = param;
+
+	if (result->result != DMA_TRANS_NOERROR)
+		atomic_inc(&results->failed);
+	/* Who sees that it has ended sees whether it failed. */
+	smp_mb__before_atomic();
+	atomic_inc(&results->ended);
+}
+
+/*
+ * Each copy has a callback: some drivers know of no other way to say that it failed, and channels need not keep an order. False if the channel
+ * takes no more now. Softirqs are off.
+ */
+bool nk_dma_submit(struct nk_dma_chan *channel, dma_addr_t to, dma_addr_t from, size_t len, struct nk_dma_results *results,
+		   s32 *cookie)
+{
+	struct dma_async_tx_descriptor *tx;
+
+	tx = dmaengine_prep_dma_memcpy(to_chan(channel), to, from, len, DMA_PREP_INTERRUPT | DMA_CTRL_ACK);
+	if (!tx)
+		return false;
+	tx->callback_result = ended;
+	tx->callback_param = results;
+	*cookie = dmaengine_submit(tx);
+	return !dma_submit_error(*cookie);
+}
+
+void nk_dma_issue(struct nk_dma_chan *channel)
+{
+	dma_async_issue_pending(to_chan(channel));
+}
+
+/* Has a driver that finds out what has ended when it is asked do so. False if it says that there was an error. */
+bool nk_dma_look(struct nk_dma_chan *channel, s32 cookie)
+{
+	return dma_async_is_tx_complete(to_chan(channel), cookie, NULL, NULL) != DMA_ERROR;
+}
+
+/* What those copies stored comes before anything that is done later. */
+u32 nk_dma_ended(const struct nk_dma_results *results)
+{
+	u32 count = atomic_read(&results->ended);
+
+	dma_rmb();
+	return count;
+}
+
+u32 nk_dma_failed(const struct nk_dma_results *results)
+{
+	return atomic_read(&results->failed);
+}
+
+/* After it has returned 0 nothing is copied, and no callback runs. Sleeps. */
+int nk_dma_terminate(struct nk_dma_chan *channel)
+{
+	return dmaengine_terminate_sync(to_chan(channel));
+}
+
+void nk_dma_relax(void)
+{
+	cpu_relax();
+}
