@@ -101,5 +101,9 @@ module! {
             default: -1,
             description: "The processor of a thread that does nothing but poll the pool; -1: there is none",
         },
+        dma_copies: i32 {
+            default: 0,
+            description: "Bytes from which on a DMA channel copies payload to a coherent pool; 0: the processors do, -1: what measurements say",
+        },
     },
 }

@@ -5,6 +5,8 @@
 //! time of programs that post or wait, or else in a thread of its own; the engines of hosts that share a pool work together through rings in it
 //! (`Documentation/pool.md`).
 
+mod copies;
+mod copy_plan;
 mod dax;
 mod faults;
 mod function;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Faults of this host's part of a pool, for tests, in `nupa_pool-DEVICE` of debugfs: `poison` takes the offset of a line whose reads
 //! fail from then on as if it were poisoned, or "none"; `heartbeat` takes "stop", and "go".
+//! `dma_copies`, where a DMA channel copies, says from how many bytes on, and what it has copied.
 
-use super::window::PoolWindow;
+use super::{copies::Copies, window::PoolWindow};
+use crate::fmt;
 use kernel::{
     debugfs::{Dir, File},
     device::{Bound, Device},
     prelude::*,
     str::CString,
+    sync::Arc,
     uaccess::UserSliceReader,
 };
 
@@ -16,6 +19,7 @@ const TEXT: usize = 32;
 
 /// The files; they go when this is dropped.
 pub(super) struct FaultFiles {
+    _copies: Option<Pin<KBox<File<Arc<Copies>>>>>,
     _poison: Pin<KBox<File<PoolWindow>>>,
     _heartbeat: Pin<KBox<File<PoolWindow>>>,
     _dir: Dir,
@@ -23,17 +27,30 @@ pub(super) struct FaultFiles {
 
 impl FaultFiles {
     /// Makes the files. Sleeps. Without debugfs there are none, which is no error.
-    pub(super) fn new(device: &Device<Bound>, window: &PoolWindow) -> Result<Self> {
+    pub(super) fn new(
+        device: &Device<Bound>,
+        window: &PoolWindow,
+        copies: Option<Arc<Copies>>,
+    ) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("nupa_pool-{}", device.name()))?;
         let dir = Dir::new(&name);
         let poison = dir.write_callback_file(c"poison", window.clone(), &set_poison);
         let heartbeat = dir.write_callback_file(c"heartbeat", window.clone(), &set_heartbeat);
+        let copies = copies.map(|copies| {
+            let file = dir.read_callback_file(c"dma_copies", copies, &write_copies);
+            KBox::pin_init(file, GFP_KERNEL)
+        });
         Ok(Self {
+            _copies: copies.transpose()?,
             _poison: KBox::pin_init(poison, GFP_KERNEL)?,
             _heartbeat: KBox::pin_init(heartbeat, GFP_KERNEL)?,
             _dir: dir,
         })
     }
+}
+
+fn write_copies(copies: &Arc<Copies>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    copies.show(f)
 }
 
 fn set_poison(window: &PoolWindow, reader: &mut UserSliceReader) -> Result {

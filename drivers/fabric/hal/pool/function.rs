@@ -2,6 +2,7 @@
 //! The function in software: what the driver above calls, the lock, and when work is done.
 
 use super::{
+    copies::Copies,
     heartbeat::{Beating, HeartbeatTimer},
     kicks::Kicks,
     lock::OwnerLock,
@@ -89,6 +90,8 @@ pub(super) struct PoolFunction {
     /// What works otherwise, while the host sleeps.
     #[pin]
     pub(super) asleep: Mutex<Option<Asleep>>,
+    /// Payload that a DMA channel copies, if there is one. While that ends nobody works with the node.
+    pub(super) copies: Option<Arc<Copies>>,
 }
 
 /// Where an admin command lies while it is executed.
@@ -154,6 +157,9 @@ impl PoolFunction {
     /// Runs `f` on the node without sleeping. `None` if somebody else holds it, who then schedules another poll, or once the driver is
     /// unbound. Softirqs are off.
     pub(super) fn serve(&self, f: impl FnOnce(&mut PoolNode) -> Turn) -> Option<Turn> {
+        if self.is_ending() {
+            return None;
+        }
         let begun_us = self.clock.now_us();
         let turn = self.owner.try_with(f)?;
         self.poll_state
@@ -223,9 +229,39 @@ impl PoolFunction {
 
     /// Runs `f`. `ENODEV` once the driver is unbound. Sleeps.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut PoolNode) -> R) -> Result<R> {
-        let result = self.owner.with(f);
-        self.reschedule_if_missed();
-        result
+        let mut f = Some(f);
+        loop {
+            self.settle();
+            let result = self.owner.with(|node| match self.is_ending() {
+                true => None,
+                false => f.take().map(|f| f(node)),
+            });
+            self.reschedule_if_missed();
+            if let Some(result) = result.transpose() {
+                return result;
+            }
+        }
+    }
+
+    /// Whether a DMA channel may still store something for a copy that failed. Then the node is in the middle of a turn. Any context.
+    fn is_ending(&self) -> bool {
+        self.copies
+            .as_ref()
+            .is_some_and(|copies| copies.is_ending())
+    }
+
+    /// Waits until that is over. Sleeps.
+    fn settle(&self) {
+        if let Some(copies) = &self.copies {
+            copies.settle();
+        }
+    }
+
+    /// Takes the node away once nothing is stored for it any more. Sleeps.
+    fn take_node(&self) -> Option<KBox<PoolNode>> {
+        let node = self.owner.close();
+        self.settle();
+        node
     }
 
     /// Leaves the fabric for good. Sleeps.
@@ -235,7 +271,7 @@ impl PoolFunction {
         if let Some(own) = &self.own {
             self.forget_lines(own);
         }
-        if let Some(mut node) = self.owner.close() {
+        if let Some(mut node) = self.take_node() {
             node.leave();
         }
     }
@@ -415,7 +451,7 @@ impl Function for PoolFunction {
         self.set_beating(false);
         // Its timer ends with that.
         let poller = self.disable();
-        let node = self.owner.close();
+        let node = self.take_node();
         if let (Some(poller), Some(node)) = (poller, node) {
             *self.asleep.lock() = Some(Asleep { poller, node });
         }
@@ -444,7 +480,7 @@ impl Function for PoolFunction {
         if let Some(own) = &self.own {
             self.forget_lines(own);
         }
-        if let Some(mut node) = self.owner.close() {
+        if let Some(mut node) = self.take_node() {
             node.membership.keep();
         }
     }

@@ -2,6 +2,7 @@
 //! From a pool of memory to a function that takes part.
 
 use super::{
+    copies::Copies,
     faults::FaultFiles,
     function::{PollerNapi, PoolFunction, DOORBELL_PAGES, NO_CPU},
     heartbeat::{Beat, HeartbeatTimer},
@@ -63,12 +64,26 @@ impl Drop for Running {
     }
 }
 
+/// Gives the DMA channel back.
+struct Stopping(Option<Arc<Copies>>);
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        if let Some(copies) = &self.0 {
+            copies.stop();
+        }
+    }
+}
+
 /// Closes the function after all that uses it is gone.
-struct Closing(Arc<PoolFunction>);
+struct Closing {
+    function: Arc<PoolFunction>,
+    _stopping: Stopping,
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.close();
+        self.function.close();
     }
 }
 
@@ -110,7 +125,7 @@ impl<'bound> PoolInstance<'bound> {
     /// Joins the pool and starts the function. Sleeps, for seconds where a slot has to be taken over.
     pub(super) fn new(device: &'bound Device<Core<'_>>, place: Place) -> Result<Self> {
         let (faults, closing) = function(device, place)?;
-        let function = closing.0.clone();
+        let function = closing.function.clone();
         let device: &'bound Device<Bound> = device;
         let found = Found::new(device, function.clone())?;
         let vectors = vectors();
@@ -145,14 +160,16 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
     let wakeable = place.own_bell != 0;
     let window = PoolWindow::new(place.window)?;
     let host = HostMemory::new(device, Some(window.mapping().clone()))?;
-    let faults = FaultFiles::new(device, &window)?;
     let membership = join(device, &window, clock, place.own_bell)?;
     let range = membership.pool().device_memory(membership.node());
     let own = window.address(range.start)..window.address(range.end);
     let pages = window.pages(range.start, range.end.saturating_sub(range.start));
     let shared = Shared::new(&membership, &window);
     let behind_caches = place.persistent || !window.mapping().is_coherent();
-    let memory = NodeMemory::new(host, own, behind_caches);
+    let copies = Copies::new(device, &window, &own, behind_caches, &place.poller)?;
+    let stopping = Stopping(copies.clone());
+    let faults = FaultFiles::new(device, &window, copies.clone())?;
+    let memory = NodeMemory::new(host, own, behind_caches, copies.clone());
     let count = u16::try_from(vectors())?;
     let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
     let nodes = nodes(&membership, &window, host)?;
@@ -184,11 +201,15 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
             heartbeat,
             beating <- new_mutex!(None),
             asleep <- new_mutex!(None),
+            copies,
         }),
         GFP_KERNEL,
     )?;
-    let closing = Closing(function);
-    closing.0.set_beating(true);
+    let closing = Closing {
+        function,
+        _stopping: stopping,
+    };
+    closing.function.set_beating(true);
     Ok((faults, closing))
 }
 

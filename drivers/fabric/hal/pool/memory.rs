@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The node's memory as its engine sees it: the host's, and the node's share of the pool's.
 
+use super::copies::Copies;
 use core::ops::Range;
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 use nk::hostmem::HostMemory;
-use nupa_engine::hal::{AccessError, Atomic, Memory};
+use nupa_engine::hal::{AccessError, Atomic, Memory, Unfinished};
 use nupa_function::WordMemory;
 use nupa_proto::regs::DEVICE_MEMORY_BASE;
 
@@ -19,16 +20,24 @@ pub(super) struct NodeMemory {
     behind_caches: bool,
     /// Whether the function may use memory.
     reachable: bool,
+    /// What a DMA channel copies, if there is one.
+    copies: Option<Arc<Copies>>,
 }
 
 impl NodeMemory {
     /// Memory that cannot be reached yet.
-    pub(super) fn new(host: HostMemory, own: Range<u64>, behind_caches: bool) -> Self {
+    pub(super) fn new(
+        host: HostMemory,
+        own: Range<u64>,
+        behind_caches: bool,
+        copies: Option<Arc<Copies>>,
+    ) -> Self {
         Self {
             host,
             own,
             behind_caches,
             reachable: false,
+            copies,
         }
     }
 
@@ -115,6 +124,32 @@ impl Memory for NodeMemory {
     ) -> Result<(), AccessError> {
         let (from, to) = (self.locate(from, len)?, target.locate(to, len)?);
         reached(self.host.copy_nontemporal(from, to, len))
+    }
+
+    #[inline]
+    fn submits_from(&self) -> u32 {
+        self.copies
+            .as_ref()
+            .map_or(u32::MAX, |copies| copies.from())
+    }
+
+    fn submit_copy(
+        &self,
+        from: u64,
+        target: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        let (from, to) = (self.locate(from, len)?, target.locate(to, len)?);
+        reached(match &self.copies {
+            Some(copies) => copies.submit(&self.host, from, to, len),
+            None => self.host.copy(from, to, len),
+        })
+    }
+
+    fn finish_copies(&self) -> Result<(), Unfinished> {
+        let done = self.copies.as_ref().is_none_or(Copies::finish);
+        done.then_some(()).ok_or(Unfinished)
     }
 }
 
