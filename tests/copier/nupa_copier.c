@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A DMA engine without hardware, for tests: one channel that copies from the host's memory to a range of other memory, which is named when the
+ * module is loaded. A timer's interrupt does what hardware does. What it has done is found out by a tasklet, or by who asks for the status before
+ * that, as in ioatdma. DMA addresses are physical ones.
+ */
+
+#include <linux/delay.h>
+#include <linux/dma-mapping.h>
+#include <linux/dmaengine.h>
+#include <linux/hrtimer.h>
+#include <linux/interrupt.h>
+#include <linux/io.h>
+#include <linux/iommu.h>
+#include <linux/list.h>
+#include <linux/module.h>
+#include <linux/platform_device.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Copies memory as a DMA engine does, for tests of NUPA");
+
+static unsigned long start, size;
+module_param(start, ulong, 0444);
+MODULE_PARM_DESC(start, "physical address of the memory that it copies to");
+module_param(size, ulong, 0444);
+MODULE_PARM_DESC(size, "bytes of that");
+
+static unsigned long copied;
+module_param(copied, ulong, 0444);
+MODULE_PARM_DESC(copied, "bytes that were copied");
+
+static unsigned int align;
+module_param(align, uint, 0444);
+MODULE_PARM_DESC(align, "source, destination and length are multiples of two to the power of this");
+
+static unsigned int fail_in;
+module_param(fail_in, uint, 0644);
+MODULE_PARM_DESC(fail_in, "the copy that so many further on fails, half done; 0: none");
+
+static unsigned int hang_in;
+module_param(hang_in, uint, 0644);
+MODULE_PARM_DESC(hang_in, "the same of one that is not done until the channel is terminated; it is half done, and the rest is stored then");
+
+static unsigned int end_ms;
+module_param(end_ms, uint, 0644);
+MODULE_PARM_DESC(end_ms, "how long it takes to terminate a channel that hangs");
+
+struct copier {
+	struct dma_device dma;
+	struct dma_chan chan;
+	void *target;
+	/* Of all that follows. */
+	spinlock_t lock;
+	struct list_head submitted;
+	struct list_head issued;
+	struct list_head done;
+	bool hangs;
+	struct hrtimer timer;
+	struct tasklet_struct reaper;
+};
+
+struct copy {
+	struct dma_async_tx_descriptor tx;
+	struct list_head list;
+	dma_addr_t from, to;
+	size_t len;
+	enum dmaengine_tx_result result;
+};
+
+static struct platform_device *platform;
+static struct copier copier;
+
+static bool is_due(unsigned int *in)
+{
+	return *in && !--*in;
+}
+
+static void transfer(struct copy *copy, size_t begin, size_t end)
+{
+	memcpy(copier.target + (copy->to - start) + begin, phys_to_virt(copy->from) + begin, end - begin);
+}
+
+/* The device at work. False once it hangs. */
+static bool do_copy(struct copy *copy)
+{
+	if (copy->to < start || copy->to + copy->len > start + size || is_due(&fail_in)) {
+		if (copy->to >= start && copy->to + copy->len <= start + size)
+			transfer(copy, 0, copy->len / 2);
+		copy->result = DMA_TRANS_WRITE_FAILED;
+		return true;
+	}
+	if (is_due(&hang_in)) {
+		transfer(copy, 0, copy->len / 2);
+		copier.hangs = true;
+		return false;
+	}
+	transfer(copy, 0, copy->len);
+	copied += copy->len;
+	copy->result = DMA_TRANS_NOERROR;
+	return true;
+}
+
+static enum hrtimer_restart work(struct hrtimer *timer)
+{
+	struct copy *copy, *next;
+	unsigned long flags;
+
+	spin_lock_irqsave(&copier.lock, flags);
+	list_for_each_entry_safe(copy, next, &copier.issued, list) {
+		if (copier.hangs || !do_copy(copy))
+			break;
+		list_move_tail(&copy->list, &copier.done);
+	}
+	spin_unlock_irqrestore(&copier.lock, flags);
+	tasklet_schedule(&copier.reaper);
+	return HRTIMER_NORESTART;
+}
+
+/* Tells of copies that have ended. */
+static void reap(void)
+{
+	struct copy *copy, *next;
+	unsigned long flags;
+	LIST_HEAD(done);
+
+	spin_lock_irqsave(&copier.lock, flags);
+	list_splice_init(&copier.done, &done);
+	list_for_each_entry(copy, &done, list)
+		copier.chan.completed_cookie = copy->tx.cookie;
+	spin_unlock_irqrestore(&copier.lock, flags);
+	list_for_each_entry_safe(copy, next, &done, list) {
+		struct dmaengine_result result = { .result = copy->result };
+
+		dma_descriptor_unmap(&copy->tx);
+		if (copy->tx.callback_result)
+			copy->tx.callback_result(copy->tx.callback_param, &result);
+		else if (copy->tx.callback)
+			copy->tx.callback(copy->tx.callback_param);
+		kfree(copy);
+	}
+}
+
+static void reaper(struct tasklet_struct *tasklet)
+{
+	reap();
+}
+
+static dma_cookie_t submit(struct dma_async_tx_descriptor *tx)
+{
+	struct copy *copy = container_of(tx, struct copy, tx);
+	unsigned long flags;
+
+	spin_lock_irqsave(&copier.lock, flags);
+	tx->cookie = copier.chan.cookie == INT_MAX ? DMA_MIN_COOKIE : copier.chan.cookie + 1;
+	copier.chan.cookie = tx->cookie;
+	list_add_tail(&copy->list, &copier.submitted);
+	spin_unlock_irqrestore(&copier.lock, flags);
+	return tx->cookie;
+}
+
+static struct dma_async_tx_descriptor *prepare(struct dma_chan *chan, dma_addr_t to, dma_addr_t from, size_t len, unsigned long flags)
+{
+	struct copy *copy = kzalloc(sizeof(*copy), GFP_NOWAIT);
+
+	if (!copy)
+		return NULL;
+	if (WARN_ON_ONCE((from | to | len) & ((1UL << align) - 1))) {
+		kfree(copy);
+		return NULL;
+	}
+	dma_async_tx_descriptor_init(&copy->tx, chan);
+	copy->tx.tx_submit = submit;
+	copy->tx.flags = flags;
+	copy->from = from;
+	copy->to = to;
+	copy->len = len;
+	return &copy->tx;
+}
+
+static void issue(struct dma_chan *chan)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&copier.lock, flags);
+	list_splice_tail_init(&copier.submitted, &copier.issued);
+	spin_unlock_irqrestore(&copier.lock, flags);
+	hrtimer_start(&copier.timer, us_to_ktime(1), HRTIMER_MODE_REL_HARD);
+}
+
+static enum dma_status status(struct dma_chan *chan, dma_cookie_t cookie, struct dma_tx_state *state)
+{
+	reap();
+	return dma_async_is_complete(cookie, READ_ONCE(chan->completed_cookie), READ_ONCE(chan->cookie));
+}
+
+static int terminate(struct dma_chan *chan)
+{
+	hrtimer_try_to_cancel(&copier.timer);
+	return 0;
+}
+
+static void drop(struct list_head *list)
+{
+	struct copy *copy, *next;
+
+	list_for_each_entry_safe(copy, next, list, list)
+		kfree(copy);
+}
+
+static void synchronize(struct dma_chan *chan)
+{
+	unsigned long flags;
+	struct copy *copy;
+	LIST_HEAD(left);
+
+	hrtimer_cancel(&copier.timer);
+	if (copier.hangs)
+		msleep(end_ms);
+	spin_lock_irqsave(&copier.lock, flags);
+	/* The last that it stores. */
+	copy = list_first_entry_or_null(&copier.issued, struct copy, list);
+	if (copier.hangs && copy)
+		transfer(copy, copy->len / 2, copy->len);
+	copier.hangs = false;
+	list_splice_init(&copier.issued, &left);
+	list_splice_init(&copier.submitted, &left);
+	spin_unlock_irqrestore(&copier.lock, flags);
+	tasklet_kill(&copier.reaper);
+	drop(&left);
+}
+
+static void free_resources(struct dma_chan *chan)
+{
+	synchronize(chan);
+	WARN_ON(!list_empty(&copier.done));
+}
+
+static int alloc_resources(struct dma_chan *chan)
+{
+	chan->cookie = DMA_MIN_COOKIE;
+	chan->completed_cookie = DMA_MIN_COOKIE;
+	return 1;
+}
+
+static void release(struct dma_device *dma)
+{
+}
+
+static void init_device(struct dma_device *dma, struct device *dev)
+{
+	spin_lock_init(&copier.lock);
+	INIT_LIST_HEAD(&copier.submitted);
+	INIT_LIST_HEAD(&copier.issued);
+	INIT_LIST_HEAD(&copier.done);
+	hrtimer_setup(&copier.timer, work, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+	tasklet_setup(&copier.reaper, reaper);
+	INIT_LIST_HEAD(&dma->channels);
+	dma->dev = dev;
+	dma_cap_set(DMA_MEMCPY, dma->cap_mask);
+	dma_cap_set(DMA_PRIVATE, dma->cap_mask);
+	dma->copy_align = align;
+	dma->device_alloc_chan_resources = alloc_resources;
+	dma->device_free_chan_resources = free_resources;
+	dma->device_prep_dma_memcpy = prepare;
+	dma->device_issue_pending = issue;
+	dma->device_tx_status = status;
+	dma->device_terminate_all = terminate;
+	dma->device_synchronize = synchronize;
+	dma->device_release = release;
+	copier.chan.device = dma;
+	list_add_tail(&copier.chan.device_node, &dma->channels);
+}
+
+static int probe(struct platform_device *platform)
+{
+	struct device *dev = &platform->dev;
+	int ret;
+
+	ret = dma_coerce_mask_and_coherent(dev, DMA_BIT_MASK(64));
+	if (ret)
+		return ret;
+	if (device_iommu_mapped(dev))
+		return -EOPNOTSUPP;
+	copier.target = devm_memremap(dev, start, size, MEMREMAP_WB);
+	if (IS_ERR(copier.target))
+		return PTR_ERR(copier.target);
+	init_device(&copier.dma, dev);
+	return dma_async_device_register(&copier.dma);
+}
+
+static void remove(struct platform_device *platform)
+{
+	dma_async_device_unregister(&copier.dma);
+	tasklet_kill(&copier.reaper);
+}
+
+static struct platform_driver driver = { .driver = { .name = "nupa_copier" }, .remove = remove };
+
+static int __init copier_init(void)
+{
+	platform = platform_create_bundle(&driver, probe, NULL, 0, NULL, 0);
+	return PTR_ERR_OR_ZERO(platform);
+}
+
+static void __exit copier_exit(void)
+{
+	platform_device_unregister(platform);
+	platform_driver_unregister(&driver);
+}
+
+module_init(copier_init);
+module_exit(copier_exit);
