@@ -98,6 +98,10 @@ impl NodeTable for LocalNodes {
 impl HostNodes {
     /// Calls `f`, and notes how much it copies out of nodes of this host, or writes back there.
     pub(crate) fn counted<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        // Nobody calls an engine while something may still be stored.
+        for (_, machine) in self.all.iter().flatten() {
+            machine.ram().settle();
+        }
         let before = self.moved();
         let result = f(self);
         self.most = self.most.max(self.moved() - before);

@@ -3,7 +3,7 @@
 
 use crate::shared::Shared;
 use guestmem::MmapRegion;
-use nupa_engine::hal::{AccessError, Atomic, Memory};
+use nupa_engine::hal::{AccessError, Atomic, Memory, Unfinished};
 use nupa_function::WordMemory;
 use std::{
     cell::{Cell, RefCell},
@@ -33,6 +33,21 @@ pub struct Ram {
     written_back: Cell<usize>,
     /// Bytes that were copied from there with non-temporal stores.
     nontemporal: Cell<usize>,
+    channel: Channel,
+}
+
+/// Something that copies what is submitted to it.
+struct Channel {
+    /// Least bytes.
+    from: Cell<u32>,
+    /// The batch that so many further on cannot be finished; 0: none.
+    fails: Cell<u32>,
+    /// Where what was submitted goes.
+    batch: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// The same of what is stored late.
+    late: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// Bytes that were copied.
+    copied: Cell<usize>,
 }
 
 impl Ram {
@@ -47,6 +62,13 @@ impl Ram {
             copied: Cell::new(0),
             written_back: Cell::new(0),
             nontemporal: Cell::new(0),
+            channel: Channel {
+                from: Cell::new(u32::MAX),
+                fails: Cell::new(0),
+                batch: RefCell::default(),
+                late: RefCell::default(),
+                copied: Cell::new(0),
+            },
         }
     }
 
@@ -86,6 +108,29 @@ impl Ram {
     /// Bytes that were copied from there with non-temporal stores so far.
     pub fn nontemporal(&self) -> usize {
         self.nontemporal.get()
+    }
+
+    /// Has payload for the pool be submitted from so many bytes on.
+    pub fn submit_from(&self, from: u32) {
+        self.channel.from.set(from);
+    }
+
+    /// Bytes that were copied after they were submitted.
+    pub fn submitted(&self) -> usize {
+        self.channel.copied.get()
+    }
+
+    /// Has the batch that is `nth` from now on not be finished, the first being 1: a part of it is stored at once, and the rest before the engine is called
+    /// again. After it nothing is submitted.
+    pub fn fail_to_finish(&self, nth: u32) {
+        self.channel.fails.set(nth);
+    }
+
+    /// Stores what is stored late.
+    pub(crate) fn settle(&self) {
+        for (to, bytes) in self.channel.late.take() {
+            self.write(to, &bytes).expect("memory that was written to");
+        }
     }
 
     // What follows stays out of the way of what benchmarks measure.
@@ -218,6 +263,53 @@ impl Memory for Ram {
         target.pool.publish(target.host, at, len as u64);
         self.nontemporal.set(self.nontemporal.get() + len);
         Ok(())
+    }
+
+    fn submits_from(&self) -> u32 {
+        self.channel.from.get()
+    }
+
+    fn submit_copy(
+        &self,
+        from: u64,
+        target: &Self,
+        to: u64,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        if from >= POOL || to < POOL || self.channel.from.get() == u32::MAX {
+            return self.copy_to(from, target, to, len);
+        }
+        self.copied.set(self.copied.get() + len);
+        let mut bytes = vec![0; len];
+        self.read(from, &mut bytes)?;
+        target.in_pool(to, len)?;
+        target.channel.batch.borrow_mut().push((to, bytes));
+        Ok(())
+    }
+
+    fn finish_copies(&self) -> Result<(), Unfinished> {
+        let mut batch = self.channel.batch.take();
+        // In any order.
+        batch.reverse();
+        let fails = self.channel.fails.get();
+        self.channel.fails.set(fails.saturating_sub(1));
+        let done = match fails == 1 {
+            true => batch.len() / 2,
+            false => batch.len(),
+        };
+        let late = batch.split_off(done);
+        for (to, bytes) in batch {
+            self.write(to, &bytes).expect("memory of the pool");
+            self.channel
+                .copied
+                .set(self.channel.copied.get() + bytes.len());
+        }
+        if fails != 1 {
+            return Ok(());
+        }
+        self.channel.from.set(u32::MAX);
+        self.channel.late.replace(late);
+        Err(Unfinished)
     }
 }
 

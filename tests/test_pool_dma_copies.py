@@ -9,7 +9,7 @@ from modes import POOLS, only
 from nodes import TOP
 from test_pool_nodes import works
 from test_rdma_direct import Target, direct_writes
-from verbs import ALL_ACCESS, remote, sge
+from verbs import remote, sge
 from waiting import DEBUG_KERNEL, wait_until
 
 pytestmark = only(*POOLS, why="controllers copy by themselves")
@@ -172,10 +172,10 @@ def test_a_channel_that_does_not_copy(nodes, fabric, rdma, saw, how, what):
 
 
 def test_nobody_has_memory_that_a_channel_may_still_change(nodes, rdma, saw):
-    """A program is killed whose WRITE hangs, and then the one that is written to: who has its memory next finds nothing there but its own."""
+    """A program is killed whose WRITE hangs, for less than a peer waits for it, and then the one that is written to: who has its memory next finds nothing there but its own."""
     one, _ = nodes
     pair = Two(rdma, nodes)
-    one.run(f"echo 2000 >{PARAMETERS}/end_ms; echo 5 >{PARAMETERS}/hang_in")
+    one.run(f"echo 600 >{PARAMETERS}/end_ms; echo 5 >{PARAMETERS}/hang_in")
     pair.a.program.fill(pair.local.buffer, 3)
     pair.a.post_send("RDMA_WRITE", sges=[sge(pair.local)], remote=pair.target.at())
     pair.a.program.end(kill=True)

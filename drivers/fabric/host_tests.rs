@@ -8,7 +8,6 @@ use core::fmt;
 
 mod command;
 #[path = "hal/pool/copy_plan.rs"]
-#[expect(dead_code, reason = "some of it is for who has a channel")]
 mod copy_plan;
 #[expect(
     dead_code,

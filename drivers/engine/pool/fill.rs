@@ -198,6 +198,8 @@ impl Engine {
     #[cold]
     fn hold<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         self.held = Some(id);
+        // Who was cut off is served in the next turn.
+        self.more = true;
         if let Some(peer) = nodes.peer_mut(id) {
             peer.set_held(true);
         }

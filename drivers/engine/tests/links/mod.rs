@@ -15,3 +15,4 @@ pub mod parts;
 mod shared_parts;
 mod silence;
 mod stale_requests;
+mod submitted;

@@ -3,7 +3,6 @@
 
 use super::{
     copy_plan::{pays_from, Limits, Maker, Split, State, Unmeasured, Wanted},
-    function::PollerNapi,
     window::{HostClock, PoolWindow},
 };
 use crate::module_parameters;
@@ -36,6 +35,12 @@ const LIMIT: Delta = Delta::from_millis(100);
 /// Between two looks at whether a channel has ended.
 const ENDS_PAUSE: Delta = Delta::from_millis(1);
 
+/// Works with the node when nobody else does.
+pub(super) trait Worker: Send + Sync {
+    /// Has it look for work. Any context.
+    fn wake(&self);
+}
+
 /// A channel, and what it is doing.
 struct InUse {
     channel: KBox<Channel>,
@@ -63,8 +68,8 @@ pub(super) struct Copies {
     /// What it has copied.
     bytes: Atomic<u64>,
     copies: Atomic<u64>,
-    /// Is scheduled when the node can be worked with again.
-    poller: Arc<PollerNapi>,
+    /// Is woken when the node can be worked with again.
+    worker: Arc<dyn Worker>,
     #[pin]
     ending: Work<Copies>,
 }
@@ -90,7 +95,7 @@ impl Copies {
         window: &PoolWindow,
         own: &Range<u64>,
         behind_caches: bool,
-        poller: &Arc<PollerNapi>,
+        worker: Arc<dyn Worker>,
     ) -> Result<Option<Arc<Self>>> {
         let wanted = Wanted::new(*module_parameters::dma_copies.value());
         if wanted == Wanted::Nothing {
@@ -113,7 +118,7 @@ impl Copies {
                 return Ok(None);
             }
         };
-        let copies = Self::with(device, window, channel, poller)?;
+        let copies = Self::with(device, window, channel, worker)?;
         copies.begin(wanted, own)
     }
 
@@ -121,7 +126,7 @@ impl Copies {
         device: &Device<Bound>,
         window: &PoolWindow,
         channel: KBox<Channel>,
-        poller: &Arc<PollerNapi>,
+        worker: Arc<dyn Worker>,
     ) -> Result<Arc<Self>> {
         let limits = Limits {
             alignment: channel.alignment(),
@@ -142,7 +147,7 @@ impl Copies {
                 in_use <- new_spinlock!(Some(in_use)),
                 bytes: Atomic::new(0),
                 copies: Atomic::new(0),
-                poller: poller.clone(),
+                worker,
                 ending <- new_work!("Copies::ending"),
             }),
             GFP_KERNEL,
@@ -234,7 +239,7 @@ impl Copies {
     }
 
     /// Whether something may still be stored by a channel that is not used any more: nobody is to work with the node then. When that is over the
-    /// poller is scheduled. Any context.
+    /// worker is woken. Any context.
     #[inline]
     pub(super) fn is_ending(&self) -> bool {
         self.state() == State::Ends
@@ -308,28 +313,40 @@ impl Copies {
             core::mem::take(&mut in_use.bytes),
             core::mem::take(&mut in_use.copies),
         );
-        let (state, why) = match in_use.channel.finish(LIMIT) {
+        let state = match in_use.channel.finish(LIMIT) {
             Ended::Copied => {
-                // Only who has the node changes them.
-                let counted = self.bytes.load(Relaxed).wrapping_add(bytes);
-                self.bytes.store(counted, Relaxed);
-                let counted = self.copies.load(Relaxed).wrapping_add(copies);
-                self.copies.store(counted, Relaxed);
+                self.count(bytes, copies);
                 return true;
             }
-            Ended::Failed => (State::Over, "says that a copy failed"),
-            Ended::Hung => (State::Ends, "does not finish a copy"),
+            Ended::Failed => {
+                dev_err!(
+                    self.device,
+                    "DMA channel {} says that a copy failed; it is not used any more, and the processors copy\n",
+                    in_use.channel.name()
+                );
+                State::Over
+            }
+            Ended::Hung => {
+                dev_err!(
+                    self.device,
+                    "DMA channel {} does not finish a copy; it is not used any more, and the processors copy\n",
+                    in_use.channel.name()
+                );
+                State::Ends
+            }
         };
         self.state.store(state as u32, Release);
-        dev_err!(
-            self.device,
-            "DMA channel {} {why}; it is not used any more, and the processors copy\n",
-            in_use.channel.name()
-        );
         drop(guard);
         // It is not queued yet: this happens once.
         let _ = workqueue::system_unbound().enqueue(self.clone());
         false
+    }
+
+    /// Counts what was copied. Only who has the node does.
+    fn count(&self, bytes: u64, copies: u64) {
+        for (total, more) in [(&self.bytes, bytes), (&self.copies, copies)] {
+            total.store(total.load(Relaxed).wrapping_add(more), Relaxed);
+        }
     }
 
     /// Gives the channel back, which copies nothing from then on. Sleeps.
@@ -337,7 +354,7 @@ impl Copies {
         let in_use = bh::disabled(|| self.in_use.lock().take());
         drop(in_use);
         self.state.store(State::Over as u32, Release);
-        self.poller.schedule();
+        self.worker.wake();
     }
 
     /// The same, for good. Nobody has the node. Sleeps.

@@ -2,7 +2,7 @@
 //! The function in software: what the driver above calls, the lock, and when work is done.
 
 use super::{
-    copies::Copies,
+    copies::{Copies, Worker},
     heartbeat::{Beating, HeartbeatTimer},
     kicks::Kicks,
     lock::OwnerLock,
@@ -39,6 +39,12 @@ use nupa_proto::doorbell::device_memory_offset;
 
 /// Polls for the function in softirq context.
 pub(super) type PollerNapi = DetachedNapi<Poller>;
+
+impl Worker for PollerNapi {
+    fn wake(&self) {
+        self.schedule();
+    }
+}
 
 /// Polls for the function in a thread.
 pub(super) type PollerThread = PollThread<Poller>;

@@ -166,7 +166,7 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
     let pages = window.pages(range.start, range.end.saturating_sub(range.start));
     let shared = Shared::new(&membership, &window);
     let behind_caches = place.persistent || !window.mapping().is_coherent();
-    let copies = Copies::new(device, &window, &own, behind_caches, &place.poller)?;
+    let copies = Copies::new(device, &window, &own, behind_caches, place.poller.clone())?;
     let stopping = Stopping(copies.clone());
     let faults = FaultFiles::new(device, &window, copies.clone())?;
     let memory = NodeMemory::new(host, own, behind_caches, copies.clone());

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Payload that something else than the processor copies to where hosts share memory: in any order, and sometimes not at all.
+
+use super::parts::{connect, pair, pattern, post, End, OK};
+use nupa_engine::rings::{Data, Operation};
+use nupa_proto::{
+    admin::QpType,
+    pool::{DIRECTORY_SIZE, GRANT_BUSY, LINE},
+};
+use nupa_testing::World;
+
+/// Bytes from which on it is submitted, of a request that is long, and of one that is not.
+const FROM: u32 = 5000;
+const LEN: usize = 150_000;
+const SMALL: usize = 4999;
+
+/// Two ends whose hosts submit. With a grant if the second one's region is device memory.
+fn submitting(device: bool) -> (World, End, End) {
+    let (mut world, mut a, mut b) = pair();
+    if device {
+        b.mr = b.host.device_mr(&mut world, LEN as u64);
+    }
+    a.write(1, &b.mr, 0, 100);
+    world.pump();
+    assert_eq!(a.done(), [(1, OK)]);
+    for id in [0, 1] {
+        world.machine(id).ram().submit_from(FROM);
+    }
+    (world, a, b)
+}
+
+/// Bytes of each of two nodes that were copied so.
+fn submitted(world: &World) -> [usize; 2] {
+    [0, 1].map(|id| world.machine(id).ram().submitted())
+}
+
+/// A WRITE of new bytes, which arrive.
+fn write(world: &mut World, a: &mut End, b: &End, id: u64, len: usize) {
+    let bytes = pattern(len, id as u8);
+    a.fill(0, &bytes);
+    a.write(id, &b.mr, 0, len as u32);
+    world.pump();
+    assert_eq!(a.done(), [(id, OK)]);
+    assert!(b.bytes(0, len) == bytes, "{id}");
+}
+
+#[test]
+fn long_payload_is_submitted() {
+    for device in [false, true] {
+        let (mut world, mut a, b) = submitting(device);
+        write(&mut world, &mut a, &b, 2, SMALL);
+        assert_eq!(submitted(&world), [0, 0]);
+        write(&mut world, &mut a, &b, 3, LEN);
+        let [sent, none] = submitted(&world);
+        assert!(
+            sent > LEN * 9 / 10 && sent < LEN && none == 0,
+            "{sent} {none}"
+        );
+        // The answer is the responder's, unless that is device memory, which no channel reads.
+        let bytes = pattern(LEN, 77);
+        b.fill(0, &bytes);
+        a.read(4, &b.mr, 0, LEN as u32);
+        world.pump();
+        assert_eq!(a.done(), [(4, OK)]);
+        assert!(a.bytes(0, LEN) == bytes);
+        let [same, answered] = submitted(&world);
+        assert_eq!(same, sent);
+        assert!(answered > LEN * 9 / 10 || device, "{answered}");
+    }
+}
+
+/// Whichever part it is: all of it is there in the end, and what is stored late changes nothing.
+#[test]
+fn what_cannot_be_finished_is_tried_again() {
+    for device in [false, true] {
+        for nth in 1..5 {
+            let (mut world, mut a, b) = submitting(device);
+            world.machine(0).ram().fail_to_finish(nth);
+            for id in 2..6 {
+                write(&mut world, &mut a, &b, id, LEN);
+            }
+            world.machine(1).ram().fail_to_finish(nth);
+            for id in 6..9 {
+                let bytes = pattern(LEN, id as u8);
+                b.fill(0, &bytes);
+                a.read(id, &b.mr, 0, LEN as u32);
+                world.pump();
+                assert_eq!(a.done(), [(id, OK)]);
+                assert!(a.bytes(0, LEN) == bytes);
+            }
+        }
+    }
+}
+
+/// Others to the same peer wait meanwhile, and then go on.
+#[test]
+fn others_are_not_lost() {
+    for device in [false, true] {
+        let (mut world, mut a, mut b) = submitting(device);
+        let mut other = a.host.qp(&mut world, QpType::Rc, &a.cq, 6);
+        let target = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
+        let there = b.host.mr(&mut world, LEN as u64, false);
+        connect(&mut world, (&a.host, &other), (&b.host, &target));
+        world.machine(0).ram().fail_to_finish(2);
+        let bytes = pattern(LEN, 9);
+        a.fill(0, &bytes);
+        for id in 2..6 {
+            a.write(id, &b.mr, 0, LEN as u32);
+            let sge = a.mr.sge(0, LEN as u32);
+            let (addr, rkey, imm) = (there.iova, there.key, None);
+            let operation = Operation::Write { addr, rkey, imm };
+            post(&mut other, 10 + id, operation, Data::Sges(&[sge]));
+        }
+        world.pump();
+        let mut done = a.done();
+        done.sort_unstable();
+        let all: Vec<_> = (2..6).chain(12..16).map(|id| (id, OK)).collect();
+        assert_eq!(done, all);
+        assert!(b.bytes(0, LEN) == bytes && b.host.read(there.addr, LEN) == bytes);
+    }
+}
+
+/// A queue pair that goes in the middle of a direct WRITE that hangs: its host says no more that it is writing.
+#[test]
+fn a_peer_waits_no_longer_than_something_is_stored() {
+    if !crate::MODE.is_direct() {
+        return;
+    }
+    let (mut world, mut a, b) = submitting(true);
+    world.machine(0).ram().fail_to_finish(1);
+    a.write(2, &b.mr, 0, LEN as u32);
+    let memory = world.engine.device_memory(0).expect("is a pool");
+    let busy = memory.start - DIRECTORY_SIZE + GRANT_BUSY + LINE;
+    let is_busy = |world: &World| world.shared.peek::<8>(busy) != [0; 8];
+    for _ in 0..1000 {
+        if is_busy(&world) {
+            break;
+        }
+        world.turns(1);
+    }
+    assert!(is_busy(&world), "nothing hangs");
+    world
+        .engine
+        .destroy_qp(&mut world.nodes, 0, a.qp.qpn)
+        .unwrap();
+    world.pump();
+    assert!(!is_busy(&world));
+    let destroyed = world.engine.destroy_mr(&mut world.nodes, 1, b.mr.key);
+    assert_eq!(destroyed, Ok(()));
+    assert!(world.engine.writers_gone(&mut world.nodes, 1));
+}
