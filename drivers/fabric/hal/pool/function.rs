@@ -160,14 +160,14 @@ impl PoolFunction {
         }
     }
 
-    /// Runs `f` on the node without sleeping. `None` if somebody else holds it, who then schedules another poll, or once the driver is
-    /// unbound. Softirqs are off.
+    /// Runs `f` on the node without sleeping. `None` if somebody else holds it, who then schedules another poll, or while a DMA channel
+    /// [ends](Self::is_ending), which has the function woken when it has, or once the driver is unbound. Softirqs are off.
     pub(super) fn serve(&self, f: impl FnOnce(&mut PoolNode) -> Turn) -> Option<Turn> {
-        if self.is_ending() {
-            return None;
-        }
         let begun_us = self.clock.now_us();
-        let turn = self.owner.try_with(f)?;
+        // Asked with the lock held: a turn before this one may just have begun to wait for that.
+        let turn = self
+            .owner
+            .try_with(|node| (!self.is_ending()).then(|| f(node)))??;
         self.poll_state
             .note_turn(begun_us, self.clock.now_us(), &turn);
         self.reschedule_if_missed();
@@ -233,7 +233,7 @@ impl PoolFunction {
         }
     }
 
-    /// Runs `f`. `ENODEV` once the driver is unbound. Sleeps.
+    /// Runs `f`. `ENODEV` once the driver is unbound; then no DMA channel reads or stores anything either. Sleeps.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut PoolNode) -> R) -> Result<R> {
         let mut f = Some(f);
         loop {
@@ -243,6 +243,10 @@ impl PoolFunction {
                 false => f.take().map(|f| f(node)),
             });
             self.reschedule_if_missed();
+            if result.is_err() {
+                // The last turn before it was closed may have left a channel that ends, and the caller gives memory back now.
+                self.settle();
+            }
             if let Some(result) = result.transpose() {
                 return result;
             }
