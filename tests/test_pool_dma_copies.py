@@ -212,3 +212,13 @@ def test_a_channel_that_is_not_worth_it(bare, saw):
     assert measured
     one.run("rmmod nupa_copier")
     saw(f"measured with {measured} bytes")
+
+
+def test_a_channel_that_hangs_while_it_is_measured(bare, saw):
+    """What it reads stays its own until it was told to end, or the copier warns."""
+    one, _ = bare
+    load_copier(one, hang_in=5, end_ms=300)
+    (hung,) = up(one, "dma_copies=-1")
+    assert "does not finish a copy" in hung, hung
+    one.run("rmmod nupa_copier")
+    saw(hung.split("] ")[-1].strip())

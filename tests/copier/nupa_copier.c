@@ -13,6 +13,7 @@
 #include <linux/io.h>
 #include <linux/iommu.h>
 #include <linux/list.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
@@ -221,8 +222,11 @@ static void synchronize(struct dma_chan *chan)
 	spin_lock_irqsave(&copier.lock, flags);
 	/* The last that it stores. */
 	copy = list_first_entry_or_null(&copier.issued, struct copy, list);
-	if (copier.hangs && copy)
+	if (copier.hangs && copy) {
+		/* Whose it is may not give it away before. */
+		WARN_ON(!page_count(virt_to_page(phys_to_virt(copy->from))));
 		transfer(copy, copy->len / 2, copy->len);
+	}
 	copier.hangs = false;
 	list_splice_init(&copier.issued, &left);
 	list_splice_init(&copier.submitted, &left);

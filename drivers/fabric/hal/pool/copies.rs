@@ -156,11 +156,14 @@ impl Copies {
 
     /// Finds out what is worth it.
     fn begin(self: Arc<Self>, wanted: Wanted, own: &Range<u64>) -> Result<Option<Arc<Self>>> {
-        let from = match wanted {
-            Wanted::From(from) => Ok(Some(from)),
-            _ => self.measure(own),
-        };
         let name = self.name()?;
+        // The channel may read it until it was stopped.
+        let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO).ok();
+        let from = match (wanted, &page) {
+            (Wanted::From(from), _) => Ok(Some(from)),
+            (_, Some(page)) => self.measure(page, own),
+            (_, None) => Ok(None),
+        };
         match from {
             Ok(Some(from)) => {
                 self.from.store(from, Relaxed);
@@ -173,45 +176,44 @@ impl Copies {
                 );
                 return Ok(Some(self));
             }
-            Ok(None) => dev_info!(
+            // It was said why.
+            Err(Unmeasured) if self.state() != State::Works => {}
+            Ok(None) | Err(Unmeasured) => dev_info!(
                 self.device,
                 "the processors copy: DMA channel {} is not faster, or cannot be measured\n",
                 &*name
             ),
-            // It was said why.
-            Err(Unmeasured) => {}
         }
         self.stop();
+        drop(page);
         Ok(None)
     }
 
-    /// Measures from which length on the channel is faster than this processor. Sleeps.
-    fn measure(self: &Arc<Self>, own: &Range<u64>) -> Result<Option<u32>, Unmeasured> {
-        let Ok(page) = Page::alloc_page(GFP_KERNEL | __GFP_ZERO) else {
-            return Ok(None);
-        };
+    /// Measures from which length on the channel is faster than this processor, with a page that is there until the channel was stopped. Sleeps.
+    fn measure(self: &Arc<Self>, page: &Page, own: &Range<u64>) -> Result<Option<u32>, Unmeasured> {
         let [.., longest] = super::copy_plan::LENGTHS;
         if own.end.saturating_sub(own.start) < u64::from(longest) {
             return Ok(None);
         }
         let host = HostMemory::of_window(self.window.clone());
-        let (clock, from) = (HostClock::new(), physical(&page));
+        let (clock, from) = (HostClock::new(), physical(page));
         pays_from(|maker, len| {
             // As the engine does, with what programs have: single pages.
             bh::disabled(|| {
                 let start = clock.now_ns();
-                for at in (0..u64::from(len)).step_by(PAGE_SIZE) {
+                let copied = (0..u64::from(len)).step_by(PAGE_SIZE).try_for_each(|at| {
                     let to = own.start.saturating_add(at);
                     match maker {
-                        Maker::Processor => host.copy(from, to, PAGE_SIZE).ok()?,
-                        Maker::Channel => self.submit(&host, from, to, PAGE_SIZE).ok()?,
+                        Maker::Processor => host.copy(from, to, PAGE_SIZE),
+                        Maker::Channel => self.submit(&host, from, to, PAGE_SIZE),
                     }
-                }
+                });
+                // Those before one that failed, too.
                 let done = match maker {
                     Maker::Processor => true,
                     Maker::Channel => self.finish(),
                 };
-                done.then(|| clock.now_ns().saturating_sub(start))
+                (done && copied.is_ok()).then(|| clock.now_ns().saturating_sub(start))
             })
         })
     }
