@@ -222,3 +222,14 @@ def test_a_channel_that_hangs_while_it_is_measured(bare, saw):
     assert "does not finish a copy" in hung, hung
     one.run("rmmod nupa_copier")
     saw(hung.split("] ")[-1].strip())
+
+
+@pytest.mark.parametrize("lacks", [{"name": "idxd"}, {"synchronizes": 0}])
+def test_a_channel_that_may_not_be_used(bare, saw, lacks):
+    """Its driver is one that sleeps where softirqs use channels, or nobody can tell when it has ended. It stays free for others."""
+    one, _ = bare
+    load_copier(one, **lacks)
+    (none,) = up(one)
+    assert "there is no DMA channel for it (ENXIO)" in none, none
+    one.run("rmmod nupa_copier")
+    saw(none.split("] ")[-1].strip())

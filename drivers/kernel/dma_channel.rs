@@ -14,8 +14,7 @@ use kernel::{
     types::Opaque,
 };
 
-/// Copies of a batch at most: of 64 KiB, those that programs have in single pages, and a few. Queues of idxd, whose driver sleeps if there is no
-/// room, hold more.
+/// Copies of a batch at most: of 64 KiB, those that programs have in single pages, and a few. Drivers with less room refuse some.
 pub const MAX_BATCH: usize = 24;
 
 /// Looks at a channel between two looks at the clock.
@@ -61,21 +60,17 @@ pub struct Channel {
 unsafe impl Send for Channel {}
 
 impl Channel {
-    /// Takes any channel that is free and maps `window` for it. `ENODEV` or `EPROBE_DEFER` if there is none, `ENXIO` if it cannot be told to end
-    /// or has no addresses for all of the window. Sleeps.
+    /// Takes a channel that is free and maps `window` for it. `ENODEV` if there is none, `ENXIO` if none of them can be used in softirqs and told to
+    /// end, and has addresses for all of the window. Sleeps.
     pub fn request(window: &Arc<Window>) -> Result<Self> {
         let results = KBox::new(Opaque::zeroed(), GFP_KERNEL)?;
-        // SAFETY: No requirements.
-        let raw = from_err_ptr(unsafe { bindings::nk_dma_request() })?;
-        let raw = NonNull::new(raw).ok_or(ENODEV)?;
         let (start, len) = (window.start(), window.len());
+        // SAFETY: No requirements.
+        let raw = from_err_ptr(unsafe { bindings::nk_dma_request(start, len as u64) })?;
+        let raw = NonNull::new(raw).ok_or(ENODEV)?;
         let mut target = 0;
         // SAFETY: The channel is ours. Everybody may change the window's memory, which is reserved as long as it exists.
-        let mapped = unsafe {
-            bindings::nk_dma_can_terminate(raw.as_ptr())
-                && bindings::nk_dma_reaches(raw.as_ptr(), start, len as u64)
-                && bindings::nk_dma_map(raw.as_ptr(), start, len, false, &mut target)
-        };
+        let mapped = unsafe { bindings::nk_dma_map(raw.as_ptr(), start, len, false, &mut target) };
         if !mapped {
             // SAFETY: As above, and nobody has it after this.
             unsafe { bindings::nk_dma_release(raw.as_ptr()) };

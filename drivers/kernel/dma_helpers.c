@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See dma_helpers.h. */
 
+#include <linux/array_size.h>
+#include <linux/device.h>
 #include <linux/dma-mapping.h>
 #include <linux/dmaengine.h>
 #include <linux/err.h>
 #include <linux/mm.h>
+#include <linux/string.h>
 #include <asm/barrier.h>
 #include <asm/processor.h>
 
@@ -21,32 +24,57 @@ static struct device *dma_device_of(struct nk_dma_chan *channel)
 	return dmaengine_get_dma_device(to_chan(channel));
 }
 
-/* For the caller alone. An error pointer if there is none. Sleeps. */
-struct nk_dma_chan *nk_dma_request(void)
+/*
+ * Drivers that do not keep to Documentation/driver-api/dmaengine/provider.rst: idxd and ae4dma sleep where softirqs use a channel, ptdma says of copies that
+ * failed that they were made, and both of AMD's do not stop what their hardware copies.
+ */
+static const char *const unfit[] = { "idxd", "ptdma", "ae4dma" };
+
+/* What is wanted of a channel, and whether one was refused. */
+struct wanted {
+	u64 end;
+	bool refused;
+};
+
+/*
+ * A channel that hangs has to be told to end, and callbacks write to what is freed then. So both is asked for. Addresses are compared before
+ * anything is mapped, which would warn.
+ */
+static bool is_fit(struct dma_chan *chan, void *param)
 {
+	struct dma_device *dma = chan->device;
+	struct wanted *wanted = param;
+
+	if (dma->device_terminate_all && dma->device_synchronize && dma->dev->driver &&
+	    match_string(unfit, ARRAY_SIZE(unfit), dma->dev->driver->name) < 0 &&
+	    dma_get_mask(dmaengine_get_dma_device(chan)) >= wanted->end)
+		return true;
+	wanted->refused = true;
+	return false;
+}
+
+/*
+ * One for the caller alone that has addresses for a range, at least one byte. An error pointer if there is none: ENXIO if there are some, but they are
+ * of no use. Sleeps.
+ */
+struct nk_dma_chan *nk_dma_request(phys_addr_t start, u64 len)
+{
+	struct wanted wanted = { .end = start + len - 1 };
+	struct dma_chan *chan;
 	dma_cap_mask_t mask;
 
 	dma_cap_zero(mask);
 	dma_cap_set(DMA_MEMCPY, mask);
-	return (struct nk_dma_chan *)dma_request_chan_by_mask(&mask);
+	chan = dma_request_channel(mask, is_fit, &wanted);
+	if (!chan)
+		return ERR_PTR(wanted.refused ? -ENXIO : -ENODEV);
+	return (struct nk_dma_chan *)chan;
 }
 
 /* Sleeps. */
 void nk_dma_release(struct nk_dma_chan *channel)
 {
 	dma_release_channel(to_chan(channel));
-}
-
-/* Whether it can be told to copy no more. */
-bool nk_dma_can_terminate(struct nk_dma_chan *channel)
-{
-	return to_chan(channel)->device->device_terminate_all;
-}
-
-/* Whether it has addresses for a range. Asked before that is mapped, which would warn. */
-bool nk_dma_reaches(struct nk_dma_chan *channel, phys_addr_t start, u64 len)
-{
-	return dma_get_mask(dma_device_of(channel)) >= start + len - 1;
 }
 
 const char *nk_dma_name(struct nk_dma_chan *channel)
@@ -139,7 +167,7 @@ u32 nk_dma_failed(const struct nk_dma_results *results)
 	return atomic_read(&results->failed);
 }
 
-/* After it has returned 0 nothing is copied, and no callback runs. Sleeps. */
+/* After it has returned 0 nothing is copied, and no callback runs, if the driver does what its device_synchronize() is for. Sleeps. */
 int nk_dma_terminate(struct nk_dma_chan *channel)
 {
 	return dmaengine_terminate_sync(to_chan(channel));

@@ -16,10 +16,8 @@ struct nk_dma_results {
 	atomic_t failed;
 };
 
-struct nk_dma_chan *nk_dma_request(void);
+struct nk_dma_chan *nk_dma_request(phys_addr_t start, u64 len);
 void nk_dma_release(struct nk_dma_chan *channel);
-bool nk_dma_can_terminate(struct nk_dma_chan *channel);
-bool nk_dma_reaches(struct nk_dma_chan *channel, phys_addr_t start, u64 len);
 const char *nk_dma_name(struct nk_dma_chan *channel);
 u32 nk_dma_alignment(struct nk_dma_chan *channel);
 u32 nk_dma_max_segment(struct nk_dma_chan *channel);

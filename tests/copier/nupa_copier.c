@@ -48,6 +48,14 @@ static unsigned int end_ms;
 module_param(end_ms, uint, 0644);
 MODULE_PARM_DESC(end_ms, "how long it takes to terminate a channel that hangs");
 
+static char *name = "nupa_copier";
+module_param(name, charp, 0444);
+MODULE_PARM_DESC(name, "of its driver");
+
+static bool synchronizes = true;
+module_param(synchronizes, bool, 0444);
+MODULE_PARM_DESC(synchronizes, "whether it can be waited for after it was terminated");
+
 struct copier {
 	struct dma_device dma;
 	struct dma_chan chan;
@@ -271,7 +279,8 @@ static void init_device(struct dma_device *dma, struct device *dev)
 	dma->device_issue_pending = issue;
 	dma->device_tx_status = status;
 	dma->device_terminate_all = terminate;
-	dma->device_synchronize = synchronize;
+	if (synchronizes)
+		dma->device_synchronize = synchronize;
 	dma->device_release = release;
 	copier.chan.device = dma;
 	list_add_tail(&copier.chan.device_node, &dma->channels);
@@ -300,10 +309,11 @@ static void remove(struct platform_device *platform)
 	tasklet_kill(&copier.reaper);
 }
 
-static struct platform_driver driver = { .driver = { .name = "nupa_copier" }, .remove = remove };
+static struct platform_driver driver = { .remove = remove };
 
 static int __init copier_init(void)
 {
+	driver.driver.name = name;
 	platform = platform_create_bundle(&driver, probe, NULL, 0, NULL, 0);
 	return PTR_ERR_OR_ZERO(platform);
 }
