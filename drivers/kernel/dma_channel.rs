@@ -4,7 +4,7 @@
 //! C header: `include/linux/dmaengine.h`.
 
 use crate::{bindings, hostmem::HostMemory, window::Window};
-use core::ptr::NonNull;
+use core::{mem::ManuallyDrop, ptr::NonNull};
 use kernel::{
     error::from_err_ptr,
     prelude::*,
@@ -48,7 +48,7 @@ pub struct Channel {
     window: Arc<Window>,
     target: u64,
     /// What callbacks write to until the channel was told to end.
-    results: KBox<Opaque<bindings::nk_dma_results>>,
+    results: ManuallyDrop<KBox<Opaque<bindings::nk_dma_results>>>,
     mapped: [Mapped; MAX_BATCH],
     /// Copies of this batch.
     submitted: usize,
@@ -80,7 +80,7 @@ impl Channel {
             raw,
             window: window.clone(),
             target,
-            results,
+            results: ManuallyDrop::new(results),
             mapped: [Mapped { address: 0, len: 0 }; MAX_BATCH],
             submitted: 0,
             cookie: 0,
@@ -192,6 +192,16 @@ impl Channel {
         }
     }
 
+    /// Has nothing more of the batch copied. Sleeps.
+    #[cold]
+    fn terminate(&mut self) {
+        // SAFETY: The channel is ours.
+        while unsafe { bindings::nk_dma_terminate(self.raw.as_ptr()) } != 0 {
+            // What it writes to must not be anybody else's before.
+            fsleep(RETRY);
+        }
+    }
+
     /// Unmaps what the channel read.
     fn unmap(&mut self) {
         for mapped in self.mapped.iter().take(self.submitted) {
@@ -203,18 +213,22 @@ impl Channel {
 }
 
 impl Drop for Channel {
-    /// Ends what it does, and gives it back. Sleeps, as long as its driver says that it cannot.
+    /// Ends what it does, if anything, and gives it back. Sleeps, as long as its driver says that it cannot end that.
     fn drop(&mut self) {
-        // SAFETY: The channel is ours.
-        while unsafe { bindings::nk_dma_terminate(self.raw.as_ptr()) } != 0 {
-            // What it writes to must not be anybody else's before.
-            fsleep(RETRY);
+        if self.ended() != self.submitted {
+            self.terminate();
         }
+        // Copies may have been dropped without a callback. Drivers have been known to run some later, which they must not.
+        let called_back = self.ended() == self.submitted;
         self.unmap();
         // SAFETY: The channel copies nothing any more, and nobody has it after this.
         unsafe {
             bindings::nk_dma_unmap(self.raw.as_ptr(), self.target, self.window.len(), false);
             bindings::nk_dma_release(self.raw.as_ptr());
+        }
+        if called_back {
+            // SAFETY: Nobody writes to the results any more, or uses them after this.
+            unsafe { ManuallyDrop::drop(&mut self.results) };
         }
     }
 }
