@@ -150,6 +150,23 @@ def test_the_channel_copies_what_is_long(nodes, fabric, rdma, saw):
     saw(f"{counts[-1]} bytes of 3 direct WRITEs of {MANY}, {ring} of one by the ring, {response} of an answer")
 
 
+def test_what_a_channel_does_not_take(nodes, rdma, saw):
+    """The processor copies that, and the channel goes on."""
+    one, _ = nodes
+    pair = Two(rdma, nodes)
+    mark = one.log.position()
+    # The last of a batch of single pages, or one in the middle, or the only one.
+    for seed, nth in enumerate((1, 2, 9, 15, 16), 3):
+        one.run(f"echo {nth} >{PARAMETERS}/refuse_in")
+        pair.write_directly(MANY, seed=seed)
+        assert one.run(f"cat {PARAMETERS}/refuse_in").out == "0\n"
+    before = copied(one)
+    pair.write_directly(MANY, seed=9)
+    assert copied(one) > before
+    assert "DMA channel" not in one.log.since(mark)
+    saw("the channel is still used")
+
+
 @pytest.mark.parametrize("how", ["fail_in", "hang_in"])
 @pytest.mark.parametrize("what", ["write_directly", "write_by_ring"])
 def test_a_channel_that_does_not_copy(nodes, fabric, rdma, saw, how, what):

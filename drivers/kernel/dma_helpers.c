@@ -132,14 +132,19 @@ bool nk_dma_submit(struct nk_dma_chan *channel, dma_addr_t to, dma_addr_t from, 
 		   s32 *cookie)
 {
 	struct dma_async_tx_descriptor *tx;
+	dma_cookie_t submitted;
 
 	tx = dmaengine_prep_dma_memcpy(to_chan(channel), to, from, len, DMA_PREP_INTERRUPT | DMA_CTRL_ACK);
 	if (!tx)
 		return false;
 	tx->callback_result = ended;
 	tx->callback_param = results;
-	*cookie = dmaengine_submit(tx);
-	return !dma_submit_error(*cookie);
+	submitted = dmaengine_submit(tx);
+	if (dma_submit_error(submitted))
+		return false;
+	/* Else it stays that of the copy before, whose status is asked for. */
+	*cookie = submitted;
+	return true;
 }
 
 void nk_dma_issue(struct nk_dma_chan *channel)

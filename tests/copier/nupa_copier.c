@@ -44,6 +44,10 @@ static unsigned int hang_in;
 module_param(hang_in, uint, 0644);
 MODULE_PARM_DESC(hang_in, "the same of one that is not done until the channel is terminated; it is half done, and the rest is stored then");
 
+static unsigned int refuse_in;
+module_param(refuse_in, uint, 0644);
+MODULE_PARM_DESC(refuse_in, "the same of one that is not taken");
+
 static unsigned int end_ms;
 module_param(end_ms, uint, 0644);
 MODULE_PARM_DESC(end_ms, "how long it takes to terminate a channel that hangs");
@@ -162,6 +166,11 @@ static dma_cookie_t submit(struct dma_async_tx_descriptor *tx)
 	unsigned long flags;
 
 	spin_lock_irqsave(&copier.lock, flags);
+	if (is_due(&refuse_in)) {
+		spin_unlock_irqrestore(&copier.lock, flags);
+		kfree(copy);
+		return -EBUSY;
+	}
 	tx->cookie = copier.chan.cookie == INT_MAX ? DMA_MIN_COOKIE : copier.chan.cookie + 1;
 	copier.chan.cookie = tx->cookie;
 	list_add_tail(&copy->list, &copier.submitted);
@@ -201,6 +210,8 @@ static void issue(struct dma_chan *chan)
 static enum dma_status status(struct dma_chan *chan, dma_cookie_t cookie, struct dma_tx_state *state)
 {
 	reap();
+	if (cookie < DMA_MIN_COOKIE)
+		return DMA_ERROR;
 	return dma_async_is_complete(cookie, READ_ONCE(chan->completed_cookie), READ_ONCE(chan->cookie));
 }
 
