@@ -216,6 +216,18 @@ def test_the_driver_goes_while_a_channel_hangs(nodes, rdma, saw):
     saw("unloaded")
 
 
+def test_a_channel_that_ends_later_than_peers_wait(nodes, rdma, saw):
+    """The log says so meanwhile."""
+    one, _ = nodes
+    pair = Two(rdma, nodes)
+    mark = one.log.position()
+    one.run(f"echo 2000 >{PARAMETERS}/end_ms; echo 5 >{PARAMETERS}/hang_in")
+    pair.write_directly(MANY, seed=3)
+    said = [line for line in one.log.since(mark).splitlines() if "has not ended after 1000 ms" in line]
+    assert len(said) == 1, one.log.since(mark)
+    saw(said[0].split("] ")[-1].strip())
+
+
 def test_a_channel_that_is_not_worth_it(bare, saw):
     """One that copies as this processor does is not faster; without one there is nothing to measure. It is free for others then."""
     one, _ = bare

@@ -9,7 +9,7 @@ use crate::module_parameters;
 use core::ops::Range;
 use kernel::{
     device::{Bound, Device},
-    impl_has_work, new_spinlock, new_work,
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_spinlock, new_work,
     page::{Page, PAGE_SIZE},
     prelude::*,
     str::CString,
@@ -18,22 +18,30 @@ use kernel::{
         atomic::{Acquire, Atomic, Relaxed, Release},
         Arc, SpinLock,
     },
-    time::{delay::fsleep, Delta},
-    workqueue::{self, Work, WorkItem},
+    time::{delay::fsleep, msecs_to_jiffies, Delta},
+    workqueue::{self, DelayedWork, Work, WorkItem},
 };
 use nk::{
     bh,
     dma_channel::{Channel, Ended},
     hostmem::{physical, HostMemory},
     window::Window,
-    work::disable_sync,
+    work::{disable_delayed_sync, disable_sync},
 };
+use nupa_proto::pool::GRANT_TIMEOUT_US;
 
 /// How long a batch may take. Hardware takes microseconds; more than this is a channel that has hung, or whose driver needs the processor that
 /// waits.
 const LIMIT: Delta = Delta::from_millis(100);
 /// Between two looks at whether a channel has ended.
 const ENDS_PAUSE: Delta = Delta::from_millis(1);
+
+/// How long peers wait for a node that writes to their memory, in milliseconds. One whose channel ends later is to be told of.
+const PEERS_WAIT_MS: u32 = (GRANT_TIMEOUT_US / 1000) as u32;
+
+/// The work item that ends the channel, and the one that says that this takes too long.
+const ENDING: u64 = 0;
+const OVERDUE: u64 = 1;
 
 /// Works with the node when nobody else does.
 pub(super) trait Worker: Send + Sync {
@@ -71,18 +79,36 @@ pub(super) struct Copies {
     /// Is woken when the node can be worked with again.
     worker: Arc<dyn Worker>,
     #[pin]
-    ending: Work<Copies>,
+    ending: Work<Copies, ENDING>,
+    #[pin]
+    overdue: DelayedWork<Copies, OVERDUE>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Copies { self.ending }
+    impl HasWork<Self, ENDING> for Copies { self.ending }
+}
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, OVERDUE> for Copies { self.overdue }
 }
 
-impl WorkItem for Copies {
+impl WorkItem<ENDING> for Copies {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         this.end();
+    }
+}
+
+impl WorkItem<OVERDUE> for Copies {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.is_ending() {
+            dev_err!(
+                this.device,
+                "the DMA channel has not ended after {PEERS_WAIT_MS} ms: what it still stores may be in memory that another node has given to somebody else\n"
+            );
+        }
     }
 }
 
@@ -149,6 +175,7 @@ impl Copies {
                 copies: Atomic::new(0),
                 worker,
                 ending <- new_work!("Copies::ending"),
+                overdue <- new_delayed_work!("Copies::overdue"),
             }),
             GFP_KERNEL,
         )
@@ -339,8 +366,13 @@ impl Copies {
         };
         self.state.store(state as u32, Release);
         drop(guard);
-        // It is not queued yet: this happens once.
-        let _ = workqueue::system_unbound().enqueue(self.clone());
+        // Neither is queued yet: this happens once.
+        let queue = workqueue::system_unbound();
+        if state == State::Ends {
+            let delay = msecs_to_jiffies(PEERS_WAIT_MS);
+            let _ = queue.enqueue_delayed::<Arc<Self>, OVERDUE>(self.clone(), delay);
+        }
+        let _ = queue.enqueue::<Arc<Self>, ENDING>(self.clone());
         false
     }
 
@@ -361,8 +393,9 @@ impl Copies {
 
     /// The same, for good. Nobody has the node. Sleeps.
     pub(super) fn stop(self: &Arc<Self>) {
-        disable_sync(self);
+        disable_sync::<Self, ENDING>(self);
         self.end();
+        disable_delayed_sync::<Self, OVERDUE>(self);
     }
 }
 
