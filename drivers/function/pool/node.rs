@@ -200,7 +200,10 @@ impl<H: PoolHal> PoolNode<H> {
         let id = self.id();
         let busy = kicks.take(|page, slot| self.model.kick(id, Kick::Plain(page, slot)));
         let due_us = self.model.run_at(Some(now_us));
-        self.isolate_refused();
+        // What is stored late goes to memory that such a peer still counts on.
+        if !self.model.engine.is_held() {
+            self.isolate_refused();
+        }
         self.publish();
         Turn {
             busy,
