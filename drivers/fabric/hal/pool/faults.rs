@@ -22,30 +22,31 @@ pub(super) struct FaultFiles {
     _copies: Option<Pin<KBox<File<Arc<Copies>>>>>,
     _poison: Pin<KBox<File<PoolWindow>>>,
     _heartbeat: Pin<KBox<File<PoolWindow>>>,
-    _dir: Dir,
+    dir: Dir,
 }
 
 impl FaultFiles {
     /// Makes the files. Sleeps. Without debugfs there are none, which is no error.
-    pub(super) fn new(
-        device: &Device<Bound>,
-        window: &PoolWindow,
-        copies: Option<Arc<Copies>>,
-    ) -> Result<Self> {
+    pub(super) fn new(device: &Device<Bound>, window: &PoolWindow) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("nupa_pool-{}", device.name()))?;
         let dir = Dir::new(&name);
         let poison = dir.write_callback_file(c"poison", window.clone(), &set_poison);
         let heartbeat = dir.write_callback_file(c"heartbeat", window.clone(), &set_heartbeat);
-        let copies = copies.map(|copies| {
-            let file = dir.read_callback_file(c"dma_copies", copies, &write_copies);
-            KBox::pin_init(file, GFP_KERNEL)
-        });
         Ok(Self {
-            _copies: copies.transpose()?,
+            _copies: None,
             _poison: KBox::pin_init(poison, GFP_KERNEL)?,
             _heartbeat: KBox::pin_init(heartbeat, GFP_KERNEL)?,
-            _dir: dir,
+            dir,
         })
+    }
+
+    /// Adds that of a channel. Sleeps.
+    pub(super) fn add_copies(&mut self, copies: Arc<Copies>) -> Result {
+        let file = self
+            .dir
+            .read_callback_file(c"dma_copies", copies, &write_copies);
+        self._copies = Some(KBox::pin_init(file, GFP_KERNEL)?);
+        Ok(())
     }
 }
 

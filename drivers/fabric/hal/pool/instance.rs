@@ -160,6 +160,7 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
     let wakeable = place.own_bell != 0;
     let window = PoolWindow::new(place.window)?;
     let host = HostMemory::new(device, Some(window.mapping().clone()))?;
+    let mut faults = FaultFiles::new(device, &window)?;
     let membership = join(device, &window, clock, place.own_bell)?;
     let range = membership.pool().device_memory(membership.node());
     let own = window.address(range.start)..window.address(range.end);
@@ -168,7 +169,9 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
     let behind_caches = place.persistent || !window.mapping().is_coherent();
     let copies = Copies::new(device, &window, &own, behind_caches, place.poller.clone())?;
     let stopping = Stopping(copies.clone());
-    let faults = FaultFiles::new(device, &window, copies.clone())?;
+    if let Some(copies) = &copies {
+        faults.add_copies(copies.clone())?;
+    }
     let memory = NodeMemory::new(host, own, behind_caches, copies.clone());
     let count = u16::try_from(vectors())?;
     let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
