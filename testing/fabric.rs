@@ -104,6 +104,9 @@ impl HostNodes {
         }
         let before = self.moved();
         let result = f(self);
+        for (_, machine) in self.all.iter().flatten() {
+            machine.ram().settle_soon();
+        }
         self.most = self.most.max(self.moved() - before);
         result
     }

@@ -46,6 +46,8 @@ struct Channel {
     batch: RefCell<Vec<(u64, Vec<u8>)>>,
     /// The same of what is stored late.
     late: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// Whether that is at the end of the turn, and not before the next one.
+    soon: Cell<bool>,
     /// Bytes that were copied.
     copied: Cell<usize>,
 }
@@ -67,6 +69,7 @@ impl Ram {
                 fails: Cell::new(0),
                 batch: RefCell::default(),
                 late: RefCell::default(),
+                soon: Cell::new(false),
                 copied: Cell::new(0),
             },
         }
@@ -126,10 +129,22 @@ impl Ram {
         self.channel.fails.set(nth);
     }
 
-    /// Stores what is stored late.
+    /// Has the rest of such a batch be stored as soon as the turn is over, before anybody else does anything.
+    pub fn store_late_soon(&self) {
+        self.channel.soon.set(true);
+    }
+
+    /// Stores what is stored late, before a turn.
     pub(crate) fn settle(&self) {
         for (to, bytes) in self.channel.late.take() {
             self.write(to, &bytes).expect("memory that was written to");
+        }
+    }
+
+    /// The same after one.
+    pub(crate) fn settle_soon(&self) {
+        if self.channel.soon.get() {
+            self.settle();
         }
     }
 

@@ -128,6 +128,44 @@ fn others_are_not_lost() {
     }
 }
 
+/// Several queue pairs wait for room in a full ring, and a copy hangs: who is served next does not get the room that is still stored to, where its
+/// payload would be changed before it is read.
+#[test]
+fn nobody_gets_room_that_is_still_stored_to() {
+    const QPS: u64 = 4;
+    const EACH: u64 = 8;
+    let all = (QPS * EACH * PART) as usize;
+    for nth in 1..6 {
+        let (mut world, mut a, mut b) = submitting(false);
+        let from = a.host.mr(&mut world, all as u64, false);
+        let to = b.host.mr(&mut world, all as u64, false);
+        let bytes = pattern(all, nth as u8);
+        a.host.write(from.addr, &bytes);
+        world.hold(Some(1));
+        for qp in 0..QPS {
+            let mut one = a.host.qp(&mut world, QpType::Rc, &a.cq, 6);
+            let other = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
+            connect(&mut world, (&a.host, &one), (&b.host, &other));
+            for id in qp * EACH..(qp + 1) * EACH {
+                let (addr, rkey, imm) = (to.iova + id * PART, to.key, None);
+                let sge = from.sge(id * PART, PART as u32);
+                let operation = Operation::Write { addr, rkey, imm };
+                post(&mut one, id, operation, Data::Sges(&[sge]));
+            }
+        }
+        world.turns(500);
+        world.machine(0).ram().fail_to_finish(nth);
+        world.machine(0).ram().store_late_soon();
+        world.hold(None);
+        world.pump();
+        let mut done = a.done();
+        done.sort_unstable();
+        let expected: Vec<_> = (0..QPS * EACH).map(|id| (id, OK)).collect();
+        assert_eq!(done, expected);
+        assert!(b.host.read(to.addr, all) == bytes, "{nth}");
+    }
+}
+
 /// A queue pair that goes in the middle of a direct WRITE that hangs: its host says no more that it is writing.
 #[test]
 fn a_peer_waits_no_longer_than_something_is_stored() {
