@@ -68,6 +68,11 @@ def nodes(bare, fabric):
     return fabric.ensure(1, 2)
 
 
+def wait_for_release(node):
+    """Until the driver has given the channel back. To unload the channel's would unbind the pool."""
+    wait_until("the channel to be given back", lambda: node.run("cat /sys/bus/platform/devices/nupa_copier/dma/*/in_use").out == "0\n")
+
+
 def copied(node):
     """Bytes that the channel has copied. The driver and the device agree on that."""
     shown = dict(line.split() for line in node.run("cat /sys/kernel/debug/nupa_pool-*/dma_copies").out.splitlines())
@@ -179,8 +184,7 @@ def test_a_channel_that_does_not_copy(nodes, fabric, rdma, saw, how, what):
     for seed in range(3, 6):
         getattr(pair, what)(MANY, seed=seed)
     assert one.run("head -n 1 /sys/kernel/debug/nupa_pool-*/dma_copies").out == "from never\n"
-    # It was given back.
-    wait_until("the channel to be given back", lambda: one.run("rmmod nupa_copier", check=False).code == 0)
+    wait_for_release(one)
     getattr(pair, what)(MANY, seed=6)
     said = [line for line in one.log.since(mark).splitlines() if "DMA channel" in line]
     assert len(said) == 1 and "it is not used any more" in said[0], said
@@ -200,7 +204,7 @@ def test_nobody_has_memory_that_a_channel_may_still_change(nodes, rdma, saw):
     other = Target(rdma.rc(*nodes)[1], pair.target.size)
     assert one.run("head -n 1 /sys/kernel/debug/nupa_pool-*/dma_copies").out == "from never\n"
     other.program.device_store(other.memory, 0, bytes(4096).hex())
-    wait_until("the channel to be given back", lambda: one.run("rmmod nupa_copier", check=False).code == 0)
+    wait_for_release(one)
     assert not int(other.load(0, other.size), 16)
     saw("nothing was stored late")
 
@@ -226,6 +230,17 @@ def test_a_channel_that_ends_later_than_peers_wait(nodes, rdma, saw):
     said = [line for line in one.log.since(mark).splitlines() if "has not ended after 1000 ms" in line]
     assert len(said) == 1, one.log.since(mark)
     saw(said[0].split("] ")[-1].strip())
+
+
+def test_the_device_of_a_channel_goes(nodes, rdma, saw):
+    """The pool's driver is unbound first, and gives the channel back."""
+    one, _ = nodes
+    rdma.kill_all()
+    bound = f"[ -e {one.device_directory()}/driver ]"
+    one.run(bound)
+    one.run("echo nupa_copier >/sys/bus/platform/drivers/nupa_copier/unbind", timeout=60)
+    assert one.run(bound, check=False).code
+    saw("the pool was unbound")
 
 
 def test_a_channel_that_is_not_worth_it(bare, saw):

@@ -3,9 +3,10 @@
 //!
 //! C header: `include/linux/dmaengine.h`.
 
-use crate::{bindings, hostmem::HostMemory, window::Window};
+use crate::{bindings, hostmem::HostMemory, raw, window::Window};
 use core::{mem::ManuallyDrop, ptr::NonNull};
 use kernel::{
+    device::{Bound, Device},
     error::from_err_ptr,
     prelude::*,
     str::CStr,
@@ -85,6 +86,16 @@ impl Channel {
             submitted: 0,
             cookie: 0,
         })
+    }
+
+    /// Has the driver of a device, whose channel it is, be unbound before the channel's own, even once the channel is given back. `ENXIO` if that cannot
+    /// be. Sleeps.
+    pub fn link(&self, user: &Device<Bound>) -> Result {
+        // SAFETY: The channel is ours, so its device is there, and so is the user's while its driver is bound.
+        match unsafe { bindings::nk_dma_link(self.raw.as_ptr(), raw::device(user)) } {
+            true => Ok(()),
+            false => Err(ENXIO),
+        }
     }
 
     /// What the kernel calls it.

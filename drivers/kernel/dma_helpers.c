@@ -71,6 +71,15 @@ struct nk_dma_chan *nk_dma_request(phys_addr_t start, u64 len)
 	return (struct nk_dma_chan *)chan;
 }
 
+/*
+ * Has the driver of `user` be unbound before that of the channel, if the latter is to be unbound first. That is so until the former is unbound, also if
+ * the channel is given back before. False if the two depend on each other the other way round. Sleeps.
+ */
+bool nk_dma_link(struct nk_dma_chan *channel, struct device *user)
+{
+	return device_link_add(user, to_chan(channel)->device->dev, DL_FLAG_AUTOREMOVE_CONSUMER);
+}
+
 /* Sleeps. */
 void nk_dma_release(struct nk_dma_chan *channel)
 {

@@ -7,6 +7,7 @@
 #include <linux/atomic.h>
 #include <linux/types.h>
 
+struct device;
 struct nk_dma_chan;
 
 /* What callbacks have said of the copies of a batch. */
@@ -17,6 +18,7 @@ struct nk_dma_results {
 };
 
 struct nk_dma_chan *nk_dma_request(phys_addr_t start, u64 len);
+bool nk_dma_link(struct nk_dma_chan *channel, struct device *user);
 void nk_dma_release(struct nk_dma_chan *channel);
 const char *nk_dma_name(struct nk_dma_chan *channel);
 u32 nk_dma_alignment(struct nk_dma_chan *channel);

@@ -320,12 +320,19 @@ static void remove(struct platform_device *platform)
 	tasklet_kill(&copier.reaper);
 }
 
-static struct platform_driver driver = { .remove = remove };
+static struct platform_driver driver = { .probe = probe, .remove = remove };
 
 static int __init copier_init(void)
 {
+	int ret;
+
 	driver.driver.name = name;
-	platform = platform_create_bundle(&driver, probe, NULL, 0, NULL, 0);
+	ret = platform_driver_register(&driver);
+	if (ret)
+		return ret;
+	platform = platform_device_register_simple(name, PLATFORM_DEVID_NONE, NULL, 0);
+	if (IS_ERR(platform))
+		platform_driver_unregister(&driver);
 	return PTR_ERR_OR_ZERO(platform);
 }
 

@@ -145,7 +145,7 @@ impl Copies {
             }
         };
         let copies = Self::with(device, window, channel, worker)?;
-        copies.begin(wanted, own)
+        copies.begin(device, wanted, own)
     }
 
     fn with(
@@ -182,7 +182,12 @@ impl Copies {
     }
 
     /// Finds out what is worth it.
-    fn begin(self: Arc<Self>, wanted: Wanted, own: &Range<u64>) -> Result<Option<Arc<Self>>> {
+    fn begin(
+        self: Arc<Self>,
+        device: &Device<Bound>,
+        wanted: Wanted,
+        own: &Range<u64>,
+    ) -> Result<Option<Arc<Self>>> {
         let name = self.name()?;
         // The channel may read it until it was stopped.
         let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO).ok();
@@ -192,6 +197,11 @@ impl Copies {
             (_, None) => Ok(None),
         };
         match from {
+            Ok(Some(_)) if self.link(device).is_err() => dev_info!(
+                self.device,
+                "the processors copy: the device of DMA channel {} depends on this one\n",
+                &*name
+            ),
             Ok(Some(from)) => {
                 self.from.store(from, Relaxed);
                 self.bytes.store(0, Relaxed);
@@ -252,6 +262,17 @@ impl Copies {
             let name = in_use.as_ref().map(|in_use| in_use.channel.name());
             CString::try_from_fmt(fmt!("{}", name.unwrap_or(c"(none)")))
         })
+    }
+
+    /// Sees to it that the channel's driver is there as long as the pool's, which is the device's. Nobody else uses the channel yet. Sleeps.
+    fn link(&self, device: &Device<Bound>) -> Result {
+        let taken = bh::disabled(|| self.in_use.lock().take());
+        let linked = match &taken {
+            Some(in_use) => in_use.channel.link(device),
+            None => Err(ENXIO),
+        };
+        bh::disabled(|| *self.in_use.lock() = taken);
+        linked
     }
 
     fn state(&self) -> State {
