@@ -30,9 +30,9 @@ use nk::{
 };
 use nupa_proto::pool::GRANT_TIMEOUT_US;
 
-/// How long a batch may take. Hardware takes microseconds; more than this is a channel that has hung, or whose driver needs the processor that
-/// waits.
-const LIMIT: Delta = Delta::from_millis(100);
+/// How long a batch may take, and a processor be held up that does nothing but wait. Hardware takes microseconds; more than this is a channel that has
+/// hung, or is too slow, or whose driver needs the processor that waits.
+const LIMIT: Delta = Delta::from_millis(10);
 /// Between two looks at whether a channel has ended.
 const ENDS_PAUSE: Delta = Delta::from_millis(1);
 
