@@ -7,6 +7,7 @@ import pytest
 
 from modes import POOLS, only
 from nodes import TOP
+from test_cleared import largest_piece
 from test_pool_nodes import works
 from test_rdma_direct import Target, direct_writes
 from verbs import remote, sge
@@ -81,12 +82,18 @@ def copied(node):
     return device
 
 
+def hung(node, mark):
+    """Fails unless the channel has hung since then, and that was said once."""
+    said = [line for line in node.log.since(mark).splitlines() if "DMA channel" in line and "has not ended after" not in line]
+    assert len(said) == 1 and "does not finish a copy; it is not used any more" in said[0], said
+
+
 class Two:
     """Two programs, memory in the pool of the second one and in its host, and a source on each side."""
 
-    def __init__(self, rdma, nodes):
+    def __init__(self, rdma, nodes, **options):
         self.nodes = nodes
-        self.a, self.b = rdma.rc(*nodes)
+        self.a, self.b = rdma.rc(*nodes, **options)
         self.target = Target(self.b, MANY + 4096)
         self.local, self.there = self.a.region(MANY, 1), self.b.region(MANY, 2)
         # The first one goes through the ring, and brings leave to write.
@@ -139,8 +146,9 @@ def test_the_channel_copies_what_is_long(nodes, fabric, rdma, saw):
     ring = copied(one) - before - counts[-1]
     assert ring > MANY * 0.9
     pair.read(MANY, 10)
-    # What both have at the same place of a line can be copied in lines.
+    # This channel copies lines, which buffers and entries begin with.
     response = copied(two) - answered
+    assert response > MANY * 0.9
     # What comes from the pool the processor copies.
     mark = copied(two)
     device = [pair.target.region.address, MANY, pair.target.region.lkey]
@@ -158,18 +166,28 @@ def test_the_channel_copies_what_is_long(nodes, fabric, rdma, saw):
 def test_what_a_channel_does_not_take(nodes, rdma, saw):
     """The processor copies that, and the channel goes on."""
     one, _ = nodes
-    pair = Two(rdma, nodes)
+    pair = Two(rdma, nodes, send_sges=3)
     mark = one.log.position()
-    # The last of a batch of single pages, or one in the middle, or the only one.
-    for seed, nth in enumerate((1, 2, 9, 15, 16), 3):
+    # The first of a batch, and so on to the last, and one too many. How many there are is up to where its pages are.
+    size, places = 20_000, (0, 50_000, 120_000)
+    pieces = [sge(pair.local, place, size) for place in places]
+    one.run(f"echo 1000 >{PARAMETERS}/delay_us")
+    for nth in range(1, 20):
         one.run(f"echo {nth} >{PARAMETERS}/refuse_in")
-        pair.write_directly(MANY, seed=seed)
-        assert one.run(f"cat {PARAMETERS}/refuse_in").out == "0\n"
+        pair.a.program.fill(pair.local.buffer, nth)
+        pair.a.post_send("RDMA_WRITE", sges=pieces, remote=pair.target.at())
+        pair.a.done("RDMA_WRITE")
+        for index, place in enumerate(places):
+            assert pair.target.load(index * size, size) == pair.a.program.load(pair.local.buffer, place, size), (nth, place)
+        if one.run(f"cat {PARAMETERS}/refuse_in").out != "0\n":
+            break
+    assert 3 < nth < 19, nth
+    one.run(f"echo 0 >{PARAMETERS}/refuse_in")
     before = copied(one)
     pair.write_directly(MANY, seed=9)
     assert copied(one) > before
     assert "DMA channel" not in one.log.since(mark)
-    saw("the channel is still used")
+    saw(f"each of {nth - 1}, and the channel is still used")
 
 
 @pytest.mark.parametrize("how", ["fail_in", "hang_in"])
@@ -194,30 +212,81 @@ def test_a_channel_that_does_not_copy(nodes, fabric, rdma, saw, how, what):
 
 def test_nobody_has_memory_that_a_channel_may_still_change(nodes, rdma, saw):
     """A program is killed whose WRITE hangs, for less than a peer waits for it, and then the one that is written to: who has its memory next finds nothing there but its own."""
-    one, _ = nodes
+    one, two = nodes
     pair = Two(rdma, nodes)
+    mark = one.log.position()
     one.run(f"echo 600 >{PARAMETERS}/end_ms; echo 5 >{PARAMETERS}/hang_in")
     pair.a.program.fill(pair.local.buffer, 3)
     pair.a.post_send("RDMA_WRITE", sges=[sge(pair.local)], remote=pair.target.at())
     pair.a.program.end(kill=True)
     pair.b.program.end(kill=True)
-    other = Target(rdma.rc(*nodes)[1], pair.target.size)
-    assert one.run("head -n 1 /sys/kernel/debug/nupa_pool-*/dma_copies").out == "from never\n"
-    other.program.device_store(other.memory, 0, bytes(4096).hex())
+    other = rdma.program(two)
+    memory, size = largest_piece(other)
+    # All there is, so what was written to is in it.
+    assert size == other.device()["max_dm_size"]
     wait_for_release(one)
-    assert not int(other.load(0, other.size), 16)
-    saw("nothing was stored late")
+    hung(one, mark)
+    left = other.device_left(memory, size)
+    assert left is None, left
+    saw(f"{size >> 10} KiB, and nothing was stored late")
 
 
 def test_the_driver_goes_while_a_channel_hangs(nodes, rdma, saw):
     """It waits for that."""
     one, _ = nodes
     pair = Two(rdma, nodes)
+    mark = one.log.position()
     one.run(f"echo 1000 >{PARAMETERS}/end_ms; echo 5 >{PARAMETERS}/hang_in")
     pair.a.post_send("RDMA_WRITE", sges=[sge(pair.local)], remote=pair.target.at())
     rdma.kill_all()
     one.run("nupa-down && rmmod nupa_copier", timeout=60)
+    hung(one, mark)
     saw("unloaded")
+
+
+def test_a_channel_that_cannot_be_ended_at_first(nodes, fabric, rdma, saw):
+    """Its driver says so three times; nothing is copied by others before."""
+    one, _ = nodes
+    pair = Two(rdma, nodes)
+    mark = one.log.position()
+    one.run(f"echo 3 >{PARAMETERS}/busy; echo 5 >{PARAMETERS}/hang_in")
+    pair.write_directly(MANY, seed=3)
+    assert one.run(f"cat {PARAMETERS}/busy").out == "0\n"
+    wait_for_release(one)
+    hung(one, mark)
+    works(fabric, rdma, *nodes)
+    saw("asked four times")
+
+
+@pytest.mark.parametrize("what", ["write_directly", "write_by_ring"])
+def test_a_channel_that_needs_the_processor_that_waits(nodes, fabric, rdma, saw, what):
+    """What has ended is told by a work item of that processor: the channel is given up at the first copy, which is made all the same."""
+    one, _ = nodes
+    pair = Two(rdma, nodes)
+    mark = one.log.position()
+    one.run(f"echo 1 >{PARAMETERS}/threaded")
+    getattr(pair, what)(MANY, seed=3)
+    wait_for_release(one)
+    hung(one, mark)
+    works(fabric, rdma, *nodes)
+    saw("given up")
+
+
+def test_a_channel_that_keeps_no_order(bare, fabric, rdma, saw):
+    """All copies of a batch are waited for."""
+    for node in bare:
+        load_copier(node, reverse=1)
+        up(node)
+    one, two = nodes = fabric.ensure(1, 2)
+    pair = Two(rdma, nodes)
+    before = copied(one), copied(two)
+    for seed in range(3, 6):
+        pair.write_directly(MANY, seed=seed)
+        pair.write_by_ring(MANY, seed + 10)
+        pair.read(MANY, seed + 20)
+    moved = copied(one) - before[0], copied(two) - before[1]
+    assert moved[0] > 5 * MANY and moved[1] > 2 * MANY, moved
+    saw(f"{moved[0]} and {moved[1]} bytes")
 
 
 def test_a_channel_that_ends_later_than_peers_wait(nodes, rdma, saw):

@@ -2,7 +2,7 @@
 /*
  * A DMA engine without hardware, for tests: one channel that copies from the host's memory to a range of other memory, which is named when the
  * module is loaded. A timer's interrupt does what hardware does. What it has done is found out by a tasklet, or by who asks for the status before
- * that, as in ioatdma. DMA addresses are physical ones.
+ * that, as many drivers have it. DMA addresses are physical ones.
  */
 
 #include <linux/delay.h>
@@ -18,6 +18,7 @@
 #include <linux/platform_device.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/workqueue.h>
 
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Copies memory as a DMA engine does, for tests of NUPA");
@@ -44,6 +45,10 @@ static unsigned int hang_in;
 module_param(hang_in, uint, 0644);
 MODULE_PARM_DESC(hang_in, "the same of one that is not done until the channel is terminated; it is half done, and the rest is stored then");
 
+static unsigned int delay_us = 1;
+module_param(delay_us, uint, 0644);
+MODULE_PARM_DESC(delay_us, "how long it takes to begin with what was issued");
+
 static unsigned int refuse_in;
 module_param(refuse_in, uint, 0644);
 MODULE_PARM_DESC(refuse_in, "the same of one that is not taken");
@@ -51,6 +56,18 @@ MODULE_PARM_DESC(refuse_in, "the same of one that is not taken");
 static unsigned int end_ms;
 module_param(end_ms, uint, 0644);
 MODULE_PARM_DESC(end_ms, "how long it takes to terminate a channel that hangs");
+
+static bool reverse;
+module_param(reverse, bool, 0444);
+MODULE_PARM_DESC(reverse, "whether copies that are submitted together are done the last one first");
+
+static bool threaded;
+module_param(threaded, bool, 0644);
+MODULE_PARM_DESC(threaded, "whether what has ended is told by a work item of the processor that has the interrupt, and by nothing else");
+
+static unsigned int busy;
+module_param(busy, uint, 0644);
+MODULE_PARM_DESC(busy, "attempts to terminate the channel that are refused");
 
 static char *name = "nupa_copier";
 module_param(name, charp, 0444);
@@ -72,6 +89,7 @@ struct copier {
 	bool hangs;
 	struct hrtimer timer;
 	struct tasklet_struct reaper;
+	struct work_struct slow_reaper;
 };
 
 struct copy {
@@ -127,7 +145,10 @@ static enum hrtimer_restart work(struct hrtimer *timer)
 		list_move_tail(&copy->list, &copier.done);
 	}
 	spin_unlock_irqrestore(&copier.lock, flags);
-	tasklet_schedule(&copier.reaper);
+	if (threaded)
+		queue_work_on(smp_processor_id(), system_percpu_wq, &copier.slow_reaper);
+	else
+		tasklet_schedule(&copier.reaper);
 	return HRTIMER_NORESTART;
 }
 
@@ -156,6 +177,11 @@ static void reap(void)
 }
 
 static void reaper(struct tasklet_struct *tasklet)
+{
+	reap();
+}
+
+static void slow_reaper(struct work_struct *work)
 {
 	reap();
 }
@@ -199,24 +225,37 @@ static struct dma_async_tx_descriptor *prepare(struct dma_chan *chan, dma_addr_t
 
 static void issue(struct dma_chan *chan)
 {
+	struct copy *copy, *next;
 	unsigned long flags;
 
 	spin_lock_irqsave(&copier.lock, flags);
-	list_splice_tail_init(&copier.submitted, &copier.issued);
+	if (reverse) {
+		list_for_each_entry_safe(copy, next, &copier.submitted, list)
+			list_move(&copy->list, &copier.issued);
+	} else {
+		list_splice_tail_init(&copier.submitted, &copier.issued);
+	}
 	spin_unlock_irqrestore(&copier.lock, flags);
-	hrtimer_start(&copier.timer, us_to_ktime(1), HRTIMER_MODE_REL_HARD);
+	hrtimer_start(&copier.timer, us_to_ktime(delay_us), HRTIMER_MODE_REL_PINNED_HARD);
 }
 
 static enum dma_status status(struct dma_chan *chan, dma_cookie_t cookie, struct dma_tx_state *state)
 {
-	reap();
+	if (!threaded)
+		reap();
 	if (cookie < DMA_MIN_COOKIE)
 		return DMA_ERROR;
+	if (reverse)
+		return DMA_OUT_OF_ORDER;
 	return dma_async_is_complete(cookie, READ_ONCE(chan->completed_cookie), READ_ONCE(chan->cookie));
 }
 
 static int terminate(struct dma_chan *chan)
 {
+	if (busy) {
+		busy--;
+		return -EBUSY;
+	}
 	hrtimer_try_to_cancel(&copier.timer);
 	return 0;
 }
@@ -251,6 +290,7 @@ static void synchronize(struct dma_chan *chan)
 	list_splice_init(&copier.submitted, &left);
 	spin_unlock_irqrestore(&copier.lock, flags);
 	tasklet_kill(&copier.reaper);
+	flush_work(&copier.slow_reaper);
 	drop(&left);
 }
 
@@ -279,10 +319,13 @@ static void init_device(struct dma_device *dma, struct device *dev)
 	INIT_LIST_HEAD(&copier.done);
 	hrtimer_setup(&copier.timer, work, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
 	tasklet_setup(&copier.reaper, reaper);
+	INIT_WORK(&copier.slow_reaper, slow_reaper);
 	INIT_LIST_HEAD(&dma->channels);
 	dma->dev = dev;
 	dma_cap_set(DMA_MEMCPY, dma->cap_mask);
 	dma_cap_set(DMA_PRIVATE, dma->cap_mask);
+	if (reverse)
+		dma_cap_set(DMA_COMPLETION_NO_ORDER, dma->cap_mask);
 	dma->copy_align = align;
 	dma->device_alloc_chan_resources = alloc_resources;
 	dma->device_free_chan_resources = free_resources;
@@ -318,6 +361,7 @@ static void remove(struct platform_device *platform)
 {
 	dma_async_device_unregister(&copier.dma);
 	tasklet_kill(&copier.reaper);
+	cancel_work_sync(&copier.slow_reaper);
 }
 
 static struct platform_driver driver = { .probe = probe, .remove = remove };
