@@ -24,6 +24,11 @@ pub(crate) use super::sys;
 /// A completion queue.
 pub(crate) struct Cq(*mut sys::verbs_cq);
 
+// SAFETY: any thread may call verbs, and free the object; its functions lock what they use.
+unsafe impl std::marker::Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
 impl Cq {
     pub(crate) fn new(queue: CompletionQueue) -> Self {
         let pending = Pending::<sys::verbs_cq, SharedCompletions>::new();
@@ -344,6 +349,9 @@ impl SendExt for Send {
 
 /// A queue pair.
 pub(crate) struct Qp(*mut sys::verbs_qp);
+
+// SAFETY: as of a completion queue.
+unsafe impl Sync for Qp {}
 
 impl Qp {
     pub(crate) fn new(pair: QueuePair) -> Self {

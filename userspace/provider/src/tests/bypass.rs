@@ -5,6 +5,7 @@
 mod events;
 mod failures;
 mod shared;
+mod stopped;
 
 use guestmem::MmapRegion;
 use nupa_engine::hal::SlotWord;

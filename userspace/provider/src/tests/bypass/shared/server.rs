@@ -3,6 +3,7 @@
 //! A server whose queue pairs share receive entries, and its clients.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use guestmem::MmapRegion;
 use nupa_proto::admin::{QpType, ACCESS_ALL, RNR_RETRY_FOREVER};
@@ -49,7 +50,7 @@ pub(super) struct Line {
 pub(super) struct Server {
     pub(super) node: Node,
     pub(super) srq: TestSrq,
-    pub(super) cq: TestCq,
+    pub(super) cq: Arc<TestCq>,
     pub(super) lines: Vec<Line>,
     /// Buffers that are posted.
     pub(super) posted: HashSet<u64>,
@@ -60,12 +61,12 @@ impl Server {
         let world = World::new(3);
         let node = Node::kicking(&world, 0, Kicks::Called);
         let srq = node.srq(BUFFERS as u32);
-        let cq = node.cq(8);
+        let cq = Arc::new(node.cq(8));
         let lines = [1, 2].map(|id| {
             let client = Node::kicking(&world, id, Kicks::Called);
             let client_cq = client.cq(8);
             let qp = client.qp(SHAPE, [&client_cq, &client_cq], None);
-            let peer = node.qp(SHAPE, [&cq, &cq], Some(&srq));
+            let peer = node.qp(SHAPE, [&*cq, &*cq], Some(&srq));
             let at = |node: &Node, qpn| Some((node.guest.node, qpn, node.guest.epoch()));
             node.ready_for(&peer, at(&client, qp.qpn), RNR_RETRY_FOREVER);
             client.ready_for(&qp, at(&node, peer.qpn), RNR_RETRY_FOREVER);
@@ -178,28 +179,49 @@ impl Server {
     pub(super) fn arrived(&mut self) -> Vec<u64> {
         let mut buffers = Vec::new();
         for _ in 0..SHOWN_AFTER {
-            for wc in self.cq.cq.poll(4) {
-                let numbers = |line: &&mut Line| line.peer.qpn == wc.qp_num;
-                let line = self.lines.iter_mut().find(numbers).expect("a queue pair");
-                let len = line.lengths[line.arrives as usize];
-                assert_eq!(
-                    (wc.status, wc.byte_len as usize),
-                    (sys::IBV_WC_SUCCESS, len)
-                );
-                assert!(self.posted.remove(&wc.wr_id), "buffer {}", wc.wr_id);
-                let bytes = self.node.bytes(Self::place(wc.wr_id), len);
-                assert_eq!(
-                    bytes,
-                    pattern(len, line.arrives as u8),
-                    "message {}",
-                    line.arrives
-                );
-                line.arrives += 1;
-                buffers.push(wc.wr_id);
-            }
+            let found = self.cq.cq.poll(4);
+            buffers.extend(self.check(found));
             self.cq.cq.found_nothing();
         }
         buffers
+    }
+
+    /// Checks messages that the server has found, and returns their buffers.
+    pub(super) fn check(&mut self, found: Vec<sys::ibv_wc>) -> Vec<u64> {
+        let mut buffers = Vec::new();
+        for wc in found {
+            let numbers = |line: &&mut Line| line.peer.qpn == wc.qp_num;
+            let line = self.lines.iter_mut().find(numbers).expect("a queue pair");
+            let len = line.lengths[line.arrives as usize];
+            assert_eq!(
+                (wc.status, wc.byte_len as usize),
+                (sys::IBV_WC_SUCCESS, len)
+            );
+            assert!(self.posted.remove(&wc.wr_id), "buffer {}", wc.wr_id);
+            let bytes = self.node.bytes(Self::place(wc.wr_id), len);
+            assert_eq!(
+                bytes,
+                pattern(len, line.arrives as u8),
+                "message {}",
+                line.arrives
+            );
+            line.arrives += 1;
+            buffers.push(wc.wr_id);
+        }
+        buffers
+    }
+
+    /// Fails if there are not as many buffers as ever, or one is lost.
+    pub(super) fn count_buffers(&mut self) {
+        let missing: Vec<u64> = (0..BUFFERS)
+            .filter(|buffer| !self.posted.contains(buffer))
+            .collect();
+        for buffer in missing {
+            self.post(buffer);
+        }
+        let mut sges = [self.node.sge(0, 8)];
+        let full = self.srq.srq.post(&mut [recv(99, &mut sges)]);
+        assert!(full.is_err(), "there are no more than were made");
     }
 
     /// Takes the completions of what clients have sent.
