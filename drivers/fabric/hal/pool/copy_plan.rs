@@ -20,12 +20,12 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// What a value of the parameter means. There are no copies of more than the longest of [`LENGTHS`].
+    /// What a value of the parameter means. There are no copies of less than the shortest of [`LENGTHS`], or of more than the longest.
     pub(super) fn new(value: i32) -> Self {
-        let [.., longest] = LENGTHS;
+        let [shortest, .., longest] = LENGTHS;
         match u32::try_from(value) {
             Ok(0) => Self::Nothing,
-            Ok(from) => Self::From(from.min(longest)),
+            Ok(from) => Self::From(from.clamp(shortest, longest)),
             Err(_) => Self::Measured,
         }
     }
@@ -158,7 +158,7 @@ mod tests {
     fn the_parameter() {
         assert_eq!(Wanted::new(0), Wanted::Nothing);
         assert_eq!(Wanted::new(-1), Wanted::Measured);
-        assert_eq!(Wanted::new(1), Wanted::From(1));
+        assert_eq!(Wanted::new(1), Wanted::From(4 << 10));
         assert_eq!(Wanted::new(i32::MAX), Wanted::From(64 << 10));
     }
 
