@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::arch::asm;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{compiler_fence, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 
@@ -33,7 +33,10 @@ thread_local! {
 impl Allocator {
     fn within<T>(work: impl FnOnce() -> T) -> T {
         ALLOCATES.set(true);
+        // For the signal handler of this thread.
+        compiler_fence(Ordering::SeqCst);
         let result = work();
+        compiler_fence(Ordering::SeqCst);
         ALLOCATES.set(false);
         result
     }
@@ -85,7 +88,7 @@ pub(crate) fn stop_behind(
     STATE.store(RUNS, Ordering::SeqCst);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Also if it panics, which the scope passes on.
+            // Also if it panics, which the scope passes on. It does not stand still behind that.
             let _ended = AtEnd(ENDED);
             step(work);
         });
@@ -104,6 +107,7 @@ struct AtEnd(u8);
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
+        STOP.store(0, Ordering::SeqCst);
         STATE.store(self.0, Ordering::SeqCst);
     }
 }
