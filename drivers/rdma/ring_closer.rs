@@ -37,7 +37,7 @@ impl WorkItem for RingCloser {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // First: whoever adds one has said before that the pair has failed.
+        // First: `failed` is set before an event is added.
         let events = this.pending.take();
         let mut state = this.state.lock();
         // Else the pair was connected anew, and has another ring perhaps.

@@ -15,7 +15,7 @@ use super::bypass::{Ring, SharedSource};
 use super::regions::Lookup;
 use super::size::MAX_SGE;
 use super::RecvQueue;
-use crate::ffi::{Called, Slot};
+use crate::ffi::Called;
 
 /// Entries that the process cannot fill, and posts again, before a message waits for the next poll.
 const TURNS: u32 = 16;
@@ -84,7 +84,6 @@ struct Taker {
 /// What the owner has to know of the entries to take some itself.
 #[derive(Debug)]
 pub(super) struct Claims {
-    slot: Slot,
     /// Of each place in the ring: what was posted there last is taken, by a message that is complete.
     used: Vec<bool>,
     /// Entries that messages took which are not complete, and whose place was used again.
@@ -152,9 +151,9 @@ impl RecvQueue {
     /// The owner is to be told once there are fewer entries than this; the engine knows.
     pub(crate) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
-        if let Some(claims) = &self.claims {
+        if self.claims.is_some() {
             // Some may have been taken since the engine looked.
-            let next = claims.slot.load(SlotWord::Arm);
+            let next = self.slot.load(SlotWord::Arm);
             if self.ring.handed_over().wrapping_sub(next) < limit {
                 self.look();
             }
@@ -168,7 +167,6 @@ impl RecvQueue {
         }
         self.reclaim();
         let mut claims = Claims {
-            slot: self.slot.clone(),
             used: vec![true; self.ring.entries() as usize],
             kept: HashMap::new(),
             unposted: Vec::new(),
@@ -318,9 +316,8 @@ impl RecvQueue {
     fn claim(&mut self) -> Option<Entry> {
         let entries = self.ring.entries();
         loop {
-            let slot = &self.claims.as_ref()?.slot;
-            let index = slot.load(SlotWord::Arm);
-            if !slot.is_live() {
+            let index = self.slot.load(SlotWord::Arm);
+            if !self.slot.is_live() {
                 // Then that may be 0.
                 return None;
             }
@@ -331,9 +328,8 @@ impl RecvQueue {
             }
             // The engine may take it first.
             let entry = self.read(index)?;
-            let claims = self.claims.as_mut()?;
             let behind = index.wrapping_add(1);
-            if claims.slot.compare_exchange(SlotWord::Arm, index, behind) {
+            if self.slot.compare_exchange(SlotWord::Arm, index, behind) {
                 self.use_up(index);
                 self.note_left();
                 if left == self.limit {
@@ -351,7 +347,7 @@ impl RecvQueue {
         let Some(claims) = &mut self.claims else {
             return;
         };
-        let left = claims.slot.load(SlotWord::Arm) != self.ring.handed_over();
+        let left = self.slot.load(SlotWord::Arm) != self.ring.handed_over();
         let empty = !left || claims.foreign;
         if empty != claims.empty {
             claims.set_empty(empty);
@@ -448,17 +444,19 @@ impl RecvQueue {
 
     /// Hands over what was posted again.
     pub(super) fn ring_and_call(&mut self) {
-        match self.call.clone() {
-            Some(call) => call.around(|| self.ring()),
-            None => self.ring(),
-        }
+        self.calling(Self::ring);
     }
 
     /// Hands over what the process cannot fill. It is nothing new for those who wait: else two of them would wake each other for ever.
     fn hand_over_again(&mut self) {
+        self.calling(|queue| _ = queue.ring.ring());
+    }
+
+    /// Has the engine look at what `ring` hands over.
+    fn calling(&mut self, ring: impl FnOnce(&mut Self)) {
         match self.call.clone() {
-            Some(call) => call.around(|| _ = self.ring.ring()),
-            None => _ = self.ring.ring(),
+            Some(call) => call.around(|| ring(self)),
+            None => ring(self),
         }
     }
 }

@@ -37,6 +37,24 @@ impl Sides {
         self.a.node.run();
     }
 
+    /// Posts a message, and stands still behind so many instructions. Returns whether it did, and whether the message was posted.
+    fn stop_sender(
+        &self,
+        point: usize,
+        wr_id: u64,
+        len: usize,
+        meanwhile: impl FnOnce(),
+    ) -> (bool, bool) {
+        self.a.node.fill(0, &Self::content(wr_id, len));
+        let mut sges = [self.a.node.sge(0, len as u32)];
+        let (qp, mut posted) = (&self.a.qp.qp, false);
+        let work = || {
+            let message = send(wr_id, sys::IBV_WR_SEND, SIGNALED).with(&mut sges);
+            posted = qp.post_send(&mut [message]).is_ok();
+        };
+        (stop_behind(point, work, meanwhile), posted)
+    }
+
     /// Fails unless these are messages of these lengths, from number `first` on.
     fn compare(&self, found: &[sys::ibv_wc], first: u64, lengths: &[usize]) {
         assert!(found.len() <= lengths.len(), "{} are too many", found.len());
@@ -86,23 +104,12 @@ fn a_sender_tears_nothing() {
         for (wr_id, _) in (first..).zip(lengths) {
             sides.receive(wr_id, STEP);
         }
-        let bytes = Sides::content(first, lengths[0]);
-        sides.a.node.fill(0, &bytes);
-        let mut sges = [sides.a.node.sge(0, lengths[0] as u32)];
-        let qp = &sides.a.qp.qp;
-        let (mut found, mut posted) = (Vec::new(), None);
-        let stopped = stop_behind(
-            point,
-            || {
-                let message = send(first, sys::IBV_WR_SEND, SIGNALED).with(&mut sges);
-                posted = Some(qp.post_send(&mut [message]));
-            },
-            || {
-                found = Sides::poll(&sides.b);
-                sides.compare(&found, first, &lengths[..1]);
-            },
-        );
-        assert_eq!(posted, Some(Ok(())));
+        let mut found = Vec::new();
+        let (stopped, posted) = sides.stop_sender(point, first, lengths[0], || {
+            found = Sides::poll(&sides.b);
+            sides.compare(&found, first, &lengths[..1]);
+        });
+        assert!(posted);
         found.extend(Sides::poll(&sides.b));
         assert_eq!(found.len(), 1, "behind {point} instructions");
         for (wr_id, len) in (first..).zip(lengths).skip(1) {
@@ -123,22 +130,12 @@ fn a_sender_that_is_killed_tears_nothing() {
         let sides = Sides::with_rings();
         let first = sides.next;
         sides.receive(first, STEP);
-        sides.a.node.fill(0, &Sides::content(first, 100));
-        let mut sges = [sides.a.node.sge(0, 100)];
-        let qp = &sides.a.qp.qp;
         let mut found = Vec::new();
-        let stopped = stop_behind(
-            point,
-            move || {
-                let message = send(first, sys::IBV_WR_SEND, SIGNALED).with(&mut sges);
-                // It may be refused by then.
-                let _ = qp.post_send(&mut [message]);
-            },
-            || {
-                sides.a.node.modify(&sides.a.qp, QpStateCode::Reset, |_| ());
-                found = Sides::poll(&sides.b);
-            },
-        );
+        // It may be refused by then.
+        let (stopped, _) = sides.stop_sender(point, first, 100, || {
+            sides.a.node.modify(&sides.a.qp, QpStateCode::Reset, |_| ());
+            found = Sides::poll(&sides.b);
+        });
         found.extend(Sides::poll(&sides.b));
         sides.compare(&found, first, &[100]);
         let posted = sides.b.qp.qp.post_recv(&mut [recv(first + 1, &mut [])]);
