@@ -15,6 +15,7 @@ use crate::{
         mr::Mrs,
         multicast::Groups,
         pd::Pd,
+        process_ring::Rings,
         qp::{Polled, QueuePair, Waiting},
         resources::Resources,
         round_robin::RoundRobin,
@@ -134,6 +135,8 @@ pub struct Node<S: Storage> {
     pub(crate) moderated: TimerWheel<S>,
     /// Timers of shared receive queues with entries that others than those who were given a turn wait for.
     pub(crate) srq_timers: TimerWheel<S>,
+    /// Queue pairs that receive from process rings.
+    pub(crate) rings: Rings,
     /// Objects with events that found no room.
     pub(crate) deferred_cqs: List<Deferred>,
     pub(crate) deferred_qps: List<Deferred>,
@@ -181,6 +184,7 @@ impl<S: Storage> Node<S> {
             sweep_left: 0,
             moderated: TimerWheel::default(),
             srq_timers: TimerWheel::default(),
+            rings: Rings::default(),
             deferred_cqs: List::default(),
             deferred_qps: List::default(),
             deferred_srqs: List::default(),

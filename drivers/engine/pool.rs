@@ -9,6 +9,7 @@ mod frame;
 pub(crate) mod grant;
 pub(crate) mod link;
 mod notify;
+mod process_ring;
 mod read;
 mod requester;
 mod responder;

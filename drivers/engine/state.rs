@@ -23,6 +23,7 @@ pub(crate) mod nak;
 pub(crate) mod pages;
 pub(crate) mod pd;
 pub(crate) mod peer;
+pub(crate) mod process_ring;
 pub(crate) mod qp;
 pub(crate) mod request;
 pub(crate) mod resources;

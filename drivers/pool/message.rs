@@ -271,6 +271,12 @@ fn belongs(class: Class, body: &Body) -> bool {
     }
 }
 
+/// Whether a request may say what went past the engines before it.
+#[inline]
+fn may_follow_others(opcode: Opcode) -> bool {
+    takes_entry(opcode) || opcode == Opcode::Write
+}
+
 #[inline]
 pub(crate) fn request(body: RequestBody) -> Result<Body, Violation> {
     let unknown = Violation::Value(body.opcode);
@@ -291,7 +297,7 @@ pub(crate) fn request(body: RequestBody) -> Result<Body, Violation> {
     };
     let flags = match datagram {
         true => REQUEST_SOLICITED | REQUEST_DATAGRAM | REQUEST_IPV4 | REQUEST_VLAN,
-        false if takes_entry(opcode) => REQUEST_SOLICITED | REQUEST_START | REQUEST_BYPASSED,
+        false if may_follow_others(opcode) => REQUEST_SOLICITED | REQUEST_START | REQUEST_BYPASSED,
         false => REQUEST_SOLICITED | REQUEST_START,
     };
     let in_vlan = body.flags & REQUEST_VLAN != 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Process rings: memory of a pool in which one program leaves SENDs for another one, past the engines. See
+//! Process rings: memory of a pool in which one program leaves SENDs and WRITEs for another one, past the engines. See
 //! `Documentation/process-rings.md`.
 //!
-//! A ring is a control page, which only the receiver writes and only the sender reads, and lines, with which it is the other way round.
+//! A ring is a control page, which only the receiver writes, its engine included, and only the sender reads, and lines, with which it is the
+//! other way round.
 
 use crate::doorbell::PAGE_SIZE;
 use zerocopy::little_endian::{U32, U64};
@@ -30,6 +31,15 @@ pub const RECEIVED: usize = 72;
 /// Offset in the control page of the bytes that each of the receive entries before [`POSTED`] has room for at least: 32 bits.
 pub const ROOM: usize = 76;
 
+/// Offset in the control page of the word that the process or the engine holds while it takes entries: 64 bits, 0 or `TAKER_*`. Taken with a compare and
+/// swap of 0.
+pub const TAKER: usize = 128;
+
+/// [`TAKER`]: the receiver's process takes entries.
+pub const TAKER_PROCESS: u64 = 1;
+/// [`TAKER`]: its engine does.
+pub const TAKER_ENGINE: u64 = 2;
+
 /// The ring is being made; not together with others.
 pub const STATE_MADE: u32 = STATE_ARMED;
 /// The receiver takes entries.
@@ -38,6 +48,8 @@ pub const STATE_OPEN: u32 = 1 << 0;
 pub const STATE_ARMED: u32 = 1 << 1;
 /// The shared receive queue that its messages take entries of has none.
 pub const STATE_EMPTY: u32 = 1 << 2;
+/// The receiver's program polls, so WRITEs may be put into the ring.
+pub const STATE_WRITES: u32 = 1 << 3;
 
 /// Bytes of payload in the first line of an entry.
 pub const FIRST_PAYLOAD: usize = 40;
@@ -49,6 +61,8 @@ const _: () = assert!(8 * lines_for(MAX_PAYLOAD) == LINES);
 pub const ENTRY_IMM: u8 = 1 << 0;
 /// The message is solicited.
 pub const ENTRY_SOLICITED: u8 = 1 << 1;
+/// It is a WRITE: a [`WriteTarget`] comes before its data. It has no other flags, and neither [`Entry::message`] nor [`Entry::imm`].
+pub const ENTRY_WRITE: u8 = 1 << 2;
 
 /// First line of an entry.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -56,7 +70,7 @@ pub const ENTRY_SOLICITED: u8 = 1 << 1;
 pub struct Entry {
     /// [`stamp`] of the line's index.
     pub stamp: U64,
-    /// Bytes of the message.
+    /// Bytes of the payload.
     pub len: U32,
     /// Number of the message, and index of the receive entry that it takes.
     pub message: U32,
@@ -71,13 +85,26 @@ pub struct Entry {
 }
 assert_size!(Entry, LINE_SIZE);
 
+/// Where a WRITE goes: the first bytes of its entry's payload.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct WriteTarget {
+    /// Address within the region (its I/O virtual address).
+    pub addr: U64,
+    /// Key of the region.
+    pub rkey: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+assert_size!(WriteTarget, 16);
+
 /// Stamp of the first line of an entry, whose free-running index is this.
 #[inline]
 pub const fn stamp(secret: u64, index: u32) -> u64 {
     secret ^ index as u64
 }
 
-/// Lines of an entry with a message of so many bytes.
+/// Lines of an entry with so many bytes of payload.
 #[inline]
 pub const fn lines_for(len: u32) -> u32 {
     1 + len

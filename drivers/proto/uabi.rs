@@ -69,6 +69,9 @@ pub const CONTEXT_KICK_BY_COMMAND: u8 = 1 << 0;
 /// [`ContextResponse::flags`]: queue pairs of connections to other nodes may have process rings (`Documentation/process-rings.md`).
 pub const CONTEXT_PROCESS_RINGS: u8 = 1 << 1;
 
+/// [`ContextResponse::flags`]: WRITEs may go into process rings, too.
+pub const CONTEXT_RING_WRITES: u8 = 1 << 2;
+
 /// What [`crate::doorbell::Slot::driver`] is in the doorbell pages of a process that has its device. When the device is
 /// taken away, however that comes about, the kernel destroys the queues, then puts pages of zeroes in place of the
 /// doorbell pages (and a function that was pulled reads as all ones). So whoever reads anything else here, and then finds

@@ -113,7 +113,8 @@ pub struct RemoteSegment {
     pub addr: U64,
     /// Key of the remote region.
     pub rkey: U32,
-    /// Of a WRITE with immediate data as [`SendSegment::bypassed`]; else zero.
+    /// Of a WRITE with immediate data as [`SendSegment::bypassed`]. Of a WRITE without, index of the line of the peer's
+    /// [process ring](crate::process_ring) up to which entries are to be taken before it, or 0: none. Else zero.
     pub bypassed: U32,
 }
 assert_size!(RemoteSegment, 16);

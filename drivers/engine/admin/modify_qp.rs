@@ -8,6 +8,7 @@ use crate::{
     path::engine::Engine,
     state::{
         grant::Writers,
+        process_ring::RingAt,
         qp::{QueuePair, Remote},
         slots::clear,
     },
@@ -15,8 +16,8 @@ use crate::{
 use nupa_proto::{
     admin::{
         ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, MAX_RNR_TIMER, QP_MASK_ACCESS,
-        QP_MASK_PROCESS_RINGS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR,
-        QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
+        QP_MASK_PROCESS_RINGS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RING,
+        QP_MASK_RNR, QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
     },
     eqe::EventType,
     status::AdminStatus,
@@ -32,7 +33,8 @@ const MASK: u32 = QP_MASK_STATE
     | QP_MASK_RD_ATOMIC
     | QP_MASK_SQ_PSN
     | QP_MASK_RNR_RETRY
-    | QP_MASK_PROCESS_RINGS;
+    | QP_MASK_PROCESS_RINGS
+    | QP_MASK_RING;
 
 impl Engine {
     /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
@@ -138,6 +140,9 @@ impl<S: Storage> Node<S> {
                 }
             }
         }
+        if mask & QP_MASK_RING != 0 {
+            self.set_ring(qpn, RingAt::new(body.ring.get()));
+        }
         if let Some(state) = state {
             self.enter(platform, qpn, state);
         }
@@ -148,6 +153,7 @@ impl<S: Storage> Node<S> {
         self.unpark(qpn);
         if state == QpStateCode::Reset {
             self.end_kept(platform, qpn);
+            self.set_ring(qpn, None);
         }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
@@ -172,6 +178,15 @@ impl<S: Storage> Node<S> {
     }
 }
 
+/// Whether a queue pair may be given the process ring at this address, if it is to be given one. To forget it, it need not have rings.
+fn is_ring_valid(mask: u32, ring: u64) -> bool {
+    let has_rings = mask & QP_MASK_PROCESS_RINGS != 0;
+    match mask & QP_MASK_RING {
+        0 => true,
+        _ => ring == 0 || has_rings && RingAt::new(ring).is_some(),
+    }
+}
+
 /// Checks a modification by itself; returns the new state, if there is to be one.
 fn requested_state(body: &ModifyQp, max_rd_atomic: u8) -> Result<Option<QpStateCode>, AdminStatus> {
     let mask = body.mask.get();
@@ -183,7 +198,7 @@ fn requested_state(body: &ModifyQp, max_rd_atomic: u8) -> Result<Option<QpStateC
         && rd_atomic <= max_rd_atomic
         && body.rnr_retry <= RNR_RETRY_FOREVER
         && body.min_rnr_timer <= MAX_RNR_TIMER;
-    if !valid {
+    if !valid || !is_ring_valid(mask, body.ring.get()) {
         return Err(AdminStatus::InvalidField);
     }
     if mask & QP_MASK_STATE == 0 {
@@ -198,8 +213,11 @@ impl<P> QueuePair<P> {
     fn check_change(&self, mask: u32, state: Option<QpStateCode>) -> Result<(), AdminStatus> {
         let connects = mask & QP_MASK_REMOTE != 0;
         let keyed = mask & QP_MASK_QKEY != 0;
-        let connected_only =
-            QP_MASK_REMOTE | QP_MASK_SQ_PSN | QP_MASK_RNR_RETRY | QP_MASK_PROCESS_RINGS;
+        let connected_only = QP_MASK_REMOTE
+            | QP_MASK_SQ_PSN
+            | QP_MASK_RNR_RETRY
+            | QP_MASK_PROCESS_RINGS
+            | QP_MASK_RING;
         if (mask & connected_only != 0 && self.kind != QpType::Rc)
             || (keyed && self.kind != QpType::Ud)
         {

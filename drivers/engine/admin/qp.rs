@@ -13,6 +13,7 @@ use crate::{
         kept::KeptWqe,
         latency::Sampler,
         list::Links,
+        process_ring::ProcessRing,
         qp::{CreditsTold, QueuePair, RecvSide, SendSide, Wait},
         rq::RecvQueue,
         seats::Seats,
@@ -187,6 +188,7 @@ impl<S: Storage> Node<S> {
             stall: Stall::default(),
             kept: self.kept_wqe(srqn)?,
             seats: Seats::default(),
+            ring: ProcessRing::default(),
             expected: None,
             taken: 0,
             credits: CreditsTold::default(),
@@ -305,6 +307,7 @@ impl<S: Storage> Node<S> {
         self.end_kept(platform, qpn);
         self.forget_waiter(qpn);
         self.polled_qps.remove(&mut self.qps, qpn);
+        self.set_ring(qpn, None);
         self.deferred_qps.remove(&mut self.qps, qpn);
         self.unbind_windows(qpn);
         self.groups.remove(|entry| entry.qpn == qpn);

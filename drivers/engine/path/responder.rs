@@ -29,6 +29,8 @@ const fn gone(check: Check) -> Nak {
     Nak::Failed(WcError::new(WcStatus::RetryExceeded, check))
 }
 
+/// What a WRITE says lies before it in a process ring is not there.
+pub(crate) const MISSING: WcError = WcError::new(WcStatus::RemoteInvalidRequest, Check::Bypassed);
 /// The receive queue's owner did something wrong.
 const BLAMED: Nak = Nak::Failed(WcError::new(
     WcStatus::RemoteOperation,
@@ -66,6 +68,10 @@ impl<S: Storage> Node<S> {
             self.check_remote_invalidate(platform, request)?;
         }
         match request.opcode {
+            // There are no rings within a host, and what lies in others was taken before this.
+            Opcode::Write if request.bypassed != 0 => {
+                return Err(self.deny(platform, qpn, MISSING));
+            }
             Opcode::Write | Opcode::WriteImm => {
                 self.expose(platform, request, ACCESS_REMOTE_WRITE, spans)?;
             }

@@ -211,6 +211,22 @@ impl<S: Storage> Node<S> {
         true
     }
 
+    /// Lets a send queue wait for a process of its peer's that takes entries of its process ring: as long as that takes, because the process may have been
+    /// stopped.
+    pub(crate) fn wait_for_process(
+        &mut self,
+        clock: &impl Clock,
+        qpn: u32,
+        wait: Wait,
+        retry_us: u64,
+    ) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            // If the process has ended by the next time, its queue pair has not been waited for yet.
+            qp.send.peer_deadline = None;
+        }
+        self.wait_for_peer(clock, qpn, wait, retry_us);
+    }
+
     /// Lets a send queue wait for room in the ring to a peer. False if it has waited for as long as it may. `stalled`: others have
     /// waited in vain.
     fn wait_for_ring(&mut self, clock: &impl Clock, qpn: u32, wait: Wait, stalled: bool) -> bool {

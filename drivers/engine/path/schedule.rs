@@ -45,6 +45,14 @@ impl Engine {
             if there.is_some_and(|(node, _)| node.grants_stale) {
                 self.revoke_grants(nodes, id, Writers::Ignore);
             }
+            let there = nodes.node(id);
+            if there.is_some_and(|(node, _)| node.rings.due().is_some()) {
+                self.look_at_rings(nodes, id);
+            }
+            let there = nodes.node(id);
+            if there.is_some_and(|(node, _)| node.rings.held_at().is_some()) {
+                self.wake_held_rings(nodes, id);
+            }
         }
         self.take_turns(nodes);
         let mut next = self.end_turn();
@@ -83,11 +91,12 @@ impl Engine {
     /// If nodes and peers have no work now: when they will have some. Most turns end with the call that began them.
     #[inline(always)]
     fn quiet_until<N: NodeTable>(&self, nodes: &mut N, now_us: Option<u64>) -> Option<Option<u64>> {
-        let (mut until, mut home) = (None, None);
+        let (mut until, mut look, mut home) = (None, None, None);
         for id in nodes.homes() {
             if let Some((node, _)) = nodes.node(id) {
                 home = Some(id);
                 until = earlier(until, node.quiet_until()?);
+                look = earlier(look, node.rings.due());
             }
         }
         for id in self.peers.iter() {
@@ -95,7 +104,7 @@ impl Engine {
                 until = earlier(until, peer.transit.quiet_until()?);
             }
         }
-        let Some(due) = until else {
+        let Some(due) = earlier(until, look) else {
             return Some(None);
         };
         // Looking costs more than all else here, and one look does for all.
@@ -312,6 +321,7 @@ impl<S: Storage> Node<S> {
             && self.timers.is_empty()
             && self.moderated.is_empty()
             && self.srq_timers.is_empty()
+            && self.rings.held.is_empty()
             && self.retry_at.is_none()
     }
 
@@ -337,7 +347,8 @@ impl<S: Storage> Node<S> {
             return Some(0);
         }
         let moderated = earlier(self.moderated.next_us(), self.srq_timers.next_us());
-        earlier(self.timers.next_us(), earlier(self.retry_at, moderated))
+        let retried = earlier(self.retry_at, self.rings.held_at());
+        earlier(self.timers.next_us(), earlier(retried, moderated))
     }
 }
 

@@ -65,7 +65,8 @@ impl Engine {
         destination: u16,
     ) -> Option<Outcome> {
         let request = &self.request;
-        if request.opcode != Opcode::Write || request.len == 0 {
+        // One that comes behind others in a process ring has the peer's engine take those.
+        if request.opcode != Opcode::Write || request.len == 0 || request.bypassed != 0 {
             return None;
         }
         let len = request.len;

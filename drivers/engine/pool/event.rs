@@ -138,7 +138,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// As [`Node::make_event`], whoever the message is from.
-    fn expect_message(&mut self, platform: &impl Platform, qpn: u32) {
+    pub(super) fn expect_message(&mut self, platform: &impl Platform, qpn: u32) {
         let takes = |qp: &&QueuePair<_>| {
             qp.kind == QpType::Rc && qp.has_rings && qp.receives() && qp.has_recv()
         };

@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// Makes what a peer's request says the current request.
-    fn load_request(&mut self, asked: &Asked<'_>, incoming: &Incoming) {
+    pub(super) fn load_request(&mut self, asked: &Asked<'_>, incoming: &Incoming) {
         let body = asked.body;
         let source = Remote {
             node: asked.id,
@@ -174,6 +174,12 @@ impl Engine {
                 self.deny(nodes, asked, nak);
             }
             return Progress::Taken;
+        }
+        if asked.opcode == Opcode::Write && self.request.bypassed != 0 {
+            if let Err(nak) = self.take_what_is_before(nodes, asked, incoming) {
+                self.deny(nodes, asked, nak);
+                return Progress::Taken;
+            }
         }
         match asked.opcode {
             Opcode::Read => return self.respond_read(nodes, asked, incoming),
@@ -368,6 +374,10 @@ impl Engine {
             Nak::NotReady { .. } => {
                 refused = true;
                 Reply::NotReady
+            }
+            Nak::RingHeld => {
+                refused = true;
+                Reply::RingHeld
             }
             Nak::Failed(WcError { status, check }) => {
                 (response.status, response.check) = (status.to_wire(), check as u8);

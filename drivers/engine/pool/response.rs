@@ -322,6 +322,14 @@ impl Engine {
                     .then_some(())
                     .ok_or((WcStatus::RetryExceeded, Check::PeerState))
             }
+            Reply::RingHeld => {
+                let wait = Wait::Peer {
+                    node: id,
+                    qpn: destination,
+                };
+                node.wait_for_process(platform, qpn, wait, RETRY_US);
+                Ok(())
+            }
             Reply::OutOfSequence | Reply::Complete => {
                 node.schedule(qpn);
                 Ok(())

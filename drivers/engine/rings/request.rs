@@ -93,8 +93,9 @@ impl Head {
         true
     }
 
-    /// Says how many messages of the connection went past the engines before this one, see [`SendSegment::bypassed`]. Of a request that takes no
-    /// receive entry, and of a datagram, it says nothing.
+    /// Says how many messages of the connection went past the engines before this one, see [`SendSegment::bypassed`]; of a WRITE without
+    /// immediate data up to which line of the peer's process ring, see [`RemoteSegment::bypassed`]. Of another request that takes no receive entry, and of a
+    /// datagram, it says nothing.
     #[inline]
     pub fn set_bypassed(&mut self, count: u32) {
         const {
@@ -102,7 +103,8 @@ impl Head {
         }
         let [opcode, ..] = self.block;
         let sends = [Opcode::Send, Opcode::SendImm, Opcode::SendInv].map(|opcode| opcode.to_wire());
-        let offset = if opcode == Opcode::WriteImm.to_wire() {
+        let writes = [Opcode::Write, Opcode::WriteImm].map(|opcode| opcode.to_wire());
+        let offset = if writes.contains(&opcode) {
             const { OP_OFFSET + offset_of!(RemoteSegment, bypassed) }
         } else if sends.contains(&opcode) && self.data_offset == Some(DATA_OFFSET) {
             const { OP_OFFSET + offset_of!(SendSegment, bypassed) }

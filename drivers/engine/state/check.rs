@@ -61,7 +61,7 @@ pub enum Check {
     BufferLength = 52,
     /// The receive descriptor is malformed.
     BufferDescriptor = 53,
-    /// The request skips receive entries that are not posted, or goes back.
+    /// The request skips receive entries that are not posted, or goes back; or the process ring does not have the WRITEs that it says come before it.
     Bypassed = 54,
     /// The queue pair was in the error state.
     Flushed = 64,

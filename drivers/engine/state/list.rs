@@ -2,14 +2,28 @@
 //! Lists threaded through objects of one kind: queues that wait for their turn, for time to pass or for something to happen.
 
 use crate::{hal::Table, state::table::Objects};
-use core::marker::PhantomData;
+use core::{marker::PhantomData, num::NonZeroU32};
 
 /// An object's place in a [`List`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Links {
     listed: bool,
-    previous: Option<u32>,
-    next: Option<u32>,
+    previous: Neighbor,
+    next: Neighbor,
+}
+
+/// Number of an object, or none, in four bytes: an object has several places, and is on the stack while it is made. No object has the last number of all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Neighbor(Option<NonZeroU32>);
+
+impl Neighbor {
+    fn new(number: Option<u32>) -> Self {
+        Self(number.and_then(|number| NonZeroU32::new(number.wrapping_add(1))))
+    }
+
+    fn get(self) -> Option<u32> {
+        self.0.map(|behind| behind.get().wrapping_sub(1))
+    }
 }
 
 impl Links {
@@ -28,8 +42,9 @@ pub(crate) trait Linked<Tag> {
 /// A list of object numbers, in the order in which they came.
 #[derive(Debug)]
 pub(crate) struct List<Tag> {
-    first: Option<u32>,
-    last: Option<u32>,
+    /// The ends, if there are any objects in it. Not optional because of the space that a node takes on the stack while it is made.
+    first: u32,
+    last: u32,
     len: u32,
     _tag: PhantomData<Tag>,
 }
@@ -37,8 +52,8 @@ pub(crate) struct List<Tag> {
 impl<Tag> Default for List<Tag> {
     fn default() -> Self {
         Self {
-            first: None,
-            last: None,
+            first: 0,
+            last: 0,
             len: 0,
             _tag: PhantomData,
         }
@@ -48,12 +63,12 @@ impl<Tag> Default for List<Tag> {
 impl<Tag> List<Tag> {
     #[inline]
     pub(crate) fn first(&self) -> Option<u32> {
-        self.first
+        (self.len != 0).then_some(self.first)
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.len == 0
     }
 
     /// Objects in it.
@@ -67,7 +82,7 @@ impl<Tag> List<Tag> {
         objects: &mut Objects<T, L, M>,
         number: u32,
     ) {
-        let last = self.last;
+        let last = (self.len != 0).then_some(self.last);
         let Some(links) = objects.get_mut(number).map(T::place_in_list) else {
             return;
         };
@@ -76,14 +91,14 @@ impl<Tag> List<Tag> {
         }
         *links = Links {
             listed: true,
-            previous: last,
-            next: None,
+            previous: Neighbor::new(last),
+            next: Neighbor::default(),
         };
         match last.and_then(|last| objects.get_mut(last)) {
-            Some(object) => object.place_in_list().next = Some(number),
-            None => self.first = Some(number),
+            Some(object) => object.place_in_list().next = Neighbor::new(Some(number)),
+            None => self.first = number,
         }
-        self.last = Some(number);
+        self.last = number;
         self.len = self.len.saturating_add(1);
     }
 
@@ -92,7 +107,7 @@ impl<Tag> List<Tag> {
         &mut self,
         objects: &mut Objects<T, L, M>,
     ) -> Option<u32> {
-        let first = self.first?;
+        let first = self.first()?;
         self.remove(objects, first);
         Some(first)
     }
@@ -114,13 +129,16 @@ impl<Tag> List<Tag> {
         if !listed {
             return;
         }
-        match previous.and_then(|previous| objects.get_mut(previous)) {
+        match previous
+            .get()
+            .and_then(|previous| objects.get_mut(previous))
+        {
             Some(object) => object.place_in_list().next = next,
-            None => self.first = next,
+            None => self.first = next.get().unwrap_or(0),
         }
-        match next.and_then(|next| objects.get_mut(next)) {
+        match next.get().and_then(|next| objects.get_mut(next)) {
             Some(object) => object.place_in_list().previous = previous,
-            None => self.last = previous,
+            None => self.last = previous.get().unwrap_or(0),
         }
         self.len = self.len.saturating_sub(1);
     }

@@ -15,6 +15,8 @@ pub(crate) enum Nak {
     /// The queue pair does not receive: it is not connected yet, in the error state, or not there any more. Or it has got no receive buffer, though
     /// there are some.
     NotReady { qpn: u32 },
+    /// The process of the queue pair takes entries of its process ring just now, which come before the request (another host's only).
+    RingHeld,
     /// The receive filter does not want the frame.
     Filtered,
     /// A request before it was not carried out (another host's only).
@@ -33,8 +35,8 @@ impl Nak {
             Self::Failed(error) => Outcome::Failed(error),
             // Nobody there wants it: it was delivered as far as the sender is concerned.
             Self::Filtered => Outcome::Done,
-            // Requests within a host are not numbered. Should it happen nevertheless, fail rather than wait.
-            Self::OutOfSequence => {
+            // Requests within a host are not numbered, and lie behind no ring. Should it happen nevertheless, fail rather than wait.
+            Self::OutOfSequence | Self::RingHeld => {
                 Outcome::Failed(WcError::new(WcStatus::RetryExceeded, Check::Peer))
             }
         }

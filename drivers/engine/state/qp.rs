@@ -8,6 +8,7 @@ use crate::state::{
     kept::KeptWqe,
     latency::Sampler,
     list::{Linked, Links},
+    process_ring::{HasRing, ProcessRing, RingHeld},
     ring::Ring,
     rq::RecvQueue,
     seats::Seats,
@@ -110,6 +111,8 @@ pub(crate) struct RecvSide<P> {
     pub(crate) kept: Option<KeptWqe<P>>,
     /// Which messages that went past the engines have entries of the shared receive queue.
     pub(crate) seats: Seats,
+    /// The process ring that messages may lie in.
+    pub(crate) ring: ProcessRing,
     /// Number that the next request from another host must have; `None`: it must be one that starts anew.
     pub(crate) expected: Option<u32>,
     /// Bytes of that one that were taken already.
@@ -225,6 +228,18 @@ impl<P> Linked<Polled> for QueuePair<P> {
 impl<P> Linked<OfSrq> for QueuePair<P> {
     fn place_in_list(&mut self) -> &mut Links {
         &mut self.recv.links
+    }
+}
+
+impl<P> Linked<HasRing> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.recv.ring.links
+    }
+}
+
+impl<P> Linked<RingHeld> for QueuePair<P> {
+    fn place_in_list(&mut self) -> &mut Links {
+        &mut self.recv.ring.held_links
     }
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Request {
     /// Bytes to move.
     pub(crate) len: u32,
     pub(crate) imm: u32,
-    /// Messages before it that took receive entries of the same queue and went past the engines; see
-    /// [`nupa_proto::wqe::SendSegment::bypassed`].
+    /// Messages before it that took receive entries of the same queue and went past the engines, see
+    /// [`nupa_proto::wqe::SendSegment::bypassed`]; of a WRITE without immediate data see [`nupa_proto::wqe::RemoteSegment::bypassed`].
     pub(crate) bypassed: u32,
     pub(crate) remote_addr: u64,
     /// Key of the remote memory; queue key of a datagram.
@@ -242,10 +242,10 @@ impl Request {
         )
     }
 
-    /// As [`Request::reach`], for a WRITE with immediate data of a queue pair that has process rings or not.
+    /// As [`Request::reach`], for a WRITE of a queue pair that has process rings or not.
     #[inline(always)]
-    pub(crate) fn reach_imm(&mut self, wqe: &Wqe, has_rings: bool) -> Result<(), WcError> {
-        let segment = wqe.remote_imm(has_rings)?;
+    pub(crate) fn reach_behind(&mut self, wqe: &Wqe, has_rings: bool) -> Result<(), WcError> {
+        let segment = wqe.remote_behind(has_rings)?;
         (self.remote_addr, self.remote_key) = (segment.addr.get(), segment.rkey.get());
         self.bypassed = segment.bypassed.get();
         Ok(())

@@ -20,15 +20,15 @@ pub(crate) struct Process {
     /// It is in the queue of processes, if only because it has not been noticed yet that it has no queue pair left.
     listed: bool,
     /// The process behind it there.
-    next: Option<usize>,
+    next: Option<u32>,
 }
 
 /// Queue pairs in the order in which they are served: round robin over processes, and over the queue pairs of each.
 pub(crate) struct RoundRobin<S: Storage> {
     /// By doorbell page.
     processes: S::Table<Process>,
-    first: Option<usize>,
-    last: Option<usize>,
+    first: Option<u32>,
+    last: Option<u32>,
     len: u32,
 }
 
@@ -73,7 +73,7 @@ impl<S: Storage> RoundRobin<S> {
         qps: &mut Objects<QueuePair<S::Pages>, L, M>,
         qpn: u32,
     ) {
-        let Some(page) = qps.get(qpn).map(|qp| qp.page as usize) else {
+        let Some(page) = qps.get(qpn).map(|qp| qp.page) else {
             return;
         };
         let Some(process) = self.process(page) else {
@@ -93,7 +93,7 @@ impl<S: Storage> RoundRobin<S> {
         let Some(qp) = qps.get(qpn).filter(|qp| qp.links.is_listed()) else {
             return;
         };
-        if let Some(process) = self.process(qp.page as usize) {
+        if let Some(process) = self.process(qp.page) {
             process.qps.remove(qps, qpn);
             self.len = self.len.saturating_sub(1);
         }
@@ -142,7 +142,7 @@ impl<S: Storage> RoundRobin<S> {
     }
 
     /// Puts a process at the tail, unless it is in the queue.
-    fn enqueue(&mut self, page: usize) {
+    fn enqueue(&mut self, page: u32) {
         let Some(process) = self.process(page) else {
             return;
         };
@@ -156,7 +156,7 @@ impl<S: Storage> RoundRobin<S> {
         }
     }
 
-    fn process(&mut self, page: usize) -> Option<&mut Process> {
-        self.processes.slots_mut().get_mut(page)?.as_mut()
+    fn process(&mut self, page: u32) -> Option<&mut Process> {
+        self.processes.slots_mut().get_mut(page as usize)?.as_mut()
     }
 }

@@ -186,8 +186,7 @@ impl<P: AsRef<[u64]> + AsMut<[u64]>> QueuePair<P> {
         request: &mut Request,
     ) -> Result<(), WcError> {
         match header.opcode {
-            Opcode::Write => request.reach(wqe)?,
-            Opcode::WriteImm => request.reach_imm(wqe, self.has_rings)?,
+            Opcode::Write | Opcode::WriteImm => request.reach_behind(wqe, self.has_rings)?,
             Opcode::Send | Opcode::SendImm | Opcode::SendInv => {
                 request.bypassed = wqe.send(self.has_rings)?.bypassed.get();
             }

@@ -154,15 +154,15 @@ impl Wqe {
         Ok(segment)
     }
 
-    /// The operation segment of a remote access that takes no receive entry.
+    /// The operation segment of a remote access that is no WRITE.
     #[inline(always)]
     pub(crate) fn remote(&self) -> Result<&RemoteSegment, WcError> {
-        self.remote_imm(false)
+        self.remote_behind(false)
     }
 
-    /// The operation segment of a WRITE with immediate data of a queue pair that has process rings or not.
+    /// The operation segment of a WRITE of a queue pair that has process rings or not.
     #[inline(always)]
-    pub(crate) fn remote_imm(&self, has_rings: bool) -> Result<&RemoteSegment, WcError> {
+    pub(crate) fn remote_behind(&self, has_rings: bool) -> Result<&RemoteSegment, WcError> {
         let segment: &RemoteSegment = self.at(OP_OFFSET)?;
         if segment.bypassed.get() != 0 && !has_rings {
             return Err(malformed(Check::Reserved));

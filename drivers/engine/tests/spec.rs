@@ -268,7 +268,8 @@ fn layouts_are_those_of_the_specification() {
             min_rnr_timer,
             reserved1,
             rq_psn,
-            sq_psn
+            sq_psn,
+            ring
         }),
         layout!(QpState {
             state,

@@ -102,6 +102,8 @@ pub const QP_MASK_RNR_RETRY: u32 = 1 << 7;
 /// [`ModifyQp::mask`]: the queue pair has [process rings](crate::process_ring) until it is reset (RC). Its requests may say how many messages went past the engine,
 /// and what the arm word of its receive queue says counts.
 pub const QP_MASK_PROCESS_RINGS: u32 = 1 << 8;
+/// [`ModifyQp::mask`], with [`QP_MASK_PROCESS_RINGS`]: `ring` is to be set. Without that it may be set to 0 only.
+pub const QP_MASK_RING: u32 = 1 << 9;
 /// [`ModifyQp::rnr_timeout_us`]: no timeout.
 pub const RNR_FOREVER: u32 = u32::MAX;
 /// [`ModifyQp::rnr_retry`]: no limit. The largest value.
@@ -160,8 +162,11 @@ pub struct ModifyQp {
     pub rq_psn: U32,
     /// Packet sequence number that this end begins with (RC).
     pub sq_psn: U32,
+    /// DMA address of the process ring that it receives from, page-aligned. The engine takes WRITEs that the process leaves in it. 0: none. A reset sets it
+    /// to 0 (RC).
+    pub ring: U64,
 }
-assert_size!(ModifyQp, 48);
+assert_size!(ModifyQp, 56);
 
 /// Result of `QueryQp`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]

@@ -201,7 +201,8 @@ pub const REQUEST_START: u8 = 1 << 3;
 /// The datagram is sent in the VLAN of [`RequestBody::vlan_id`].
 pub const REQUEST_VLAN: u8 = 1 << 4;
 
-/// Of a connected queue pair: [`RequestBody::operand`] begins with what [`crate::wqe::SendSegment::bypassed`] says, which is not 0.
+/// Of a connected queue pair: [`RequestBody::operand`] begins with what [`crate::wqe::SendSegment::bypassed`] says, or of a WRITE without
+/// immediate data [`crate::wqe::RemoteSegment::bypassed`], which is not 0.
 pub const REQUEST_BYPASSED: u8 = 1 << 5;
 
 /// Bytes of [`RequestBody::operand`].
@@ -257,7 +258,7 @@ impl RequestBody {
         }
     }
 
-    /// What [`crate::wqe::SendSegment::bypassed`] says.
+    /// What [`crate::wqe::SendSegment::bypassed`] or [`crate::wqe::RemoteSegment::bypassed`] says.
     #[inline]
     pub fn bypassed(&self) -> u32 {
         let [a, b, c, d, ..] = self.operand;
@@ -289,6 +290,9 @@ wire_enum! {
         NotReady = 2,
         /// One before it was refused, or the target was reset since: it is sent anew, with [`REQUEST_START`].
         OutOfSequence = 3,
+        /// Of a WRITE that comes behind entries of a [process ring](crate::process_ring): the target's process takes entries of it just now, or stands
+        /// still while it does. A [`Kind::Notify`] may follow when it does not any more.
+        RingHeld = 4,
     }
 }
 

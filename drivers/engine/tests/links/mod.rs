@@ -12,6 +12,7 @@ mod lanes;
 mod nontemporal;
 mod not_ready;
 pub mod parts;
+mod process_ring;
 mod shared_parts;
 mod silence;
 mod stale_requests;

@@ -101,7 +101,7 @@ fn each_rule_is_kept() {
         (edit(33, 32), false),
         (edit(33, 2), false),
         (edit(33, 1), true),
-        // How many went past the engines says what takes a receive entry, and no datagram; and not that none did.
+        // What went past the engines says what takes a receive entry, and a WRITE, and no datagram; and not that nothing did.
         (entry(0, 1, [8, 0, 8], send, &[(33, 32), (72, 1)]), true),
         (entry(0, 1, [8, 0, 8], send, &[(33, 32), (75, 1)]), true),
         (
@@ -109,7 +109,8 @@ fn each_rule_is_kept() {
             true,
         ),
         (entry(0, 1, [8, 0, 8], send, &[(33, 32), (76, 1)]), false),
-        (entry(0, 1, [8, 0, 8], 3, &[(33, 32), (72, 1)]), false),
+        (entry(0, 1, [8, 0, 8], 3, &[(33, 32), (72, 1)]), true),
+        (entry(0, 1, [0, 0, 0], 3, &[(33, 32), (75, 1)]), true),
         (entry(0, 1, [0, 0, 8], read, &[(33, 32), (72, 1)]), false),
         (datagram(&[(33, 2 | 32), (72, 1)]), false),
         (entry(1, 4, [0, 0, 0], 0, &[(40, 1)]), true),

@@ -325,7 +325,7 @@ impl HostileMember<'_> {
         let opcode = self.draw.one_or(opcodes, Opcode::Send);
         let flags = match datagram {
             true => REQUEST_SOLICITED | REQUEST_IPV4 | REQUEST_VLAN,
-            false if takes_entry(opcode) && self.draw.once_in(8) => {
+            false if (takes_entry(opcode) || opcode == Opcode::Write) && self.draw.once_in(8) => {
                 let count = [self.draw.small(4), self.draw.lie(), 1];
                 let count = self.draw.one_or(&count, 1).max(1);
                 if let Some(to) = body.operand.first_chunk_mut() {

@@ -351,35 +351,47 @@ fn entries_of_a_shared_queue_are_not_skipped() {
 }
 
 #[test]
-fn only_what_takes_an_entry_says_how_many_went_past() {
+fn only_messages_and_writes_say_what_went_past() {
     let (mut world, mut a, b) = ringed();
     let (addr, rkey) = (b.mr.iova, b.mr.key);
     // The setter knows.
-    let write = Operation::Write {
-        addr,
-        rkey,
-        imm: None,
-    };
-    a.post_behind(3, write, Data::Inline(b"write"));
     let read = Operation::Read { addr, rkey };
     a.post_behind(3, read, Data::Sges(&[a.mr.sge(0, 5)]));
     a.post_behind(3, Operation::Nop, Data::Inline(&[]));
     world.pump();
-    assert_eq!(a.statuses(), [OK; 3]);
-    assert_eq!(&a.region(false)[..5], b"write");
-    // And the engine refuses it. Block 4 is the next one; its segment is behind 16 bytes.
+    assert_eq!(a.statuses(), [OK; 2]);
+    // And the engine refuses it. Block 3 is the next one; its segment is behind 16 bytes.
     let at = a.qp.send_addr + 64 * u64::from(a.qp.send.index()) + 16;
+    let sges = [a.mr.sge(0, 5)];
     let request = nupa_engine::rings::SendRequest {
         wr_id: 7,
         flags: WQE_SIGNALED,
-        operation: write,
-        data: Data::Inline(b"wrong"),
+        operation: Operation::Read { addr, rkey },
+        data: Data::Sges(&sges),
     };
     a.qp.send.post(&request).expect("room");
     a.host.write(at + 12, &[1]);
     a.qp.send.ring();
     world.pump();
     assert_eq!(a.statuses(), [WcStatus::LocalQpOperation as u8]);
+}
+
+#[test]
+fn a_write_behind_what_lies_in_no_ring_is_refused() {
+    for bytes in [&b""[..], b"write"] {
+        let (mut world, mut a, b) = ringed();
+        let write = Operation::Write {
+            addr: b.mr.iova,
+            rkey: b.mr.key,
+            imm: None,
+        };
+        a.post_behind(3, write, Data::Inline(bytes));
+        world.pump();
+        assert_eq!(a.statuses(), [REFUSED]);
+        assert_eq!(b.region(false)[..5], [0; 5]);
+        let state = world.node(b.host.id).query_qp(b.qp.qpn);
+        assert_eq!(state.expect("exists").state, QpStateCode::Err as u8);
+    }
 }
 
 #[test]
