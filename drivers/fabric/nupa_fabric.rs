@@ -45,9 +45,10 @@ pub use self::{
     memory_devices::MappedMemory,
     port::{
         dma_sge, Cq, CqConfig, CqControl, CqHandler, EventHandler, ExportedMemory, ImportedMemory,
-        Listener, ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer, Port,
-        PortEvent, PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes, QpWatch,
-        QueuePair, QueueRing, RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim, Srq,
+        KnownRing, Listener, ListenerRegistration, Mr, ObjectEvent, PageArray, PageTable, Pd, Peer,
+        Port, PortEvent, PortInfo, Qp, QpConfig, QpControl, QpParameters, QpQueues, QpSizes,
+        QpWatch, QueuePair, QueueRing, RecvPoster, RecvQueue, SendPoster, SendQueue, SendReclaim,
+        Srq,
     },
     quota::{Charge, Quota},
     slots::Wanted,

@@ -125,7 +125,7 @@ fn flags(port: &Port) -> u8 {
         false => uabi::CONTEXT_KICK_BY_COMMAND,
     };
     match port.has_process_rings() {
-        true => kicks | uabi::CONTEXT_PROCESS_RINGS,
+        true => kicks | uabi::CONTEXT_PROCESS_RINGS | uabi::CONTEXT_RING_WRITES,
         false => kicks,
     }
 }

@@ -189,9 +189,9 @@ impl Piece {
         if exported.is_some() {
             return Err(EINVAL);
         }
-        let part = qp.publish_ring(|owner| {
+        let part = qp.publish_ring(own.allocated.address()?, |owner, known| {
             let charge = own.rings.charge_user()?;
-            RingPart::both(own.allocated.export_ring(owner)?, charge)
+            RingPart::both(known, own.allocated.export_ring(owner)?, charge)
         })?;
         *exported = Some(Exported::Ring(part));
         Ok(())

@@ -8,6 +8,7 @@ use crate::{
 };
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
+use nupa_fabric::KnownRing;
 use nupa_proto::admin::{
     ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_PROCESS_RINGS, QP_MASK_QKEY,
     QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE,
@@ -27,9 +28,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Closes the pair's ring, if it has one.
+    /// Closes the pair's ring, if it has one. Sleeps.
     pub(crate) fn close_ring(&mut self) {
         self.ring = None;
+    }
+
+    /// Has the controller forget the pair's ring, if it has one: before the pair goes. Sleeps.
+    pub(crate) fn forget_ring(&self) {
+        if let Some(ring) = &self.ring {
+            ring.forget();
+        }
     }
 
     /// Closes the pair's ring, if the change that `next` and `mask` say is one to a state in which it does not receive. After the change:
@@ -193,11 +201,12 @@ impl Qp {
         })
     }
 
-    /// Has `export` export the process ring that this pair receives from; it returns the parts of the ring's memory and of the pair. The first one
-    /// is returned. `EINVAL` if the pair is not connected, does not receive, or has a ring. Sleeps.
+    /// Has `export` export the process ring that this pair receives from; it returns the parts of the ring's memory and of the pair. The first one is
+    /// returned. `address`: the ring's DMA address; the controller knows the ring before `export` is called. `EINVAL` if the pair is not connected, does not receive, or has a ring. Sleeps.
     pub(crate) fn publish_ring(
         &self,
-        export: impl FnOnce(&RingOwner) -> Result<(RingPart, RingPart)>,
+        address: u64,
+        export: impl FnOnce(&RingOwner, KnownRing) -> Result<(RingPart, RingPart)>,
     ) -> Result<RingPart> {
         let mut state = self.state.lock();
         let attributes = &state.attributes;
@@ -212,9 +221,10 @@ impl Qp {
             peer: node.ok_or(EINVAL)?.into(),
             is_ring: 1.into(),
         };
-        self.set_has_rings()?;
         self.handler.expect_ring()?;
-        let (of_memory, of_pair) = export(&owner)?;
+        // Before the peer can find it, and put something into it.
+        let known = self.object.receive_from(address)?;
+        let (of_memory, of_pair) = export(&owner, known)?;
         // What the controller did before that was said is not told.
         if !self.receives(&state.attributes)? {
             return Err(EINVAL);

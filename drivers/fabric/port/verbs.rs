@@ -19,7 +19,7 @@ pub use self::{
     page_array::PageArray,
     page_table::PageTable,
     posting::{RecvPoster, SendPoster},
-    qp::{Qp, QpParameters, QpQueues, QpSizes, QpWatch},
+    qp::{KnownRing, Qp, QpParameters, QpQueues, QpSizes, QpWatch},
     region::Mr,
     sharing::{ExportedMemory, ImportedMemory},
     srq::Srq,

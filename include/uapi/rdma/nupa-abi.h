@@ -27,6 +27,8 @@ enum nupa_ib_context_flags {
 	NUPA_IB_CONTEXT_KICK_BY_COMMAND	= 1 << 0,
 	/* Queue pairs of connections to other nodes may have process rings (Documentation/process-rings.md). */
 	NUPA_IB_CONTEXT_PROCESS_RINGS	= 1 << 1,
+	/* WRITEs may go into process rings, too. */
+	NUPA_IB_CONTEXT_RING_WRITES	= 1 << 2,
 };
 
 struct nupa_ib_alloc_ucontext_resp {

@@ -18,7 +18,7 @@ use kernel::{prelude::*, sync::Arc};
 use nupa_proto::{
     admin::{
         AdminOpcode, ById, CreateQp as Parameters, GroupMember, ModifyQp, QpState, QpType,
-        QP_FLAG_SRQ,
+        QP_FLAG_SRQ, QP_MASK_PROCESS_RINGS, QP_MASK_RING,
     },
     doorbell::SLOT_NONE,
 };
@@ -75,6 +75,26 @@ pub struct Qp {
     _memory: [Option<QueueMemory>; 2],
     /// Of a pair of a process.
     _user: Option<UserQp>,
+}
+
+/// Has the controller take from a queue pair's process ring what its process leaves there, until this is dropped, which sleeps. It is to be dropped before the
+/// ring's memory is, and before the pair.
+pub struct KnownRing {
+    controller: Arc<Controller>,
+    generation: u32,
+    qpn: u32,
+}
+
+impl Drop for KnownRing {
+    fn drop(&mut self) {
+        let command = ModifyQp {
+            qpn: self.qpn.into(),
+            mask: QP_MASK_RING.into(),
+            ..ModifyQp::default()
+        };
+        // This fails if the controller was reset, went away or does not answer any more. The first two ended all of its pairs, and one that does not answer is reset.
+        let _ = self.controller.modify_pair(self.generation, &command);
+    }
 }
 
 impl Drop for Qp {
@@ -243,6 +263,21 @@ impl Qp {
     pub fn is_lost(&self) -> bool {
         let generation = self.object.controller.running();
         generation != Ok(self.object.generation)
+    }
+
+    /// Tells the controller that the pair has process rings, and that it receives from the one at this address of the controller's. `EINVAL` if there can be none.
+    /// Sleeps.
+    pub fn receive_from(&self, address: u64) -> Result<KnownRing> {
+        self.modify(&ModifyQp {
+            mask: (QP_MASK_PROCESS_RINGS | QP_MASK_RING).into(),
+            ring: address.into(),
+            ..ModifyQp::default()
+        })?;
+        Ok(KnownRing {
+            controller: self.object.controller.clone(),
+            generation: self.object.generation,
+            qpn: self.number(),
+        })
     }
 
     /// Changes state and attributes; the field `qpn` is filled in here. Nothing has changed if this fails.

@@ -139,6 +139,7 @@ fn constants_are_those_of_the_header() {
             sys::NUPA_IB_CONTEXT_PROCESS_RINGS,
             CONTEXT_PROCESS_RINGS.into(),
         ),
+        (sys::NUPA_IB_CONTEXT_RING_WRITES, CONTEXT_RING_WRITES.into()),
         (
             sys::NUPA_IB_ATTR_ALLOC_DM_MMAP_OFFSET,
             ALLOC_DM_MMAP_OFFSET.into(),
