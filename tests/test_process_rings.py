@@ -8,6 +8,7 @@ import pytest
 
 from modes import POOLS, only
 from verbs import DEVICE, LINK, Side, connect, counted_by_type, sge
+from waiting import wait_until
 
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
 
@@ -272,6 +273,124 @@ def test_rings_do_not_leak(counting, rdma, saw, kill):
             program.device_memory(total, wait=60)
             program.end()
     saw(f"all {total} bytes after 3 connections with rings")
+
+
+def writes(sender, receiver, source, far, numbers, wait=True):
+    """Writes short pieces of different lengths, each to its place. Waits for each, or for none."""
+    for number in numbers:
+        length = 1 + number % SHORT
+        sender.post_send("RDMA_WRITE", sges=[sge(source, number * SHORT, length)], remote=[far.address + number * SHORT, far.rkey], wr_id=number)
+        if wait:
+            sender.done("RDMA_WRITE", wr_id=number)
+
+
+def compare_writes(receiver, source, far, numbers):
+    for number in numbers:
+        length = 1 + number % SHORT
+        wanted, found = (part.program.load(part.buffer, number * SHORT, length) for part in (source, far))
+        assert found == wanted, f"{receiver.program.node.name}: write {number} of {length} bytes"
+
+
+def test_short_writes_go_past_the_engines_while_their_receiver_polls(counting, rdma, saw):
+    """All bytes arrive, and most of them without a request of the engines'. When the program polls no more, or has died, the engines take over."""
+    a, b = connected(rdma, counting, "")
+    warm(a, b)
+    count = 12 * BATCH
+    (source, far), target = regions(a, b, count), b.region(SHORT, 3)
+    far.program = b.program
+    b.post_recv([sge(target)], wr_id=1)
+    before = sum(map(requests, counting))
+    b.program.begin("poll", b.cq, 1, 60.0)
+    writes(a, b, source, far, range(count))
+    past = count - (sum(map(requests, counting)) - before)
+    a.post_send("SEND", sges=[sge(source, 0, SHORT)])
+    assert [done["wr_id"] for done in b.program.result(80)] == [1]
+    a.done("SEND")
+    compare_writes(b, source, far, range(count))
+    assert past > BATCH, f"{past} of {count}"
+    # Nobody polls there.
+    far.program.fill(far.buffer, 2)
+    writes(a, b, source, far, range(count))
+    compare_writes(b, source, far, range(count))
+    saw(f"{past} of {count} writes past the engines while the program polled")
+    b.program.begin("poll", b.cq, 1, 60.0)
+    writes(a, b, source, far, range(count))
+    b.program.end(kill=True)
+    writes(a, b, source, far, [0], wait=False)
+    a.failed("RETRY_EXC_ERR")
+
+
+def writes_past_engines(a, b, source, far, counting):
+    """Writes while the receiver's program polls, until one goes past the engines: those that follow do, too."""
+    b.program.begin("poll", b.cq, 1, 2.0)
+    for _ in range(20):
+        before = sum(map(requests, counting))
+        writes(a, b, source, far, [0])
+        if sum(map(requests, counting)) == before:
+            break
+    else:
+        raise AssertionError("no write went past the engines")
+
+
+def test_writes_that_nobody_waits_for_arrive(counting, rdma):
+    """Neither program polls once they are posted."""
+    a, b = connected(rdma, counting, "")
+    warm(a, b)
+    source, far = regions(a, b, BATCH)
+    far.program = b.program
+    for _ in range(3):
+        # It polls, and stops polling with WRITEs under way or not.
+        writes_past_engines(a, b, source, far, counting)
+        b.program.result()
+        far.program.fill(far.buffer, 2)
+        writes(a, b, source, far, range(BATCH), wait=False)
+        last = BATCH - 1
+        wanted = a.program.load(source.buffer, last * SHORT, 1 + last)
+        wait_until("the last write", lambda: b.program.load(far.buffer, last * SHORT, 1 + last) == wanted)
+        compare_writes(b, source, far, range(BATCH))
+        assert {done["status"] for done in a.poll(BATCH)} == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("mode", ["1", "mixed"])
+def test_what_follows_writes_finds_them_there(counting, rdma, mode):
+    """Messages and reads behind short writes, while the receiver's program polls now and then."""
+    a, b = connected(rdma, counting, mode)
+    warm(a, b)
+    source, far = regions(a, b, BATCH)
+    back, target = a.region(SHORT, 3), b.region(SHORT, 4)
+    far.program = b.program
+    for number in range(6 * BATCH):
+        text = f"{number:016x}"
+        a.program.store(source.buffer, 0, text)
+        b.post_recv([sge(target)], wr_id=number)
+        if number % 3:
+            b.program.begin("poll", b.cq, 1, 10.0)
+            if number % 12 == 1:
+                # So that it has polled for a while when they come.
+                writes(a, b, source, far, [BATCH - 1] * 4)
+        a.post_send("RDMA_WRITE", sges=[sge(source, 0, 8)], remote=[far.address, far.rkey], wr_id=1)
+        a.post_send("RDMA_READ", sges=[sge(back, 0, 8)], remote=[far.address, far.rkey], wr_id=2)
+        a.post_send("SEND", sges=[sge(source, 0, 8)], wr_id=3)
+        found = b.program.result() if number % 3 else b.poll()
+        assert [done["wr_id"] for done in found] == [number]
+        assert b.program.load(far.buffer, 0, 8) == text, "the message came before the write"
+        assert [done["wr_id"] for done in a.poll(3)] == [1, 2, 3]
+        assert a.program.load(back.buffer, 0, 8) == text, "the read came before the write"
+
+
+def test_a_write_with_a_wrong_key_fails_as_ever(counting, rdma):
+    a, b = connected(rdma, counting, "")
+    warm(a, b)
+    source, far = regions(a, b, BATCH)
+    far.program = b.program
+    writes_past_engines(a, b, source, far, counting)
+    writes(a, b, source, far, range(BATCH))
+    a.post_send("RDMA_WRITE", sges=[sge(source, 0, 8)], remote=[far.address, far.rkey ^ 1], wr_id=100)
+    writes(a, b, source, far, [0], wait=False)
+    statuses = [(done["wr_id"], done["status"]) for done in a.poll(2, 20)]
+    assert statuses == [(100, "REM_ACCESS_ERR"), (0, "WR_FLUSH_ERR")], statuses
+    b.program.result()
+    compare_writes(b, source, far, range(1, BATCH))
 
 
 def server_of(program, count):

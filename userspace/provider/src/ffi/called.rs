@@ -115,3 +115,12 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut sys::ibv_qp_ex) -> c_int {
         around(call, || qp_ex::wr_complete(qp))
     }
 }
+
+/// `ibv_qp_ex::wr_abort`: what was left to the end of the batch is done then.
+pub(super) unsafe extern "C" fn wr_abort(qp: *mut sys::ibv_qp_ex) {
+    // SAFETY: as above; the program has started a batch, and gives it up.
+    unsafe {
+        let call = pair(qp).calls.queue.as_ref();
+        around(call, || qp_ex::wr_abort(qp));
+    }
+}

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nupa_proto::uabi::{self, ContextResponse, CONTEXT_PROCESS_RINGS};
+use nupa_proto::uabi::{self, ContextResponse, CONTEXT_PROCESS_RINGS, CONTEXT_RING_WRITES};
 use rustix::io::Errno;
 
 use super::called;
@@ -65,6 +65,11 @@ impl Context {
             0 => Mode::Off,
             _ => self.mode,
         }
+    }
+
+    /// Whether the engine takes WRITEs out of process rings that processes leave there, so that there may be some.
+    pub(super) fn takes_writes(&self) -> bool {
+        self.info.flags & CONTEXT_RING_WRITES != 0
     }
 
     /// Whether the engine is called, because there is nobody to trap stores for it.

@@ -153,6 +153,16 @@ impl Pages {
         }
     }
 
+    /// As [`Pages::compare_exchange`], of 64 bits.
+    #[inline(always)]
+    pub(crate) fn compare_exchange_wide(&self, offset: usize, expected: u64, value: u64) -> bool {
+        let (expected, value) = (expected.to_le(), value.to_le());
+        self.wide(offset).is_some_and(|word| {
+            word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        })
+    }
+
     /// Copies memory of the program here; nothing if that does not fit, or there is none.
     #[inline(always)]
     pub(crate) fn write_from(&self, offset: usize, from: Option<ProcessBytes>) {

@@ -194,7 +194,7 @@ unsafe fn post_one(
 
 /// Posts what most requests are, and hands it over: WRITE, READ and SEND of one entry, where nobody else uses the queue
 /// and there is known to be room. Each is compiled for itself, so that its descriptor is a few stores. False if it is
-/// anything else, or was refused; then nothing was done.
+/// anything else, may go past the engine although it is no SEND, or was refused; then nothing was done.
 ///
 /// # Safety
 ///
@@ -216,9 +216,13 @@ unsafe fn post_common(pair: &QueuePair, wr: &sys::ibv_send_wr) -> bool {
     match wr.opcode {
         sys::IBV_WR_RDMA_WRITE => {
             let imm = None;
-            post_as(pair, wr, entry, Operation::Write { addr, rkey, imm })
+            let write = Operation::Write { addr, rkey, imm };
+            post_as::<false>(pair, wr, entry, write)
         }
-        sys::IBV_WR_RDMA_READ => post_as(pair, wr, entry, Operation::Read { addr, rkey }),
+        sys::IBV_WR_RDMA_READ => {
+            let read = Operation::Read { addr, rkey };
+            post_as::<false>(pair, wr, entry, read)
+        }
         sys::IBV_WR_SEND => post_common_send(pair, wr, entry),
         _ => false,
     }
@@ -227,12 +231,18 @@ unsafe fn post_common(pair: &QueuePair, wr: &sys::ibv_send_wr) -> bool {
 /// A SEND may go past the engine. A function of its own, so that the others have no registers to save.
 #[inline(never)]
 fn post_common_send(pair: &QueuePair, wr: &sys::ibv_send_wr, entry: &Sge) -> bool {
-    post_as(pair, wr, entry, Operation::Send { imm: None })
+    let send = Operation::Send { imm: None };
+    post_as::<true>(pair, wr, entry, send)
 }
 
-/// As [`post_common`], knowing the operation.
+/// As [`post_common`], knowing the operation, and whether it is a SEND.
 #[inline(always)]
-fn post_as(pair: &QueuePair, wr: &sys::ibv_send_wr, entry: &Sge, operation: Operation) -> bool {
+fn post_as<const SENDS: bool>(
+    pair: &QueuePair,
+    wr: &sys::ibv_send_wr,
+    entry: &Sge,
+    operation: Operation,
+) -> bool {
     let Some(mut queue) = pair.send.try_lock() else {
         return false;
     };
@@ -242,7 +252,10 @@ fn post_as(pair: &QueuePair, wr: &sys::ibv_send_wr, entry: &Sge, operation: Oper
         operation,
         data: Data::Sges(slice::from_ref(entry)),
     };
-    queue.try_post(&request).is_ok()
+    match SENDS {
+        true => queue.try_send(&request),
+        false => queue.try_post(&request),
+    }
 }
 
 /// Posts a list up to the first request that is refused, and hands over what was posted. Returns that one.

@@ -6,8 +6,8 @@
 ///
 /// # Invariants
 ///
-/// The program has said, by registering it, that the range is its own memory, readable, and writable where messages are received there; and it does
-/// not unmap what requests that are posted name. It may be written by anybody meanwhile, so no reference to it is made.
+/// The program has said, by registering it, that the range is its own memory, readable, and writable where messages are received or peers may write
+/// there; and it does not unmap what requests that are posted name, or what peers may write to. It may be written by anybody meanwhile, so no reference to it is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProcessBytes {
     addr: usize,

@@ -52,11 +52,17 @@ impl Rings {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let (cap, info) = (&attr.cap, &context.info);
+        // Requests that have the engine take what is in a process ring: one with a completion, and one without.
+        let more = if context.takes_writes() && !datagrams {
+            2
+        } else {
+            0
+        };
         let send = SendSize::new(
             cap.max_send_wr,
-            cap.max_send_sge,
-            cap.max_inline_data,
+            (cap.max_send_sge, cap.max_inline_data),
             datagrams,
+            more,
             info.max_log_sq,
         )
         .ok_or(Errno::INVAL)?;
@@ -254,6 +260,7 @@ unsafe fn assemble(
             requests,
             bypass_state: Arc::default(),
             with_events: own.mode() != Mode::Polled,
+            writes: own.takes_writes(),
             mixed: own.mode() == Mode::Mixed,
         });
     }
@@ -306,6 +313,12 @@ pub(super) unsafe extern "C" fn modify_qp(
         }
         pair.changed(state == sys::IBV_QPS_RTS, state == sys::IBV_QPS_ERR);
     }
+    let access = c_int::from_ne_bytes(sys::IBV_QP_ACCESS_FLAGS.to_ne_bytes());
+    if result.is_ok() && mask & access != 0 {
+        // SAFETY: as above.
+        let (pair, access) = unsafe { (pair(qp), (*attr).qp_access_flags) };
+        pair.allow_writes(access & sys::IBV_ACCESS_REMOTE_WRITE != 0);
+    }
     code(result)
 }
 
@@ -319,7 +332,19 @@ pub(super) unsafe extern "C" fn query_qp(
     let mut request = sys::ibv_query_qp::zeroed();
     let size = size_of_val(&request);
     // SAFETY: pointers of the caller are passed on as they came; ours live across the call.
-    unsafe { sys::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut request, size) }
+    let result =
+        unsafe { sys::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut request, size) };
+    let result = check(result);
+    if result.is_ok() {
+        // SAFETY: `qp` is one of this provider's; the call has filled in both structures.
+        unsafe {
+            // The kernel knows how large the ring is, and not what of it is for the program.
+            let requests = pair(qp).requests;
+            (*attr).cap.max_send_wr = requests;
+            (*init_attr).cap.max_send_wr = requests;
+        }
+    }
+    code(result)
 }
 
 /// `verbs_context_ops::destroy_qp`

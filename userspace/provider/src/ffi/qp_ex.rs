@@ -43,7 +43,7 @@ pub(super) fn supports(qp_type: sys::ibv_qp_type, ops: u64) -> bool {
     ops & !u64::from(supported) == 0
 }
 
-/// Puts the functions of this file into an object, but for the one that hands over, if the engine is `called` then.
+/// Puts the functions of this file into an object, but for those that hand over, if the engine is `called` then.
 pub(super) fn set_functions(qp: &mut sys::ibv_qp_ex, called: bool) {
     qp.wr_start = Some(wr_start);
     qp.wr_complete = Some(if called {
@@ -51,7 +51,11 @@ pub(super) fn set_functions(qp: &mut sys::ibv_qp_ex, called: bool) {
     } else {
         wr_complete
     });
-    qp.wr_abort = Some(wr_abort);
+    qp.wr_abort = Some(if called {
+        super::called::wr_abort
+    } else {
+        wr_abort
+    });
     qp.wr_send = Some(wr_send);
     qp.wr_send_imm = Some(wr_send_imm);
     qp.wr_send_inv = Some(wr_send_inv);
@@ -114,7 +118,7 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut sys::ibv_qp_ex) -> c_int {
     code(queue.complete().map_err(of_post))
 }
 
-unsafe extern "C" fn wr_abort(qp: *mut sys::ibv_qp_ex) {
+pub(super) unsafe extern "C" fn wr_abort(qp: *mut sys::ibv_qp_ex) {
     // SAFETY: as above.
     let mut queue = ManuallyDrop::into_inner(unsafe { started(qp) });
     queue.abort();

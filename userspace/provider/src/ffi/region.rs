@@ -67,6 +67,7 @@ unsafe fn region(pd: *mut sys::ibv_pd, start: u64, (addr, len): Place, access: u
             start,
             memory: ProcessBytes::new(addr, len),
             writable: access & sys::IBV_ACCESS_LOCAL_WRITE != 0,
+            remote_writable: access & sys::IBV_ACCESS_REMOTE_WRITE != 0,
         }
     }
 }
@@ -202,6 +203,7 @@ pub(super) unsafe extern "C" fn rereg_mr(
         }
         if has(sys::IBV_REREG_MR_CHANGE_ACCESS) {
             region.writable = bits(access) & sys::IBV_ACCESS_LOCAL_WRITE != 0;
+            region.remote_writable = bits(access) & sys::IBV_ACCESS_REMOTE_WRITE != 0;
         }
         region
     };

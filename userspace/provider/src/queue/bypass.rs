@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! SENDs that go from process to process, past the engines: see `Documentation/process-rings.md`.
+//! SENDs and WRITEs that go from process to process, past the engines: see `Documentation/process-rings.md`.
 
 mod connection;
 mod member;
+mod outgoing;
 mod receiver;
+mod request;
 mod ring;
 mod sender;
 mod sent;
@@ -13,8 +15,9 @@ mod state;
 pub(crate) use connection::{Connection, Maker};
 pub(super) use member::{Bypasses, Step};
 pub(super) use receiver::Receiver;
+pub(super) use request::{Body, Kind, Message};
 pub(crate) use ring::{Owner, Ring, RingSource, SharedSource};
-pub(super) use sender::{Kind, Position, Sender};
+pub(super) use sender::{Position, Sender};
 pub(super) use sent::Sent;
 pub(super) use state::BypassState;
 

@@ -2,19 +2,19 @@
 
 //! Completion queues.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+mod member;
+
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use nupa_engine::rings::CompletionRing;
-use nupa_proto::cqe::{Cqe, CqeOpcode};
-use nupa_proto::status::WcStatus;
+use nupa_proto::cqe::Cqe;
 
+pub(crate) use self::member::{Member, SharedReceives};
 use super::bypass::{BypassState, Bypasses, Maker, Sent, Step, BEFORE_RING};
-use super::done::Done;
 use super::members::Members;
 use super::wall::{Moment, WallClock};
-use super::{RecvQueue, SendQueue};
-use crate::ffi::{Lock, Pages, Slot};
+use crate::ffi::{Pages, Slot};
 
 /// Completion code bit of everything that used a receive entry.
 const RECEIVE: u8 = 0x80;
@@ -34,33 +34,6 @@ pub(crate) struct CompletionQueue {
     has_events: bool,
     /// Whether queue pairs may send or receive past the engine, or could once.
     has_makers: bool,
-}
-
-/// A queue pair whose completions come here.
-#[derive(Debug)]
-pub(crate) struct Member {
-    /// Where they say how far the send queue is.
-    pub(crate) send: Arc<Done>,
-    /// The same for the receive queue, or the shared one.
-    pub(crate) recv: Arc<Done>,
-    /// The shared receive queue, if it uses one.
-    pub(crate) shared: Option<Arc<SharedReceives>>,
-    /// The send queue, if its completions come here.
-    pub(crate) sends: Option<Arc<Lock<SendQueue>>>,
-    /// The receive queue, if it is the queue pair's own and its completions come here.
-    pub(crate) recvs: Option<Arc<Lock<RecvQueue>>>,
-    /// What it may receive with past the engine, if its completions come here.
-    pub(crate) maker: Option<Arc<Maker>>,
-    /// What it may do past the engine.
-    pub(crate) bypass_state: Option<Arc<BypassState>>,
-}
-
-/// What a queue pair receives of the entries that it shares with others.
-#[derive(Debug)]
-pub(crate) struct SharedReceives {
-    pub(crate) queue: Arc<Lock<RecvQueue>>,
-    /// Messages that came through the engine since the queue pair was reset.
-    received: AtomicU32,
 }
 
 impl CompletionQueue {
@@ -173,6 +146,9 @@ impl CompletionQueue {
     /// As [`CompletionQueue::take`], of whichever completion, and where queue pairs have process rings.
     #[inline(never)]
     fn take_any(&mut self, mut see: impl FnMut(&Cqe)) -> bool {
+        if self.bypasses.any_slow() {
+            self.drain_slow();
+        }
         let engine_first = self.bypasses.is_engines_turn();
         if engine_first && self.take_of_engine(&mut see) {
             return true;
@@ -182,6 +158,16 @@ impl CompletionQueue {
             return true;
         }
         !engine_first && self.take_of_engine(&mut see)
+    }
+
+    /// Has the engine take WRITEs that have been in a ring for long.
+    #[cold]
+    fn drain_slow(&mut self) {
+        while let Some(qpn) = self.bypasses.take_slow() {
+            if let Some(member) = self.members.get(qpn) {
+                member.drain();
+            }
+        }
     }
 
     /// As [`CompletionQueue::take_any`], of the completions that the engine has written, but for those that come before them.
@@ -197,18 +183,26 @@ impl CompletionQueue {
                     self.show(&cqe, see);
                     return true;
                 }
-                Some(Step::Show) => true,
-                Some(Step::Drop) => false,
+                Some(Step::Show) => Shown::Yes,
+                Some(Step::Drop) => Shown::No,
+                Some(Step::Count) => Shown::Counted,
             };
             if self.take_next(shown, see) == Some(true) {
                 return true;
+            }
+            if shown == Shown::Counted {
+                // What it was posted for is shown now. Nobody else may say that there is something.
+                if let Some(cqe) = self.bypasses.take() {
+                    self.show(&cqe, see);
+                    return true;
+                }
             }
         }
     }
 
     /// Takes the next completion of the engine's, and shows it unless it is of a queue pair that is no more, or not to be `shown`. Returns whether it
     /// was; `None` if there is none.
-    fn take_next(&mut self, shown: bool, see: &mut impl FnMut(&Cqe)) -> Option<bool> {
+    fn take_next(&mut self, shown: Shown, see: &mut impl FnMut(&Cqe)) -> Option<bool> {
         let Self {
             ring,
             members,
@@ -217,13 +211,17 @@ impl CompletionQueue {
         } = self;
         let taken = ring.poll_with(|cqe| {
             bypasses.note(cqe);
-            let member = members.get(cqe.qpn.get()).filter(|_| shown);
+            let member = members.get(cqe.qpn.get());
+            let member = member.filter(|_| shown != Shown::No);
             if let Some(member) = member {
-                see(cqe);
                 if cqe.status != 0 {
                     member.fail();
                 }
                 member.account(cqe);
+            }
+            let member = member.filter(|_| shown == Shown::Yes);
+            if member.is_some() {
+                see(cqe);
             }
             let received = member.and_then(|member| member.received(cqe));
             let is_for_ring = received == Some(BEFORE_RING) && cqe.status == 0;
@@ -281,6 +279,8 @@ impl CompletionQueue {
         }
         let mut members = self.members.iter();
         let flushed = members.find_map(|(qpn, member)| member.flush(qpn));
+        // Requests of which the program does not know may have been given up.
+        let flushed = flushed.or_else(|| self.bypasses.take_lost());
         flushed.inspect(see).is_some()
     }
 
@@ -326,6 +326,12 @@ impl CompletionQueue {
             return;
         }
         self.bypasses.arm();
+        // Nobody but the engine makes an event for those.
+        for (qpn, sent) in self.bypasses.writers() {
+            if let Some(member) = self.members.get(qpn) {
+                member.drain_for_event(sent);
+            }
+        }
         // What is there already makes no event, and programs know: they poll once more after arming.
         self.ring.arm(solicited_only);
         // A message that has come past the engine already may be a solicited one, which waits for one that is not.
@@ -367,74 +373,17 @@ impl CompletionQueue {
     }
 }
 
+/// Whether a completion of the engine's is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Yes,
+    No,
+    /// No, but it says how far the queue is.
+    Counted,
+}
+
 /// Whether there is more to be done for a completion than for most.
 #[inline(always)]
 fn is_rare(cqe: &Cqe) -> bool {
     cqe.queue_index.get() == BEFORE_RING || cqe.status != 0
-}
-
-impl SharedReceives {
-    /// For a queue pair that has received nothing yet.
-    pub(crate) fn new(queue: Arc<Lock<RecvQueue>>) -> Self {
-        Self {
-            queue,
-            received: AtomicU32::new(0),
-        }
-    }
-
-    /// Notes which entries a message has taken.
-    fn account(&self, cqe: &Cqe) {
-        let (behind, buffers) = (cqe.queue_index.get(), cqe.buffers.get());
-        self.queue.lock().finish(behind, buffers);
-        self.received.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Member {
-    /// How many messages the queue pair has received through the engine by this completion, if it is one of a message.
-    fn received(&self, cqe: &Cqe) -> Option<u32> {
-        let is_receive = cqe.opcode & RECEIVE != 0;
-        is_receive.then(|| match &self.shared {
-            None => cqe.queue_index.get(),
-            Some(shared) => shared.received.load(Ordering::Relaxed),
-        })
-    }
-
-    /// The completion of the oldest request that the device has not processed, if there is one. A queue that is locked is
-    /// passed over: a batch may be under way on it, by the very thread that polls.
-    fn flush(&self, qpn: u32) -> Option<Cqe> {
-        let sends = self.sends.as_ref().and_then(|queue| queue.try_lock());
-        let recvs = || self.recvs.as_ref().and_then(|queue| queue.try_lock());
-        let (opcode, wr_id) = sends
-            .and_then(|mut queue| Some((CqeOpcode::Send, queue.give_up()?)))
-            .or_else(|| Some((CqeOpcode::Recv, recvs()?.give_up()?)))?;
-        Some(Cqe {
-            wr_id: wr_id.into(),
-            qpn: qpn.into(),
-            opcode: opcode.to_wire(),
-            status: WcStatus::WrFlush.to_wire(),
-            ..Cqe::default()
-        })
-    }
-
-    /// A queue pair that has failed sends nothing past the engine any more.
-    #[cold]
-    #[inline(never)]
-    fn fail(&self) {
-        if let Some(bypass_state) = &self.bypass_state {
-            bypass_state.stop();
-        }
-    }
-
-    /// Notes how far the controller has come.
-    fn account(&self, cqe: &Cqe) {
-        let index = cqe.queue_index.get();
-        if cqe.opcode & RECEIVE == 0 {
-            self.send.set(index);
-        } else if let Some(shared) = &self.shared {
-            shared.account(cqe);
-        } else {
-            self.recv.advance(index);
-        }
-    }
 }

@@ -8,6 +8,7 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 
 use super::bypass::{BypassState, Connection, Maker, Sender, Sent};
+use super::regions::Regions;
 use super::{CompletionQueue, Member, RecvQueue, SendQueue, SharedReceives};
 use crate::ffi::{Calls, Lock, Slot};
 
@@ -21,6 +22,8 @@ pub(crate) struct QueuePair {
     number: u32,
     /// Whether it sends datagrams.
     pub(crate) datagrams: bool,
+    /// Requests that the program is told there is room for in its send queue.
+    pub(crate) requests: u32,
     /// Send queue.
     pub(crate) send: Arc<Lock<SendQueue>>,
     /// Receive queue; none with a shared one.
@@ -29,10 +32,20 @@ pub(crate) struct QueuePair {
     shared: Option<Arc<Lock<RecvQueue>>>,
     /// How its queues are kicked if not by themselves.
     pub(crate) calls: Calls,
-    /// If it may have process rings: what it may do with them, and the doorbell slot whose arm word says how far they are.
-    rings: OnceLock<(Arc<BypassState>, Slot)>,
+    /// If it may have process rings: what it may do with them.
+    rings: OnceLock<Rings>,
     send_cq: SharedCompletions,
     recv_cq: SharedCompletions,
+}
+
+/// What a queue pair has that may have process rings.
+#[derive(Debug)]
+struct Rings {
+    bypass_state: Arc<BypassState>,
+    /// The doorbell slot whose arm word says how far they are.
+    slot: Slot,
+    /// The memory that is written to.
+    regions: Arc<Regions>,
 }
 
 impl QueuePair {
@@ -56,6 +69,7 @@ impl QueuePair {
         let done_of = |queue: &Arc<Lock<RecvQueue>>| Arc::clone(queue.lock().done());
         let recv_done = entries.map_or_else(Arc::default, done_of);
         let send_done = Arc::clone(send.done());
+        let requests = send.requests();
         let send = Arc::new(Lock::new(send));
         let one = Arc::ptr_eq(&send_cq, &recv_cq);
         let receives = shared
@@ -67,6 +81,7 @@ impl QueuePair {
                 recv: Arc::clone(&recv_done),
                 shared: receives.clone(),
                 sends: sends.then(|| Arc::clone(&send)),
+                called: calls.queue.clone(),
                 recvs: recv.clone().filter(|_| recvs),
                 maker: None,
                 bypass_state: None,
@@ -76,6 +91,7 @@ impl QueuePair {
         Self {
             number,
             datagrams,
+            requests,
             send,
             recv,
             shared,
@@ -110,23 +126,14 @@ impl QueuePair {
         let completions = Arc::downgrade(&self.send_cq);
         let mut send = self.send.lock();
         let sent = Sent::new(connection.requests, Arc::clone(send.done()), watched);
-        let (source, lookup) = (Arc::clone(&connection.source), connection.lookup.another());
-        let sent = Arc::new(sent);
-        let mixed = connection.mixed;
-        let source = (source, Arc::clone(&connection.bypass_state));
-        send.attach(Sender::new(
-            self.number,
-            source,
-            lookup,
-            completions,
-            sent,
-            mixed,
-        ));
+        let sender = Sender::new(self.number, &connection, completions, Arc::new(sent));
+        send.attach(sender);
         drop(send);
-        let _ = self.rings.set((
-            Arc::clone(&connection.bypass_state),
-            connection.slot.clone(),
-        ));
+        let _ = self.rings.set(Rings {
+            bypass_state: Arc::clone(&connection.bypass_state),
+            slot: connection.slot.clone(),
+            regions: Arc::clone(connection.lookup.regions()),
+        });
         let maker = Maker::new(connection, Arc::clone(recv));
         self.recv_cq.lock().set_maker(self.number, maker);
     }
@@ -134,12 +141,26 @@ impl QueuePair {
     /// The state was changed: whether the queue pair sends, and whether it has failed. Takes no lock: the program may have the queues locked. If it has failed
     /// the kernel has closed its ring.
     pub(crate) fn changed(&self, sends: bool, failed: bool) {
-        let Some((bypass_state, _)) = self.rings.get() else {
+        let Some(rings) = self.rings.get() else {
             return;
         };
         match failed {
-            true => bypass_state.stop(),
-            false => bypass_state.set_ready(sends),
+            true => {
+                rings.bypass_state.stop();
+                rings.regions.wait();
+            }
+            false => rings.bypass_state.set_ready(sends),
+        }
+    }
+
+    /// Its attributes were changed: whether its peer may write to memory. Takes no lock.
+    pub(crate) fn allow_writes(&self, allow: bool) {
+        if let Some(rings) = self.rings.get() {
+            rings.bypass_state.allow_writes(allow);
+            if !allow {
+                // What a thread that polls is just writing is there when this returns.
+                rings.regions.wait();
+            }
         }
     }
 
@@ -152,10 +173,10 @@ impl QueuePair {
         if let Some(recv) = &self.recv {
             recv.lock().reset();
         }
-        if let Some((bypass_state, slot)) = self.rings.get() {
+        if let Some(rings) = self.rings.get() {
             // Another thread may have received a message after the kernel had cleared it.
-            slot.store(SlotWord::Arm, 0);
-            bypass_state.reset();
+            rings.slot.store(SlotWord::Arm, 0);
+            rings.bypass_state.reset();
         }
     }
 

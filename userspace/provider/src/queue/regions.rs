@@ -21,6 +21,17 @@ pub(crate) struct Region {
     pub(crate) memory: ProcessBytes,
     /// Whether messages may be received there.
     pub(crate) writable: bool,
+    /// Whether peers may write there.
+    pub(crate) remote_writable: bool,
+}
+
+impl Region {
+    /// The part of its memory from an address on, if all of that is inside.
+    #[inline]
+    fn part(&self, addr: u64, len: usize) -> Option<ProcessBytes> {
+        let offset = addr.checked_sub(self.start)?;
+        self.memory.part(usize::try_from(offset).ok()?, len)
+    }
 }
 
 /// The regions of a context, by key.
@@ -39,7 +50,8 @@ impl Regions {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// A region is about to be deregistered or changed: what names it goes to the engine from now on. Returns what was known of it.
+    /// A region is about to be deregistered or changed: what names it goes to the engine from now on. Returns what was known of it, when nothing
+    /// is [written](Lookup::write) there any more.
     pub(crate) fn remove(&self, key: u32) -> Option<Region> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let removed = table.remove(&key);
@@ -47,6 +59,11 @@ impl Regions {
             self.changes.fetch_add(1, Ordering::Release);
         }
         removed
+    }
+
+    /// Waits until what is being [written](Lookup::write) is there.
+    pub(crate) fn wait(&self) {
+        drop(self.table.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn find(&self, key: u32) -> Option<Region> {
@@ -73,6 +90,11 @@ impl Lookup {
         }
     }
 
+    /// The regions that it looks in.
+    pub(crate) fn regions(&self) -> &Arc<Regions> {
+        &self.regions
+    }
+
     /// Another one, which knows nothing yet.
     pub(crate) fn another(&self) -> Self {
         Self::new(Arc::clone(&self.regions), self.domain)
@@ -93,8 +115,32 @@ impl Lookup {
         if region.domain != self.domain || write && !region.writable {
             return None;
         }
-        let offset = sge.addr.get().checked_sub(region.start)?;
-        region.memory.part(usize::try_from(offset).ok()?, len)
+        region.part(sge.addr.get(), len)
+    }
+
+    /// Has `copy` write to the memory that a peer's WRITE of `len` bytes means, if it `may` and that is all in a region of the domain which allows it; whether
+    /// it did. The region stays registered meanwhile, and [`Regions::wait`] waits. With no bytes the key means nothing, as for the engine.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        key: u32,
+        addr: u64,
+        len: usize,
+        may: impl FnOnce() -> bool,
+        copy: impl FnOnce(ProcessBytes),
+    ) -> bool {
+        let table = self.regions.table.read();
+        let table = table.unwrap_or_else(PoisonError::into_inner);
+        if !may() {
+            return false;
+        }
+        if len == 0 {
+            return true;
+        }
+        let region = table.get(&key);
+        let region = region.filter(|region| region.domain == self.domain && region.remote_writable);
+        let memory = region.and_then(|region| region.part(addr, len));
+        memory.map(copy).is_some()
     }
 
     #[cold]

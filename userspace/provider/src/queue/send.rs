@@ -30,6 +30,7 @@ impl SendQueue {
             done: Arc::default(),
             max_sge: size.max_sge,
             max_inline: size.max_inline,
+            requests: size.requests,
             flags: if signal_all { WQE_SIGNALED } else { 0 },
             sender: None,
         };
@@ -40,9 +41,14 @@ impl SendQueue {
         }
     }
 
-    /// SENDs may go into a process ring from now on.
+    /// SENDs and WRITEs may go into a process ring from now on.
     pub(crate) fn attach(&mut self, sender: Sender) {
         self.poster.sender = Some(sender);
+    }
+
+    /// Requests that the program is told there is room for.
+    pub(crate) fn requests(&self) -> u32 {
+        self.poster.requests
     }
 
     /// Where completions say how far the controller has come.
@@ -59,25 +65,85 @@ impl SendQueue {
         if self.poster.bypass(kind, request.data) {
             return Ok(());
         }
+        self.poster.drain_first()?;
         let mut head = self.head(kind, request.wr_id, request.flags, &request.operation);
         let index = self.poster.post(&mut head, request.data, last)?;
         self.poster.note(kind, index);
         Ok(())
     }
 
-    /// Writes one request and hands it over if there is known to be room for it; makes no room.
+    /// Writes a SEND and hands it over if there is known to be room for it; makes no room. False if it was not written.
     #[inline(always)]
-    pub(crate) fn try_post(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    pub(crate) fn try_send(&mut self, request: &SendRequest<'_>) -> bool {
         let kind = self
             .poster
             .kind(request.wr_id, request.flags, &request.operation);
         if self.poster.bypass(kind, request.data) {
-            return Ok(());
+            return true;
+        }
+        if self.poster.drain_first().is_err() {
+            return false;
         }
         let mut head = self.head(kind, request.wr_id, request.flags, &request.operation);
-        let index = self.poster.try_post(&mut head, request.data, true)?;
+        let Ok(index) = self.poster.try_post(&mut head, request.data, true) else {
+            return false;
+        };
         self.poster.note(kind, index);
-        Ok(())
+        true
+    }
+
+    /// The same with any request that takes no receive entry; false if it was not written. It is not where there is a process ring: [`SendQueue::post`]
+    /// knows what to do then.
+    #[inline(always)]
+    pub(crate) fn try_post(&mut self, request: &SendRequest<'_>) -> bool {
+        let poster = &mut self.poster;
+        if poster.sender.as_ref().is_some_and(Sender::has_ring) {
+            return false;
+        }
+        let flags = request.flags | poster.flags;
+        let mut head = Head::new(request.wr_id, flags, &request.operation);
+        let Ok(index) = poster.try_post(&mut head, request.data, true) else {
+            return false;
+        };
+        if poster.sender.is_some() {
+            let kind = poster.kind(request.wr_id, flags, &request.operation);
+            poster.note(kind, index);
+        }
+        true
+    }
+
+    /// Has the engine take the WRITEs that nobody has taken out of the ring, if there are any and it was not told.
+    pub(crate) fn drain(&mut self) {
+        if let Some(line) = self.poster.sender.as_mut().and_then(Sender::untaken) {
+            self.drain_to(line, false);
+        }
+    }
+
+    /// The same, and if completions are asked for that wait for them with a completion, of which the program is not told: it makes the event. Also if the
+    /// engine was told, but not if there is to be such a completion already.
+    pub(crate) fn drain_for_event(&mut self) {
+        let Some(sender) = &self.poster.sender else {
+            return;
+        };
+        match sender.sent().last_untaken() {
+            Some((line, true)) if sender.sent().is_draining(line) => {}
+            Some((line, true)) => self.drain_to(line, true),
+            _ => self.drain(),
+        }
+    }
+
+    fn drain_to(&mut self, line: u32, signaled: bool) {
+        // There is room: a WRITE that is not complete has no place in the queue, and there are some for requests that the program has not posted.
+        let _ = self.poster.drain(line, signaled);
+        self.ring();
+    }
+
+    /// A batch ends. Does that, if it was left to this.
+    fn end_batch(&mut self) {
+        let sender = self.poster.sender.as_ref();
+        if sender.is_some_and(|sender| sender.sent().end_batch()) {
+            self.drain_for_event();
+        }
     }
 
     /// Segments of a request, signaled if all requests are.
@@ -111,7 +177,13 @@ impl SendQueue {
     /// Gives up the oldest request that the device has not processed; returns its identification. For devices that are gone.
     pub(crate) fn give_up(&mut self) -> Option<u64> {
         self.poster.reclaim();
-        let given_up = self.poster.ring.give_up();
+        let id = self.poster.sender.as_ref().map(Sender::sent);
+        let id = id.and_then(|sent| sent.drain_id());
+        // The program has not posted those that have the engine take entries.
+        let mut given_up = self.poster.ring.give_up();
+        while given_up.is_some() && given_up == id {
+            given_up = self.poster.ring.give_up();
+        }
         // What went past the engine behind it is next.
         self.poster.done.set(self.poster.ring.done());
         given_up
@@ -122,6 +194,7 @@ impl SendQueue {
         self.draft.start();
         if let Some(sender) = &self.poster.sender {
             self.mark = sender.mark();
+            sender.sent().begin_batch();
         }
     }
 
@@ -149,13 +222,15 @@ impl SendQueue {
     /// Hands the batch over, or nothing of it if one of its requests was refused (`ibv_wr_complete()`).
     pub(crate) fn complete(&mut self) -> Result<(), PostError> {
         self.post_draft(true);
-        match self.draft.error() {
+        let result = match self.draft.error() {
             None => Ok(()),
             Some(error) => {
                 self.rewind();
                 Err(error)
             }
-        }
+        };
+        self.end_batch();
+        result
     }
 
     /// Takes back what of the batch was posted.
@@ -170,6 +245,7 @@ impl SendQueue {
     pub(crate) fn abort(&mut self) {
         self.draft.start();
         self.rewind();
+        self.end_batch();
     }
 
     /// Posts the request that was begun last, if there is one; the last one is handed over with those before it. Only a batch of one request goes
@@ -183,7 +259,11 @@ impl SendQueue {
         if is_only && self.poster.bypass(kind, data) {
             return;
         }
-        match self.poster.post(head, data, last) {
+        let posted = self
+            .poster
+            .drain_first()
+            .and_then(|()| self.poster.post(head, data, last));
+        match posted {
             Ok(index) => self.poster.note(kind, index),
             Err(error) => self.draft.refuse(error),
         }
@@ -197,6 +277,8 @@ struct Poster {
     done: Arc<Done>,
     max_sge: usize,
     max_inline: usize,
+    /// Requests that the program is told there is room for.
+    requests: u32,
     /// Flags of every request: `WQE_SIGNALED` or 0.
     flags: u8,
     /// What may go into a process ring, where queue pairs have those.
@@ -216,11 +298,45 @@ impl Poster {
         let (Some(message), Some(sender)) = (kind.message(), &mut self.sender) else {
             return false;
         };
+        if !sender.may_send(&message) {
+            return false;
+        }
         let fits = match data {
             Data::Inline(bytes) => bytes.len() <= self.max_inline,
             Data::Sges(sges) => sges.len() <= self.max_sge,
         };
         fits && sender.send(message, data)
+    }
+
+    /// If there are WRITEs in the ring, has the engine take them before what follows.
+    #[inline(always)]
+    fn drain_first(&mut self) -> Result<(), PostError> {
+        match self.sender.as_mut().and_then(Sender::untaken) {
+            Some(line) => self.drain(line, false),
+            None => Ok(()),
+        }
+    }
+
+    /// Posts a WRITE of no bytes that says behind which line of the ring it comes; it is to be handed over.
+    #[inline(never)]
+    fn drain(&mut self, line: u32, signaled: bool) -> Result<(), PostError> {
+        let id = self.sender.as_ref().map(Sender::sent);
+        let Some(id) = id.and_then(|sent| sent.drain_id()) else {
+            return Ok(());
+        };
+        let flags = if signaled { WQE_SIGNALED } else { 0 };
+        let nothing = Operation::Write {
+            addr: 0,
+            rkey: 0,
+            imm: None,
+        };
+        let mut head = Head::new(id, flags, &nothing);
+        head.set_bypassed(line);
+        let index = self.post(&mut head, Data::Inline(&[]), false)?;
+        if let Some(sender) = &mut self.sender {
+            sender.note_drain(line, index, signaled || self.flags & WQE_SIGNALED != 0);
+        }
+        Ok(())
     }
 
     /// A request was posted for the engine; `index` is that of the ring behind it.

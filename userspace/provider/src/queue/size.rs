@@ -25,12 +25,12 @@ pub(crate) struct SendSize {
 }
 
 impl SendSize {
-    /// What `requests` of the given size need; none if that is more than there can be.
+    /// What `requests` of the given size need, and `more` blocks if there can be so many; none if the former is more than there can be.
     pub(crate) fn new(
         requests: u32,
-        sge: u32,
-        inline: u32,
+        (sge, inline): (u32, u32),
         datagrams: bool,
+        more: u32,
         max_log: u8,
     ) -> Option<Self> {
         let max_sge = usize::try_from(sge).ok().filter(|&sge| sge <= MAX_SGE)?;
@@ -44,12 +44,18 @@ impl SendSize {
             blocks_for(data)
         };
         let blocks = u32::try_from(blocks).ok()?;
-        let log_blocks = log_of(requests.checked_mul(blocks)?, max_log)?;
+        let needed = requests.checked_mul(blocks)?;
+        let with_more = needed.checked_add(more);
+        let (log_blocks, more) = match with_more.and_then(|all| log_of(all, max_log)) {
+            Some(log_blocks) => (log_blocks, more),
+            None => (log_of(needed, max_log)?, 0),
+        };
+        let rest = (1u32 << log_blocks).checked_sub(more)?;
         Some(Self {
             log_blocks,
             max_sge,
             max_inline,
-            requests: (1u32 << log_blocks).checked_div(blocks)?,
+            requests: rest.checked_div(blocks)?,
         })
     }
 }
@@ -98,16 +104,21 @@ mod tests {
 
     #[test]
     fn send_rings_hold_what_is_asked_for() {
-        let size = SendSize::new(128, 1, 0, false, 16).unwrap();
+        let size = SendSize::new(128, (1, 0), false, 0, 16).unwrap();
         assert_eq!((size.log_blocks, size.requests), (7, 128));
-        let size = SendSize::new(100, 16, 224, false, 16).unwrap();
+        let size = SendSize::new(100, (16, 224), false, 0, 16).unwrap();
         assert_eq!((size.log_blocks, size.requests), (9, 102));
-        let size = SendSize::new(100, 1, 0, true, 16).unwrap();
+        let size = SendSize::new(100, (1, 0), true, 0, 16).unwrap();
         assert_eq!((size.log_blocks, size.requests), (8, 128));
-        assert_eq!(SendSize::new(1, 17, 0, false, 16), None);
-        assert_eq!(SendSize::new(1, 1, 225, false, 16), None);
-        assert_eq!(SendSize::new(65537, 1, 0, false, 16), None);
-        assert_eq!(SendSize::new(u32::MAX, 16, 0, false, 16), None);
+        // Blocks that the program is not told of, if there can be so many.
+        for (requests, log_blocks, told) in [(64, 7, 126), (62, 6, 62), (65536, 16, 65536)] {
+            let size = SendSize::new(requests, (1, 0), false, 2, 16).unwrap();
+            assert_eq!((size.log_blocks, size.requests), (log_blocks, told));
+        }
+        assert_eq!(SendSize::new(1, (17, 0), false, 0, 16), None);
+        assert_eq!(SendSize::new(1, (1, 225), false, 0, 16), None);
+        assert_eq!(SendSize::new(65537, (1, 0), false, 0, 16), None);
+        assert_eq!(SendSize::new(u32::MAX, (16, 0), false, 1, 16), None);
     }
 
     #[test]

@@ -6,19 +6,19 @@ mod events;
 mod failures;
 mod shared;
 mod stopped;
+mod writes;
 
-use guestmem::MmapRegion;
 use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::{Doorbell, QueueMemory};
 use nupa_proto::admin::QpStateCode;
 use nupa_proto::doorbell::ARM_SOLICITED;
 use nupa_proto::process_ring::{
     stamp, CONTROL_SIZE, LINES, LINE_SIZE, MAX_PAYLOAD, POSTED, SECRET, STATE, STATE_ARMED,
-    STATE_OPEN,
+    STATE_OPEN, STATE_WRITES,
 };
 
 use super::node::{pair, pattern, Shape, Side};
-use super::rings::{Rings, RINGS};
+use super::rings::Rings;
 use crate::ffi::testing::{imm, recv, send, sys, SendExt};
 use crate::ffi::Pages;
 
@@ -44,8 +44,8 @@ struct Sides {
 impl Sides {
     fn new(mixed: bool) -> Self {
         let (a, b) = pair(Shape::default());
-        let memory = MmapRegion::new("rings", RINGS).unwrap();
-        let (mut of_a, mut of_b) = (Rings::new(&memory, 0), Rings::new(&memory, 1));
+        let memories = [&a, &b].map(|side| &*side.node.guest.ram);
+        let [mut of_a, mut of_b] = [0, 1].map(|id| Rings::new(memories, 0, id));
         of_a.enable(&a.node, &a.qp, mixed);
         of_b.enable(&b.node, &b.qp, mixed);
         Self {
@@ -143,8 +143,9 @@ impl Sides {
         pages.store_wide(at, stamp(pages.load_wide(SECRET), line));
     }
 
+    /// The state of a ring, but for whether WRITEs may be put there.
     fn ring_state(pages: &Pages) -> u32 {
-        pages.load(STATE)
+        pages.load(STATE) & !STATE_WRITES
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! A node whose program uses the provider.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use nupa_proto::wqe::BLOCK_SIZE;
 use zerocopy::IntoBytes;
 
 use super::common::guest::{direct, iova, Bars, Guest, FIRST_UNUSED};
+use super::common::queues::Eq;
 use super::common::{World, DOORBELL_PAGES};
 use crate::ffi::testing::{sys, Cq, Qp, Srq};
 use crate::ffi::{Called, Calls, DoorbellPair, Kick, Pages, Slot};
@@ -43,7 +45,7 @@ pub(super) struct Node<W: Bars = World> {
     trapped: usize,
     kicks: Kicks,
     asked: Arc<Asked>,
-    eqn: u32,
+    eq: RefCell<Eq<W>>,
     pub(super) pd: u32,
     pub(super) memory: u64,
     pub(super) key: u32,
@@ -111,6 +113,8 @@ pub(super) struct Shape {
     pub(super) inline: u32,
     pub(super) qp_type: QpType,
     pub(super) signal_all: bool,
+    /// Blocks of the send queue beyond what the program is told of.
+    pub(super) more_blocks: u32,
     /// How its queues are kicked.
     pub(super) kicks: Kicks,
 }
@@ -123,6 +127,7 @@ impl Default for Shape {
             inline: 64,
             qp_type: QpType::Rc,
             signal_all: false,
+            more_blocks: 0,
             kicks: Kicks::Pushed,
         }
     }
@@ -147,7 +152,7 @@ impl Node {
 impl<W: Bars> Node<W> {
     /// The node of a guest whose function is enabled.
     pub(super) fn of(guest: Guest<W>, kicks: Kicks) -> Self {
-        let eqn = guest.eq(0).eqn;
+        let eq = RefCell::new(guest.eq(0));
         let shared = FIRST_UNUSED - DOORBELL_PAGES as usize * PAGE_SIZE;
         let trapped = guest.alloc(PAGE_SIZE);
         guest.ram.write(trapped, &[0xff; PAGE_SIZE]).unwrap();
@@ -176,7 +181,7 @@ impl<W: Bars> Node<W> {
                 slots: [const { AtomicUsize::new(0) }; SLOTS as usize],
                 any: AtomicBool::new(false),
             }),
-            eqn,
+            eq,
             pd,
             memory,
             key,
@@ -222,7 +227,7 @@ impl<W: Bars> Node<W> {
             doorbell_slot: number.into(),
             log_entries,
             flags,
-            eqn: self.eqn.into(),
+            eqn: self.eq.borrow().eqn.into(),
             ..CreateCq::default()
         };
         let cqn = self.guest.create(AdminOpcode::CreateCq, &command).unwrap();
@@ -254,7 +259,14 @@ impl<W: Bars> Node<W> {
     /// A queue pair in its initial state; with receive entries of its own, or shared ones.
     pub(super) fn qp(&self, shape: Shape, cqs: [&TestCq; 2], srq: Option<&TestSrq>) -> TestQp {
         let datagrams = shape.qp_type == QpType::Ud;
-        let send = SendSize::new(shape.requests, shape.sge, shape.inline, datagrams, 16).unwrap();
+        let send = SendSize::new(
+            shape.requests,
+            (shape.sge, shape.inline),
+            datagrams,
+            shape.more_blocks,
+            16,
+        )
+        .unwrap();
         let recv = RecvSize::new(shape.requests, shape.sge, 16).unwrap();
         let (sq, sq_memory) = self.ring(BLOCK_SIZE << send.log_blocks);
         let (sq_number, sq_slot) = self.slot();
@@ -358,6 +370,12 @@ impl<W: Bars> Node<W> {
             }
         });
         self.modify(qp, QpStateCode::Rts, |_| ());
+    }
+
+    /// Takes the events that the controller has made; how many there were.
+    pub(super) fn take_events(&self) -> usize {
+        let mut eq = self.eq.borrow_mut();
+        std::iter::from_fn(|| eq.ring.poll()).count()
     }
 
     /// Whether anything was ever stored to a push slot.

@@ -26,7 +26,7 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use super::common::guest::{Bars, Guest, Irqs, RAM_SIZE};
 use super::common::DOORBELL_PAGES;
 use super::node::{pattern, Kicks, Node, Shape, TestCq, TestQp, LEN};
-use super::rings::{Rings, RINGS};
+use super::rings::Rings;
 use crate::ffi::testing::{no_completion, recv, send, sys, SendExt};
 
 /// Bytes of the pool, and of what the processes tell each other beside it.
@@ -54,7 +54,44 @@ const RINGS_MODE: &str = "NUPA_PROCESS_RINGS";
 
 /// A pool's function, in this process.
 #[derive(Clone)]
-struct Pool(Rc<RefCell<PoolProcess>>);
+pub(super) struct Pool(Rc<RefCell<PoolProcess>>);
+
+impl Pool {
+    /// A pool of two nodes.
+    pub(super) fn format() -> MmapRegion {
+        let pool = MmapRegion::new("pool-host", POOL).unwrap();
+        let (window, time) = (PoolMemory::new(&pool, true), HostTime::new());
+        let options = FormatOptions::new(2, 1);
+        let formatted = Survey::new(&window, &time).format(&window, &time, &options);
+        formatted.unwrap();
+        pool
+    }
+
+    /// Joins it as a node, whose driver has this memory.
+    pub(super) fn join(pool: MmapRegion, ram: &MmapRegion, id: u16) -> Self {
+        let process = PoolProcess::join(&Rc::new(pool), ram, id, DOORBELL_PAGES).unwrap();
+        assert_eq!(process.id(), id);
+        Self(Rc::new(RefCell::new(process)))
+    }
+
+    /// The node of a process that has joined.
+    pub(super) fn node(&self, id: u16, ram: MmapRegion) -> Node<Self> {
+        let doorbells: GuestMemory = Guest::<Self>::doorbells_in(&ram);
+        let guest = Guest::of(self, id, ram, Irqs::default(), doorbells);
+        guest.enable();
+        Node::of(guest, Kicks::Called)
+    }
+
+    /// Does what is due.
+    pub(super) fn poll(&self) {
+        self.0.borrow_mut().poll();
+    }
+
+    /// Epoch of another node, if that is up as seen from here.
+    pub(super) fn epoch_of(&self, node: u16) -> Option<u32> {
+        self.0.borrow().epoch_of(node)
+    }
+}
 
 impl Bars for Pool {
     fn read(&self, _: u16, bar: u8, offset: u64, data: &mut [u8]) {
@@ -139,17 +176,13 @@ fn bind(number: u16) -> CpuSet {
 }
 
 impl Side {
-    fn new(id: u16, pool: MmapRegion, board: MmapRegion, rings: MmapRegion) -> Self {
-        let ram = MmapRegion::new("pool-host-ram", RAM_SIZE).unwrap();
-        let process = PoolProcess::join(&Rc::new(pool), &ram, id, DOORBELL_PAGES).unwrap();
-        assert_eq!(process.id(), id);
+    fn new(id: u16, pool: MmapRegion, board: MmapRegion, memories: &[MmapRegion; 2]) -> Self {
+        let rings = Rings::new(memories.each_ref(), 0, id);
+        let ram = again(&memories[usize::from(id)]);
+        let pool = Pool::join(pool, &ram, id);
         // Behind the start of the heartbeat's thread, which is not to wait for this one.
         let cores = bind(id);
-        let pool = Pool(Rc::new(RefCell::new(process)));
-        let doorbells: GuestMemory = Guest::<Pool>::doorbells_in(&ram);
-        let guest = Guest::of(&pool, id, ram, Irqs::default(), doorbells);
-        guest.enable();
-        let node = Node::of(guest, Kicks::Called);
+        let node = pool.node(id, ram);
         let pool_key = node
             .guest
             .register(node.pd, DEVICE_MEMORY_BASE, LEN as u64, ACCESS_ALL);
@@ -173,7 +206,7 @@ impl Side {
             since: None,
             receives: 0,
             cores,
-            rings: Rings::new(&rings, id),
+            rings,
         }
     }
 
@@ -186,7 +219,7 @@ impl Side {
         let start = Instant::now();
         while !done(self) {
             self.node.run_if_asked();
-            self.pool.0.borrow_mut().poll();
+            self.pool.poll();
             assert!(
                 start.elapsed() < TIMEOUT,
                 "host {} waited for nothing",
@@ -216,7 +249,7 @@ impl Side {
         self.meet();
         let other = self.other();
         let [qpn, epoch] = [QPN, EPOCH].map(|number| self.board.get(other, number) as u32);
-        self.until(|side| side.pool.0.borrow().epoch_of(other) == Some(epoch));
+        self.until(|side| side.pool.epoch_of(other) == Some(epoch));
         let peer = Some((other, qpn, epoch));
         self.node.ready_for(&self.qp, peer, RNR_RETRY_FOREVER);
         let mode = env::var(RINGS_MODE).unwrap_or_default();
@@ -232,7 +265,7 @@ impl Side {
         let mut found = self.cq.cq.poll_one(&mut self.wc);
         if !found && !self.cq.cq.found_nothing() {
             self.node.run_if_asked();
-            self.pool.0.borrow_mut().poll();
+            self.pool.poll();
             found = self.cq.cq.poll_one(&mut self.wc);
         }
         if found {
@@ -330,6 +363,12 @@ impl Side {
     }
 }
 
+/// The same memory, mapped once more.
+pub(super) fn again(region: &MmapRegion) -> MmapRegion {
+    let file = region.file().try_clone_to_owned().unwrap();
+    MmapRegion::of_memory(file, region.len()).unwrap()
+}
+
 /// Memory of another process, by its process id and descriptor.
 fn shared(of: &str, len: usize) -> MmapRegion {
     let file = std::fs::File::options().read(true).write(true).open(of);
@@ -362,31 +401,30 @@ fn two_processes_are_two_hosts() {
     let rounds = env::var(ROUNDS).map_or(FEW, |count| count.parse().unwrap());
     if let Ok(names) = env::var(PEER) {
         let mut names = names.split(' ');
-        let [pool, board, rings] = std::array::from_fn(|_| names.next().unwrap());
+        let [pool, board, memory, own] = std::array::from_fn(|_| names.next().unwrap());
         // It ends with the first one, which may be killed.
         set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let first = format!("/proc/{}/", getppid().unwrap().as_raw_nonzero());
         assert!(pool.starts_with(&first), "the first process has ended");
-        let memory = (shared(pool, POOL), shared(board, BOARD));
-        let rings = shared(rings, RINGS);
-        measurements::run(&mut Side::new(1, memory.0, memory.1, rings), rounds);
+        let memories = [memory, own].map(|name| shared(name, RAM_SIZE));
+        let (pool, board) = (shared(pool, POOL), shared(board, BOARD));
+        measurements::run(&mut Side::new(1, pool, board, &memories), rounds);
         return;
     }
-    let pool = MmapRegion::new("pool-host", POOL).unwrap();
+    let pool = Pool::format();
     let board = MmapRegion::new("pool-host-board", BOARD).unwrap();
-    let rings = MmapRegion::new("pool-host-rings", RINGS).unwrap();
-    let (window, time) = (PoolMemory::new(&pool, true), HostTime::new());
-    let options = FormatOptions::new(2, 1);
-    let formatted = Survey::new(&window, &time).format(&window, &time, &options);
-    formatted.unwrap();
+    let memories = [0, 1].map(|_| MmapRegion::new("pool-host-ram", RAM_SIZE).unwrap());
+    let names = [&pool, &board, &memories[0], &memories[1]]
+        .map(path)
+        .join(" ");
     let other = Command::new(env::current_exe().unwrap())
         .args(["--exact", "--nocapture", TEST])
-        .env(PEER, [&pool, &board, &rings].map(path).join(" "))
+        .env(PEER, names)
         .stdout(Stdio::null())
         .spawn();
     let _other = Other(other.unwrap());
     println!(
         "{}",
-        measurements::run(&mut Side::new(0, pool, board, rings), rounds)
+        measurements::run(&mut Side::new(0, pool, board, &memories), rounds)
     );
 }

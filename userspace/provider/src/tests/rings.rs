@@ -8,17 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use guestmem::MmapRegion;
-use nupa_proto::admin::{ModifyQp, QP_MASK_PROCESS_RINGS};
+use nupa_proto::admin::{ModifyQp, QP_MASK_PROCESS_RINGS, QP_MASK_RING};
 use nupa_proto::process_ring::{RING_SIZE, STATE};
 
-use super::common::guest::{iova, Bars};
+use super::common::guest::{iova, Bars, RAM_SIZE};
 use super::node::{map, Node, Shape, TestQp, LEN};
 use crate::ffi::testing::process_bytes;
 use crate::ffi::Pages;
 use crate::queue::{Connection, Lookup, Owner, Region, Regions, Ring, RingSource};
-
-/// Bytes of the memory of both rings.
-pub(super) const RINGS: usize = 2 * RING_SIZE;
 
 /// A side's part in the rings of both.
 pub(super) struct Rings {
@@ -31,7 +28,9 @@ pub(super) struct Rings {
 /// Where the rings of a queue pair come from.
 #[derive(Debug)]
 struct Source {
-    memory: File,
+    /// Memory of both sides' nodes. Each side's ring lies at the same place of that of its node.
+    memories: [File; 2],
+    at: usize,
     /// The side, 0 or 1.
     id: u16,
     kicks: AtomicUsize,
@@ -52,8 +51,8 @@ impl Owner for Kept {
 impl Source {
     /// The ring that a side receives with.
     fn pages(&self, of: u16) -> Pages {
-        let offset = u64::from(of) * RING_SIZE as u64;
-        Pages::of_file(self.memory.as_fd(), offset, RING_SIZE).unwrap()
+        let memory = self.memories[usize::from(of)].as_fd();
+        Pages::of_file(memory, self.at as u64, RING_SIZE).unwrap()
     }
 }
 
@@ -84,11 +83,12 @@ impl RingSource for Source {
 }
 
 impl Rings {
-    /// The part of a side in rings in this memory.
-    pub(super) fn new(memory: &MmapRegion, id: u16) -> Self {
-        let memory = memory.file().as_fd().try_clone_to_owned().unwrap().into();
+    /// The part of a side in rings of this number, from the end of both nodes' memory.
+    pub(super) fn new(memories: [&MmapRegion; 2], number: usize, id: u16) -> Self {
+        let file = |memory: &MmapRegion| memory.file().as_fd().try_clone_to_owned().unwrap();
         let source = Source {
-            memory,
+            memories: memories.map(|memory| file(memory).into()),
+            at: RAM_SIZE - (number + 1) * RING_SIZE,
             id,
             kicks: AtomicUsize::new(0),
             events: AtomicUsize::new(0),
@@ -117,6 +117,7 @@ impl Rings {
                 start: node.memory,
                 memory: process_bytes(mapped, LEN),
                 writable: true,
+                remote_writable: true,
             },
         );
         let source: Arc<Source> = Arc::clone(&self.source);
@@ -129,6 +130,7 @@ impl Rings {
             requests: Shape::default().requests,
             bypass_state: Arc::default(),
             with_events: true,
+            writes: true,
             mixed,
         });
         self.allow(node, qp);
@@ -138,10 +140,12 @@ impl Rings {
     pub(super) fn allow<W: Bars>(&self, node: &Node<W>, qp: &TestQp) {
         let command = ModifyQp {
             qpn: qp.qpn.into(),
-            mask: QP_MASK_PROCESS_RINGS.into(),
+            mask: (QP_MASK_PROCESS_RINGS | QP_MASK_RING).into(),
+            ring: iova(self.source.at).into(),
             ..ModifyQp::default()
         };
         node.guest.modify(&command).unwrap();
+        qp.qp.pair().allow_writes(true);
         qp.qp.pair().changed(true, false);
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Connection {
     pub(crate) bypass_state: Arc<BypassState>,
     /// Also if programs may wait for events of its completion queues.
     pub(crate) with_events: bool,
+    /// WRITEs may go into a ring, too.
+    pub(crate) writes: bool,
     /// Not all messages that could are to go into a ring.
     pub(crate) mixed: bool,
 }
@@ -72,7 +74,7 @@ impl Maker {
 }
 
 /// What nobody can guess; not 0.
-fn random() -> Option<u64> {
+pub(super) fn random() -> Option<u64> {
     let mut bytes = [0; size_of::<u64>()];
     let flags = rustix::rand::GetRandomFlags::NONBLOCK;
     let read = rustix::rand::getrandom(&mut bytes, flags).ok()?;

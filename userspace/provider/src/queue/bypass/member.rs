@@ -34,6 +34,12 @@ struct Bypass {
     failed: Option<u32>,
     /// Polls since the oldest message was sent that nobody has received.
     waited: u32,
+    /// The oldest is a WRITE that was not taken for [`SHOWN_AFTER`] polls, and the engine was not told of it.
+    slow: bool,
+    /// Status of a request that had the engine take entries: that of the first request which was not complete before.
+    blamed: Option<u8>,
+    /// Index of the send queue of a completion that was shown with that status.
+    shown: Option<u32>,
     /// Whether what was sent is looked at first: both have their turn.
     sent_first: bool,
 }
@@ -46,10 +52,13 @@ pub(in crate::queue) struct Bypasses {
     in_use: bool,
     /// The one that is looked at first.
     turn: usize,
-    /// Polls in a row that found nothing.
+    /// Polls in a row that found nothing: so many at least, and so many or fewer by what 32 bits count.
     empty: u32,
+    idle: u32,
     /// Messages in a row that came past the engine.
     in_row: u32,
+    /// Any is [slow](Bypass::slow).
+    any_slow: bool,
     /// Polls that found nothing since the engine was asked to work for one.
     unserved: u32,
     /// The program waits for an event.
@@ -71,6 +80,8 @@ pub(in crate::queue) enum Step {
     Show,
     /// It is not to be shown.
     Drop,
+    /// It is not to be shown, but says how far the queue is.
+    Count,
     /// This comes before it.
     First(Cqe),
 }
@@ -116,6 +127,9 @@ impl Bypasses {
                 receiver: None,
                 failed: None,
                 waited: 0,
+                slow: false,
+                blamed: None,
+                shown: None,
                 sent_first: false,
             });
             self.set_in_use();
@@ -157,12 +171,37 @@ impl Bypasses {
     }
 
     /// Whether messages have come that were not taken.
-    pub(in crate::queue) fn has_message(&self) -> bool {
-        let mut receivers = self
-            .list
-            .iter()
-            .filter_map(|bypass| bypass.receiver.as_ref());
-        receivers.any(Receiver::has_message)
+    pub(in crate::queue) fn has_message(&mut self) -> bool {
+        self.receivers().any(Receiver::has_entry)
+    }
+
+    fn receivers(&mut self) -> impl Iterator<Item = &mut Receiver> {
+        let list = self.list.iter_mut();
+        list.filter_map(|bypass| bypass.receiver.as_mut())
+    }
+
+    /// A queue pair whose WRITEs the engine is to take out of the ring: they have been there for so many polls that the receiver's program does not seem
+    /// to poll.
+    #[cold]
+    pub(in crate::queue) fn take_slow(&mut self) -> Option<u32> {
+        let slow = self.list.iter_mut().find(|bypass| bypass.slow);
+        self.any_slow = slow.is_some();
+        let slow = slow?;
+        slow.slow = false;
+        Some(slow.qpn)
+    }
+
+    /// Whether [`Bypasses::take_slow`] may find one.
+    #[inline]
+    pub(in crate::queue) fn any_slow(&self) -> bool {
+        self.any_slow
+    }
+
+    /// The queue pairs that have WRITEs in a ring which nobody has taken, and what was sent there.
+    pub(in crate::queue) fn writers(&self) -> impl Iterator<Item = (u32, &Arc<Sent>)> {
+        let all = self.list.iter();
+        all.filter_map(|bypass| Some((bypass.qpn, bypass.sent.as_ref()?)))
+            .filter(|(_, sent)| sent.last_untaken().is_some())
     }
 
     fn tell_armed(&mut self, armed: bool) {
@@ -194,7 +233,7 @@ impl Bypasses {
     pub(in crate::queue) fn take_lost(&mut self) -> Option<Cqe> {
         self.list.iter_mut().find_map(|bypass| {
             bypass.bypass_state.stop();
-            bypass.take_sent(true)
+            bypass.take_lost()
         })
     }
 
@@ -237,9 +276,11 @@ impl Bypasses {
                 next if next < self.list.len() => next,
                 _ => 0,
             };
-            let found = self.list.get_mut(self.turn)?.take(at_once);
+            let bypass = self.list.get_mut(self.turn)?;
+            let found = bypass.take(at_once);
+            self.any_slow |= bypass.slow;
             if found.is_some() {
-                self.empty = 0;
+                (self.empty, self.idle) = (0, 0);
                 self.in_row = self.in_row.wrapping_add(1);
                 return found;
             }
@@ -251,6 +292,10 @@ impl Bypasses {
     #[inline]
     pub(in crate::queue) fn found_nothing(&mut self) -> bool {
         self.empty = self.empty.saturating_add(1);
+        self.idle = self.idle.wrapping_add(1);
+        if self.idle % SHOWN_AFTER == 0 {
+            self.receivers().for_each(Receiver::offer_writes);
+        }
         self.unserved = self.unserved.wrapping_add(1);
         let may_wait = self.empty < SHOWN_AFTER && self.unserved < UNSERVED;
         if !may_wait {
@@ -285,50 +330,121 @@ impl Bypass {
             })
     }
 
-    /// The completion of the oldest message that was sent, if it is to be shown.
+    /// The completion of the oldest request that was sent, if it is to be shown.
     #[inline]
     fn take_sent(&mut self, at_once: bool) -> Option<Cqe> {
-        let sent = self.sent.as_ref()?;
-        let first = sent.first()?;
-        self.waited = self.waited.saturating_add(1);
-        let at_once = at_once || self.waited >= SHOWN_AFTER;
-        let shown = sent.is_due(&first) && (at_once || sent.is_received(&first));
-        shown.then(|| self.complete(first))?
+        loop {
+            let sent = self.sent.as_ref()?;
+            let first = sent.first()?;
+            self.waited = self.waited.saturating_add(1);
+            let received = sent.is_received(&first);
+            let waited = at_once || self.waited >= SHOWN_AFTER;
+            if first.is_write() {
+                self.slow |= !received && self.waited % SHOWN_AFTER == 0;
+            }
+            let shown = received || self.failed.is_some() || waited && !first.is_write();
+            if !shown || sent.is_held(&first) || !sent.is_due(&first) {
+                return None;
+            }
+            let complete = self.complete(first);
+            if complete.is_some() {
+                return complete;
+            }
+        }
     }
 
-    /// Takes the oldest message that was sent.
+    /// As [`Bypass::take_sent`] after the device went: nobody takes WRITEs that were not taken.
+    fn take_lost(&mut self) -> Option<Cqe> {
+        loop {
+            let sent = self.sent.as_ref()?;
+            let first = sent.first().filter(|first| sent.is_due(first))?;
+            if first.is_write() && !sent.is_received(&first) {
+                self.failed.get_or_insert(first.behind());
+            }
+            let complete = self.complete(first);
+            if complete.is_some() {
+                return complete;
+            }
+        }
+    }
+
+    /// Takes the oldest request that was sent. Returns its completion, if it is asked for or one of an error.
     fn complete(&mut self, first: First) -> Option<Cqe> {
-        self.sent.as_ref()?.take();
-        self.waited = 0;
         let is_behind = |failed| !Sent::is_before(&first, failed);
         let status = match self.failed.is_some_and(is_behind) {
             true => WcStatus::WrFlush,
             false => WcStatus::Success,
         };
-        Some(Cqe {
+        self.complete_with(first, status.to_wire())
+    }
+
+    fn complete_with(&mut self, first: First, status: u8) -> Option<Cqe> {
+        self.sent.as_ref()?.take();
+        (self.waited, self.slow) = (0, false);
+        let opcode = match first.is_write() {
+            true => CqeOpcode::Write,
+            false => CqeOpcode::Send,
+        };
+        let shown = first.is_signaled() || status != WcStatus::Success.to_wire();
+        shown.then(|| Cqe {
             wr_id: first.wr_id.into(),
             qpn: self.qpn.into(),
-            opcode: CqeOpcode::Send.to_wire(),
-            status: status.to_wire(),
+            opcode: opcode.to_wire(),
+            status,
             ..Cqe::default()
         })
     }
 
     fn compare_send(&mut self, cqe: &Cqe) -> Step {
-        let Some(sent) = &self.sent else {
+        let Some(sent) = self.sent.clone() else {
             return Step::Show;
         };
         let index = cqe.queue_index.get();
-        if let Some(first) = sent.first().filter(|first| Sent::is_before(first, index)) {
-            if let Some(first) = self.complete(first) {
-                return Step::First(first);
+        let (failed, is_drain) = (
+            cqe.status != WcStatus::Success.to_wire(),
+            sent.drain_id() == Some(cqe.wr_id.get()),
+        );
+        if is_drain && !failed {
+            // At once, so that the completion queue has the room that the program counts on. What it was posted for is shown because it was taken.
+            return Step::Count;
+        }
+        while let Some(first) = sent.first().filter(|first| Sent::is_before(first, index)) {
+            let untaken = first.is_write() && self.failed.is_none() && !sent.is_received(&first);
+            let complete = match untaken && failed {
+                // What the engine was to take comes before all else that it was handed.
+                true => {
+                    self.failed = Some(first.behind());
+                    self.complete_with(first, cqe.status)
+                }
+                false => self.complete(first),
+            };
+            if let Some(complete) = complete {
+                return Step::First(complete);
             }
         }
-        if cqe.status != WcStatus::Success.to_wire() {
-            self.failed.get_or_insert(index);
+        if failed {
             self.close();
         }
-        Step::Show
+        if self.shown.take_if(|shown| *shown == index).is_some() {
+            return Step::Count;
+        }
+        if is_drain {
+            if failed && self.failed.is_none() {
+                // All that it was to take was taken before.
+                self.blamed = Some(cqe.status);
+            }
+            return Step::Count;
+        }
+        if failed {
+            self.failed.get_or_insert(index);
+        }
+        match self.blamed.take() {
+            Some(status) if failed => {
+                self.shown = Some(index);
+                Step::First(Cqe { status, ..*cqe })
+            }
+            _ => Step::Show,
+        }
     }
 
     /// The queue pair has failed.
@@ -349,7 +465,7 @@ impl Bypass {
             receiver.close();
         }
         receiver.see(cqe);
-        if let Some(first) = receiver.take() {
+        if let Some(first) = receiver.wait_and_take() {
             return Step::First(first);
         }
         match receiver.compare(cqe) {

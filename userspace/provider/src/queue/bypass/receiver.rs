@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The receiver of a connection: it takes messages out of the ring, in the order of their numbers.
+//! The receiver of a connection: it takes messages out of the ring, in the order of their numbers, and WRITEs between them.
+
+mod entries;
+mod writes;
 
 use std::collections::VecDeque;
-use std::mem::{offset_of, size_of};
+use std::mem::size_of;
 use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_SOLICITED};
 use nupa_proto::process_ring::{
-    self, lines_for, stamp, ENTRY_IMM, ENTRY_SOLICITED, FIRST_PAYLOAD, LINE_SIZE, MAX_PAYLOAD,
-    POSTED, RECEIVED, STATE, STATE_ARMED, TAKEN,
+    self, lines_for, stamp, ENTRY_IMM, ENTRY_SOLICITED, ENTRY_WRITE, FIRST_PAYLOAD, LINES,
+    LINE_SIZE, MAX_PAYLOAD, POSTED, RECEIVED, STATE, STATE_ARMED, STATE_WRITES, TAKEN,
 };
 use nupa_proto::status::WcStatus;
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::entries::{Entries, Shared, WINDOW};
+use self::writes::Offer;
 use super::{BypassState, Connection, Ring, SharedSource};
-use crate::ffi::{Lock, ProcessBytes, Slot};
+use crate::ffi::{Lock, ProcessBytes};
 use crate::queue::regions::Lookup;
 use crate::queue::shared::{Entry, Waiter};
 use crate::queue::RecvQueue;
@@ -26,46 +32,8 @@ use crate::queue::RecvQueue;
 /// Bytes of an entry before its payload.
 const HEAD: usize = LINE_SIZE - FIRST_PAYLOAD;
 
-/// How far ahead of the next message those may be that are in the ring, with a shared receive queue: more than there is room for.
-const WINDOW: u32 = if cfg!(test) { 1 << 10 } else { 1 << 20 };
-
-/// The receive entries that messages of the ring take.
-#[derive(Debug)]
-enum Entries {
-    /// Those of a queue of the connection's own: number by number. The doorbell slot is that of the queue.
-    Own(Slot),
-    /// Those of a shared one.
-    Shared(Shared),
-}
-
-/// The receive entries of a shared queue that messages of the ring take.
-#[derive(Debug)]
-struct Shared {
-    /// Doorbell slot of the send queue.
-    slot: Slot,
-    waiter: Arc<Waiter>,
-    /// Messages of the ring that have had an entry.
-    seated: u32,
-    /// Number before which messages may be in the ring, as last stored.
-    posted: u32,
-    /// Entries that the engine has taken for messages in the ring.
-    reserved: VecDeque<Entry>,
-    /// The completion that said so, which is to be shown yet: its `queue_index`.
-    said_by: Option<u32>,
-    /// What `seated` was when the last completion of the engine's was shown.
-    before: u32,
-}
-
-impl Shared {
-    /// Messages of the numbers behind `next` may be put into the ring, whether there is an entry for them or not yet.
-    #[inline]
-    fn extend(&mut self, ring: &Ring, next: u32) {
-        if self.posted.wrapping_sub(next) < WINDOW / 2 {
-            self.posted = next.wrapping_add(WINDOW);
-            ring.store(POSTED, self.posted);
-        }
-    }
-}
+/// How long the engine may take entries: it waits for nothing meanwhile, but the host's processor may be another's.
+const ENGINE_TAKES: Duration = Duration::from_secs(1);
 
 /// The receiver of a connection.
 #[derive(Debug)]
@@ -75,7 +43,7 @@ pub(crate) struct Receiver {
     sender: u32,
     ring: Arc<Ring>,
     secret: u64,
-    /// Line of the next entry.
+    /// Line of the next entry, as far as is known: the engine takes WRITEs as well.
     line: u32,
     /// Number of the next message, and index of the receive entry that it takes.
     next: u32,
@@ -92,6 +60,11 @@ pub(crate) struct Receiver {
     armed: bool,
     /// A message has failed: those behind it are flushed.
     dead: bool,
+    /// The memory that WRITEs may name.
+    targets: Lookup,
+    /// The engine takes WRITEs that the process does not take, so there may be some.
+    takes_writes: bool,
+    offer: Offer,
 }
 
 /// What is to be made of a completion of the engine's.
@@ -165,6 +138,9 @@ impl Receiver {
             open: true,
             armed: false,
             dead: false,
+            targets: connection.lookup.another(),
+            takes_writes: connection.writes,
+            offer: Offer::default(),
         })
     }
 
@@ -209,6 +185,10 @@ impl Receiver {
             // What it waits for is found out when it looks for completions once more.
             shared.waiter.set(false);
         }
+        if armed {
+            self.offer.take_back();
+            self.ring.set_state_bit(STATE_WRITES, false);
+        }
         if self.open && !self.ring.set_state_bit(STATE_ARMED, armed) {
             self.open = false;
             // It is already, unless the sender writes where it should not.
@@ -216,25 +196,35 @@ impl Receiver {
         }
     }
 
-    /// Whether a message lies in the ring.
+    /// Whether an entry lies in the ring.
     #[inline]
-    pub(crate) fn has_message(&self) -> bool {
+    pub(crate) fn has_entry(&mut self) -> bool {
+        self.line = self.ring.load(TAKEN);
         self.ring.stamp(self.line) == stamp(self.secret, self.line)
     }
 
-    /// Number of the message that lies next in the ring.
-    fn number(&self) -> u32 {
-        let mut number = [0; size_of::<u32>()];
-        let at = offset_of!(process_ring::Entry, message);
-        self.ring.read(self.line, at, &mut number);
-        u32::from_le_bytes(number)
+    /// Whether the next message lies next in the ring.
+    fn has_next(&mut self) -> bool {
+        let entry = self.has_entry().then(|| self.entry_head());
+        entry
+            .is_some_and(|entry| entry.flags & ENTRY_WRITE == 0 && entry.message.get() == self.next)
+    }
+
+    /// What lies next in the ring, without its payload.
+    #[inline]
+    fn entry_head(&self) -> process_ring::Entry {
+        let mut entry = process_ring::Entry::new_zeroed();
+        if let Some(head) = entry.as_mut_bytes().get_mut(..HEAD) {
+            self.ring.read(self.line, 0, head);
+        }
+        entry
     }
 
     /// What is to be made of a completion of the engine's, after what was in the ring before it was taken.
     #[inline]
     pub(crate) fn compare(&mut self, cqe: &Cqe) -> Next {
         if let Entries::Shared(_) = &self.entries {
-            if !self.dead && self.has_message() && self.number() == self.next {
+            if !self.dead && self.has_next() {
                 // The engine takes entries for all messages before its own that the sender tells it of: there are more than that.
                 self.fail();
             }
@@ -293,23 +283,59 @@ impl Receiver {
         self.ring.store(RECEIVED, self.next);
     }
 
-    /// Takes the next message, if it is in the ring.
+    /// Takes the next message, if it is in the ring, and the WRITEs before it.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Cqe> {
-        if self.dead || !self.has_message() {
+        if self.dead || !self.has_entry() || !self.ring.hold() {
             return None;
         }
-        self.take_entry()
+        let taken = self.take_entries();
+        self.ring.release();
+        taken
+    }
+
+    /// As [`Receiver::take`], but waits for the engine, if that takes entries just now.
+    #[cold]
+    pub(super) fn wait_and_take(&mut self) -> Option<Cqe> {
+        let start = Instant::now();
+        while !self.dead && self.has_entry() {
+            if self.ring.hold() {
+                let taken = self.take_entries();
+                self.ring.release();
+                return taken;
+            }
+            if start.elapsed() > ENGINE_TAKES {
+                // The sender writes where it should not.
+                self.fail();
+            }
+            std::thread::yield_now();
+        }
+        None
     }
 
     #[inline]
-    fn take_entry(&mut self) -> Option<Cqe> {
-        let mut entry = process_ring::Entry::new_zeroed();
-        let head = entry.as_mut_bytes().get_mut(..HEAD)?;
-        self.ring.read(self.line, 0, head);
+    fn take_entries(&mut self) -> Option<Cqe> {
+        // No more than there is room for, so that an end is in sight.
+        for _ in 0..LINES {
+            if !self.has_entry() {
+                return None;
+            }
+            let entry = self.entry_head();
+            if entry.flags & ENTRY_WRITE == 0 {
+                return self.take_message(&entry);
+            }
+            if !self.write(&entry) {
+                return None;
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn take_message(&mut self, entry: &process_ring::Entry) -> Option<Cqe> {
         let len = entry.len.get();
         if entry.message.get() != self.next || len > MAX_PAYLOAD {
-            return self.refuse(&entry, len);
+            return self.refuse(entry, len);
         }
         if !self.seat() {
             return None;

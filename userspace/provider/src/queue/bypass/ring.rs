@@ -6,7 +6,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use nupa_proto::process_ring::{
-    CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_MADE, STATE_OPEN,
+    CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_MADE, STATE_OPEN, TAKER,
+    TAKER_PROCESS,
 };
 
 use crate::ffi::{Pages, ProcessBytes};
@@ -104,6 +105,23 @@ impl Ring {
             }
         }
         false
+    }
+
+    /// Takes the right to take entries, unless the engine has it just now.
+    #[inline(always)]
+    pub(super) fn hold(&self) -> bool {
+        self.pages.compare_exchange_wide(TAKER, 0, TAKER_PROCESS)
+    }
+
+    /// Whether somebody takes entries.
+    pub(super) fn is_held(&self) -> bool {
+        self.pages.load_wide(TAKER) != 0
+    }
+
+    /// Gives it back.
+    #[inline(always)]
+    pub(super) fn release(&self) {
+        self.pages.store_wide(TAKER, 0);
     }
 
     /// Where a byte of the entry at line `index` is.

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The sender of a connection: which SENDs go into the ring.
+//! The sender of a connection: which SENDs and WRITEs go into the ring.
 
-use std::sync::atomic::{fence, Ordering};
 use std::sync::{Arc, Weak};
 
-use nupa_engine::rings::{Data, Operation};
-use nupa_proto::process_ring::{
-    lines_for, stamp, Entry, ENTRY_IMM, ENTRY_SOLICITED, FIRST_PAYLOAD, LINES, LINE_SIZE,
-    MAX_PAYLOAD, POSTED, ROOM, STATE, STATE_ARMED, STATE_OPEN, TAKEN,
-};
-use nupa_proto::wqe::{Sge, WQE_SIGNALED, WQE_SOLICITED};
-use zerocopy::{FromZeros, IntoBytes};
+use nupa_engine::rings::Data;
+use nupa_proto::process_ring::{MAX_PAYLOAD, STATE_ARMED, STATE_OPEN, TAKEN};
+use nupa_proto::wqe::Sge;
 
-use super::{BypassState, Ring, Sent, SharedSource};
+use super::outgoing::{Outgoing, TARGET};
+use super::{Body, BypassState, Connection, Kind, Message, Sent, SharedSource};
 use crate::ffi::{Lock, ProcessBytes};
 use crate::queue::done::is_ahead;
 use crate::queue::regions::Lookup;
@@ -26,19 +22,6 @@ const FIRST_LOOK: u32 = 32;
 const LOOKS: u32 = 1 << 16;
 /// One in so many messages goes to the engine in any case: indices are compared across half of their range at most.
 const ENGINE_SEES: u32 = 1 << 30;
-/// Bytes of an entry before its payload.
-const HEAD: usize = LINE_SIZE - FIRST_PAYLOAD;
-/// Bytes of an entry's stamp, which is written last.
-const STAMP: usize = size_of::<u64>();
-
-/// What a SEND that may go into the ring is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
-    pub(crate) wr_id: u64,
-    /// `WQE_*`.
-    pub(crate) flags: u8,
-    pub(crate) imm: Option<u32>,
-}
 
 /// The sender of a connection.
 #[derive(Debug)]
@@ -54,6 +37,8 @@ pub(crate) struct Sender {
     /// Messages that went into the ring.
     bypassed: u32,
     bypass_state: Arc<BypassState>,
+    /// WRITEs may go into the ring, too.
+    writes: bool,
     /// It could not look when it was time for that.
     again: bool,
     /// State of what draws the messages that go to the engine although they need not; 0: there are none.
@@ -70,102 +55,51 @@ pub(crate) struct Position {
     /// Index of the send queue behind the last request, and behind the last one whose completion is asked for.
     last: u32,
     signaled: u32,
-}
-
-/// A ring that was found.
-#[derive(Debug)]
-struct Outgoing {
-    ring: Arc<Ring>,
-    secret: u64,
-    /// Line of the next entry.
-    line: u32,
-    /// As last seen.
-    posted: u32,
-    room: u32,
-    taken: u32,
-}
-
-/// What a request is to a ring.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    /// All of a SEND but its data: it may go there.
-    message: Option<Message>,
-    /// It takes a receive entry of its peer.
-    takes_entry: bool,
-    signaled: bool,
-}
-
-impl Kind {
-    /// That of a request with these flags (`WQE_*`).
-    #[inline(always)]
-    pub(crate) fn of(wr_id: u64, flags: u8, operation: &Operation) -> Self {
-        let message = match *operation {
-            Operation::Send { imm } => Some(Message { wr_id, flags, imm }),
-            _ => None,
-        };
-        let others = matches!(
-            operation,
-            Operation::SendInv { .. } | Operation::Write { imm: Some(_), .. }
-        );
-        Self {
-            message,
-            takes_entry: others || message.is_some(),
-            signaled: flags & WQE_SIGNALED != 0,
-        }
-    }
-
-    /// Whether it takes a receive entry of its peer.
-    #[inline(always)]
-    pub(crate) fn takes_entry(&self) -> bool {
-        self.takes_entry
-    }
-
-    /// The SEND, if it is one.
-    #[inline(always)]
-    pub(crate) fn message(&self) -> Option<Message> {
-        self.message
-    }
+    /// Line behind the last WRITE in the ring, unless the engine was told to take what is before.
+    written: Option<u32>,
 }
 
 impl Sender {
     /// The sender of a queue pair that has sent nothing yet.
     pub(crate) fn new(
         qpn: u32,
-        (source, bypass_state): (SharedSource, Arc<BypassState>),
-        lookup: Lookup,
+        connection: &Connection,
         completions: Weak<Lock<CompletionQueue>>,
         sent: Arc<Sent>,
-        mixed: bool,
     ) -> Self {
         Self {
             qpn,
-            source,
+            source: Arc::clone(&connection.source),
             completions,
-            lookup,
+            lookup: connection.lookup.another(),
+            writes: connection.writes && sent.drain_id().is_some(),
             sent,
             ring: None,
             at: Position::default(),
             bypassed: 0,
-            bypass_state,
+            bypass_state: Arc::clone(&connection.bypass_state),
             again: false,
-            draw: if mixed { 1 } else { 0 },
+            draw: if connection.mixed { 1 } else { 0 },
         }
     }
 
     /// The same for a queue pair that has gone to the reset state.
     pub(crate) fn another(&self) -> Self {
-        let source = (Arc::clone(&self.source), Arc::clone(&self.bypass_state));
-        let completions = Weak::clone(&self.completions);
         let sent = Arc::new(self.sent.another());
-        let mixed = self.draw != 0;
-        Self::new(
-            self.qpn,
-            source,
-            self.lookup.another(),
-            completions,
+        Self {
+            qpn: self.qpn,
+            source: Arc::clone(&self.source),
+            completions: Weak::clone(&self.completions),
+            lookup: self.lookup.another(),
+            writes: self.writes && sent.drain_id().is_some(),
             sent,
-            mixed,
-        )
+            ring: None,
+            at: Position::default(),
+            bypassed: 0,
+            bypass_state: Arc::clone(&self.bypass_state),
+            again: false,
+            draw: self.draw,
+        }
     }
 
     /// What a request to the engine says.
@@ -178,12 +112,12 @@ impl Sender {
     #[inline(always)]
     pub(crate) fn note(&mut self, kind: Kind, index: u32) {
         let at = &mut self.at;
-        match kind.takes_entry {
+        match kind.takes_entry() {
             true => at.messages = at.messages.wrapping_add(1),
             false => at.barrier = index,
         }
         at.last = index;
-        if kind.signaled {
+        if kind.is_signaled() {
             at.signaled = index;
         }
     }
@@ -199,20 +133,13 @@ impl Sender {
         self.at = at;
     }
 
-    /// Puts a SEND into the ring, if it may go there.
+    /// Puts a SEND or WRITE into the ring, if it may go there.
     #[inline]
     pub(crate) fn send(&mut self, message: Message, data: Data<'_>) -> bool {
         if self.ring.is_none() && !self.look() {
             return false;
         }
-        // The order of others would not be kept.
-        if !self.bypass_state.is_ready() || self.sent.done().is_before(self.at.barrier) {
-            return false;
-        }
-        let signaled = message.flags & WQE_SIGNALED != 0;
-        // Nothing would say when requests before it are complete whose completion is not asked for.
-        if signaled && self.at.last != self.at.signaled && self.sent.done().is_before(self.at.last)
-        {
+        if !self.bypass_state.is_ready() || !self.keeps_order(&message) {
             return false;
         }
         if self.draw != 0 && self.is_drawn() || self.at.messages % ENGINE_SEES == 0 {
@@ -226,39 +153,60 @@ impl Sender {
                 None => return false,
             },
         };
+        let head = if message.is_write() { TARGET } else { 0 };
+        let len = inline.len().saturating_add(head);
         let len = parts
             .iter()
-            .fold(inline.len(), |sum, part| sum.saturating_add(part.len()));
+            .fold(len, |sum, part| sum.saturating_add(part.len()));
         let Ok(len) = u32::try_from(len) else {
             return false;
         };
-        let (number, sent) = (self.at.messages, &self.sent);
-        let Some(out) = self.ring.as_mut().filter(|_| len <= MAX_PAYLOAD) else {
-            return false;
-        };
-        let state = out.ring.load(STATE);
-        // That it may go to the engine in any case is for tests: as if the receiver's program had waited since just now.
-        let may_go = STATE_OPEN | if self.draw == 0 { 0 } else { STATE_ARMED };
-        let waits = state & STATE_OPEN == 0 || state & !may_go != 0;
-        if waits || !out.has_room(number, len) {
+        if len > MAX_PAYLOAD {
             return false;
         }
-        let adding = match signaled {
-            true if !sent.has_room() => return false,
-            true => match sent.begin() {
-                None => return false,
-                adding => adding,
-            },
-            false => None,
+        match message.body {
+            Body::Send { .. } => self.put_message(&message, len, inline, parts),
+            Body::Write { .. } => self.put_write(&message, len, inline, parts),
+        }
+    }
+
+    /// Puts a SEND into the ring, if there is a place for it.
+    #[inline]
+    fn put_message(
+        &mut self,
+        message: &Message,
+        len: u32,
+        inline: &[u8],
+        parts: &[ProcessBytes],
+    ) -> bool {
+        let (number, sent) = (self.at.messages, &self.sent);
+        let Some(out) = &mut self.ring else {
+            return false;
         };
-        let state = out.write(number, &message, len, inline, parts);
+        if !out.takes(message, self.draw != 0) || !out.has_room(number, message, len) {
+            return false;
+        }
+        if out.is_marked() && sent.is_stale(out.line) {
+            return false;
+        }
+        out.settle(&mut self.at.written);
+        // If a WRITE before it fails it is flushed, also if its completion is not asked for.
+        let (signaled, noted) = (
+            message.is_signaled(),
+            message.is_signaled() || self.at.written.is_some(),
+        );
+        let Some(adding) = sent.begin_if(noted, signaled) else {
+            return false;
+        };
+        let state = out.write(number, message, len, inline, parts);
         if state & STATE_OPEN == 0 {
             // The receiver takes nothing any more.
             self.bypass_state.stop();
             return false;
         }
-        if signaled {
-            sent.add(message.wr_id, number, self.at.signaled);
+        out.sent = out.line;
+        if noted {
+            sent.add(message.wr_id, number, self.at.signaled, signaled);
         }
         drop(adding);
         if state & STATE_ARMED != 0 {
@@ -267,6 +215,99 @@ impl Sender {
         self.at.messages = self.at.messages.wrapping_add(1);
         self.bypassed = self.bypassed.wrapping_add(1);
         true
+    }
+
+    /// The same with a WRITE. What the receiver does not take, because its state has changed, its engine does.
+    #[inline]
+    fn put_write(
+        &mut self,
+        message: &Message,
+        len: u32,
+        inline: &[u8],
+        parts: &[ProcessBytes],
+    ) -> bool {
+        let (number, sent) = (self.at.messages, &self.sent);
+        let Some(out) = &mut self.ring else {
+            return false;
+        };
+        out.pad(len);
+        if !out.takes(message, false) || !out.has_room(number, message, len) {
+            return false;
+        }
+        if out.is_marked() && sent.is_stale(out.line) {
+            return false;
+        }
+        // Also if its completion is not asked for: one that fails makes an event.
+        let Some(_adding) = sent.begin_if(true, true) else {
+            return false;
+        };
+        out.write(number, message, len, inline, parts);
+        out.written = Some(out.line);
+        let signaled = message.is_signaled();
+        sent.add_write(message.wr_id, out.line, self.at.signaled, signaled);
+        self.at.written = Some(out.line);
+        true
+    }
+
+    /// Whether what the engine still has to do may be overtaken by a request, and is known to be complete when that is.
+    #[inline(always)]
+    fn keeps_order(&self, message: &Message) -> bool {
+        let (at, done) = (&self.at, self.sent.done());
+        if message.is_write() {
+            return !done.is_before(at.last);
+        }
+        // The order of others would not be kept.
+        if done.is_before(at.barrier) {
+            return false;
+        }
+        // Nothing would say when requests before it are complete whose completion is not asked for.
+        !message.is_signaled() || at.last == at.signaled || !done.is_before(at.last)
+    }
+
+    /// Line behind the last WRITE that may lie in the ring, of which the engine was not told: it is to be, before it is handed anything else.
+    #[inline(always)]
+    pub(crate) fn untaken(&mut self) -> Option<u32> {
+        let written = self.at.written?;
+        self.untaken_before(written)
+    }
+
+    #[inline(never)]
+    fn untaken_before(&mut self, written: u32) -> Option<u32> {
+        let out = self.ring.as_ref()?;
+        if is_ahead(written, out.load(TAKEN)) {
+            return Some(written);
+        }
+        self.at.written = None;
+        None
+    }
+
+    /// The engine was told to take the WRITEs that are in the ring, by a request that ends at this index of the send queue.
+    pub(crate) fn note_drain(&mut self, line: u32, index: u32, signaled: bool) {
+        let at = &mut self.at;
+        at.written = None;
+        (at.barrier, at.last) = (index, index);
+        if signaled {
+            at.signaled = index;
+            self.sent.note_drain(line, index);
+        }
+    }
+
+    /// What is in the ring, and was sent out of it.
+    #[inline]
+    pub(crate) fn sent(&self) -> &Arc<Sent> {
+        &self.sent
+    }
+
+    /// Whether it has a ring.
+    #[inline(always)]
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether a request may go into the ring, of which there is one if it is a WRITE.
+    #[inline(always)]
+    pub(crate) fn may_send(&self, message: &Message) -> bool {
+        !message.is_write() || self.writes && self.has_ring()
     }
 
     /// Draws whether a message is to go to the engine. (xorshift, G. Marsaglia, Journal of Statistical Software 8 (14), 2003.)
@@ -305,14 +346,7 @@ impl Sender {
         };
         self.sent.set_ring(Arc::clone(&ring));
         completions.add_sent(self.qpn, Arc::clone(&self.sent), &self.bypass_state);
-        self.ring = Some(Outgoing {
-            secret: ring.secret(),
-            line: 0,
-            posted: 0,
-            room: 0,
-            taken: 0,
-            ring,
-        });
+        self.ring = Some(Outgoing::new(ring));
         true
     }
 }
@@ -329,61 +363,4 @@ fn find<'a>(
         *part = lookup.memory(sge, false)?;
     }
     Some(found)
-}
-
-impl Outgoing {
-    /// Whether there is a receive entry for a message, and room for it.
-    #[inline(always)]
-    fn has_room(&mut self, number: u32, len: u32) -> bool {
-        let lines = lines_for(len);
-        let fits = |out: &Self| {
-            let used = out.line.wrapping_sub(out.taken);
-            // Whatever a receiver says that means no good.
-            let free = used.saturating_add(lines) <= LINES;
-            is_ahead(out.posted, number) && len <= out.room && free
-        };
-        if fits(self) {
-            return true;
-        }
-        self.posted = self.ring.load(POSTED);
-        self.room = self.ring.load(ROOM);
-        self.taken = self.ring.load(TAKEN);
-        fits(self)
-    }
-
-    /// Writes an entry; returns the receiver's state after that.
-    #[inline(always)]
-    fn write(
-        &mut self,
-        number: u32,
-        message: &Message,
-        len: u32,
-        inline: &[u8],
-        parts: &[ProcessBytes],
-    ) -> u32 {
-        let (ring, line) = (&self.ring, self.line);
-        let mut entry = Entry::new_zeroed();
-        entry.len.set(len);
-        entry.message.set(number);
-        if let Some(imm) = message.imm {
-            entry.imm.set(imm);
-            entry.flags |= ENTRY_IMM;
-        }
-        if message.flags & WQE_SOLICITED != 0 {
-            entry.flags |= ENTRY_SOLICITED;
-        }
-        if let Some(head) = entry.as_bytes().get(STAMP..HEAD) {
-            ring.write(line, STAMP, head);
-        }
-        ring.write(line, HEAD, inline);
-        let mut at = HEAD.wrapping_add(inline.len());
-        for part in parts {
-            ring.write_from(line, at, *part);
-            at = at.wrapping_add(part.len());
-        }
-        ring.set_stamp(line, stamp(self.secret, line));
-        self.line = line.wrapping_add(lines_for(len));
-        fence(Ordering::SeqCst);
-        ring.load(STATE)
-    }
 }

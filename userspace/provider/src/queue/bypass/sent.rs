@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! SENDs that went into a ring and whose completions were not polled.
+//! SENDs and WRITEs that went into a ring and whose completions were not polled.
 
-use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nupa_proto::process_ring::RECEIVED;
+use nupa_proto::process_ring::{RECEIVED, TAKEN};
 
+use super::connection::random;
 use super::Ring;
 use crate::queue::done::{is_ahead, Done};
 
-/// A SEND whose completion is asked for.
+/// It is a WRITE.
+const WRITE: u8 = 1 << 0;
+/// Its completion is asked for.
+const SIGNALED: u8 = 1 << 1;
+
+/// Lines of a ring, which indices of lines that were passed since are told apart by, with more than enough to spare.
+const FAR: u32 = 1 << 30;
+
+/// A SEND whose completion is asked for or that comes behind a WRITE, or a WRITE.
 #[derive(Debug, Default)]
 struct Slot {
     wr_id: AtomicU64,
-    /// Number of the message.
-    message: AtomicU32,
+    /// Number of the message, or line behind the WRITE.
+    at: AtomicU32,
     /// Index of the send queue behind the last request before it that went to the engine and whose completion is asked for.
     behind: AtomicU32,
+    /// `WRITE`, `SIGNALED`.
+    flags: AtomicU8,
 }
 
 /// A queue of them. Whoever posts, under the lock of the send queue, adds to it; whoever polls, under that of the completion queue, takes.
@@ -29,10 +40,20 @@ pub(crate) struct Sent {
     taken: AtomicU32,
     /// Programs may wait for events of the completion queue.
     watched: bool,
-    /// One does: a SEND whose completion is asked for goes to the engine, which makes the event.
+    /// One does: what its completion is asked for of goes to the engine, which makes the event.
     armed: AtomicBool,
-    /// Such a SEND is on its way into the ring.
+    /// Such a request is on its way into the ring.
     adding: AtomicBool,
+    /// The engine is to take what is in the ring: who polled could not say so, because the send queue was locked.
+    owes_drain: AtomicBool,
+    /// A batch of requests is being posted, by whichever thread: that may poll meanwhile.
+    in_batch: AtomicBool,
+    /// The last request with a completion that has the engine take entries: the line up to which, and the index of the send queue behind it above that.
+    drained: AtomicU64,
+    /// There was any, since the last WRITE was added.
+    is_drained: AtomicBool,
+    /// What the requests that have the engine take entries are known by. Random: neither the program nor the peer knows it.
+    drain_id: Option<u64>,
     /// The ring, once there is one.
     ring: OnceLock<Arc<Ring>>,
     /// How far the engine is with the send queue.
@@ -43,8 +64,29 @@ pub(crate) struct Sent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     pub(crate) wr_id: u64,
-    message: u32,
+    at: u32,
     behind: u32,
+    flags: u8,
+}
+
+impl First {
+    /// Whether it is a WRITE.
+    #[inline]
+    pub(super) fn is_write(&self) -> bool {
+        self.flags & WRITE != 0
+    }
+
+    /// Whether its completion is asked for.
+    #[inline]
+    pub(super) fn is_signaled(&self) -> bool {
+        self.flags & SIGNALED != 0
+    }
+
+    /// Index of the send queue that none of what follows it in the ring lies before.
+    #[inline]
+    pub(super) fn behind(&self) -> u32 {
+        self.behind
+    }
 }
 
 impl Sent {
@@ -58,6 +100,11 @@ impl Sent {
             watched,
             armed: AtomicBool::new(false),
             adding: AtomicBool::new(false),
+            owes_drain: AtomicBool::new(false),
+            in_batch: AtomicBool::new(false),
+            drained: AtomicU64::new(0),
+            is_drained: AtomicBool::new(false),
+            drain_id: random(),
             ring: OnceLock::new(),
             done,
         }
@@ -81,7 +128,7 @@ impl Sent {
 
     /// Whether there is room for one more. For who posts.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         let added = self.added.load(Ordering::Relaxed);
         let taken = self.taken.load(Ordering::Acquire);
         (added.wrapping_sub(taken) as usize) < self.slots.len()
@@ -89,13 +136,25 @@ impl Sent {
 
     /// Whether one may be added, since nobody waits for an event. If so, nobody begins to wait before what this returns is dropped. For who posts.
     #[inline]
-    pub(super) fn begin(&self) -> Option<Adding<'_>> {
+    fn begin(&self) -> Option<Adding<'_>> {
         if self.watched {
             self.adding.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
         let adding = Adding(self);
         (!self.armed.load(Ordering::Acquire)).then_some(adding)
+    }
+
+    /// As [`Sent::begin`] if what is to be added is `signaled`, and if it is to be `noted` there is room for it. `None` if it may not be added.
+    #[inline(always)]
+    pub(super) fn begin_if(&self, noted: bool, signaled: bool) -> Option<Option<Adding<'_>>> {
+        if noted && !self.has_room() {
+            return None;
+        }
+        match signaled {
+            true => self.begin().map(Some),
+            false => Some(None),
+        }
     }
 
     /// Whether somebody waits for an event from now on; those that were on their way then are here. For who polls.
@@ -110,14 +169,30 @@ impl Sent {
         }
     }
 
-    /// Adds one. For who posts.
+    /// Adds a SEND. For who posts.
     #[inline]
-    pub(super) fn add(&self, wr_id: u64, message: u32, behind: u32) {
+    pub(super) fn add(&self, wr_id: u64, message: u32, behind: u32, signaled: bool) {
+        let flags = if signaled { SIGNALED } else { 0 };
+        self.add_any(wr_id, message, behind, flags);
+    }
+
+    /// Adds a WRITE, whose entry ends before a line. For who posts.
+    #[inline]
+    pub(super) fn add_write(&self, wr_id: u64, end: u32, behind: u32, signaled: bool) {
+        let flags = WRITE | if signaled { SIGNALED } else { 0 };
+        // All that the engine was handed is complete.
+        self.is_drained.store(false, Ordering::Release);
+        self.add_any(wr_id, end, behind, flags);
+    }
+
+    #[inline]
+    fn add_any(&self, wr_id: u64, at: u32, behind: u32, flags: u8) {
         let added = self.added.load(Ordering::Relaxed);
         if let Some(slot) = self.slot(added) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
-            slot.message.store(message, Ordering::Relaxed);
+            slot.at.store(at, Ordering::Relaxed);
             slot.behind.store(behind, Ordering::Relaxed);
+            slot.flags.store(flags, Ordering::Relaxed);
             self.added.store(added.wrapping_add(1), Ordering::Release);
         }
     }
@@ -129,11 +204,18 @@ impl Sent {
         if taken == self.added.load(Ordering::Acquire) {
             return None;
         }
-        let slot = self.slot(taken)?;
+        self.first_of(taken)
+    }
+
+    /// The one of an index.
+    #[inline]
+    fn first_of(&self, index: u32) -> Option<First> {
+        let slot = self.slot(index)?;
         Some(First {
             wr_id: slot.wr_id.load(Ordering::Relaxed),
-            message: slot.message.load(Ordering::Relaxed),
+            at: slot.at.load(Ordering::Relaxed),
             behind: slot.behind.load(Ordering::Relaxed),
+            flags: slot.flags.load(Ordering::Relaxed),
         })
     }
 
@@ -150,13 +232,107 @@ impl Sent {
         !self.done.is_before(first.behind)
     }
 
-    /// Whether its receiver has taken it.
+    /// Whether its receiver, or the receiver's engine, has taken it.
     #[inline]
     pub(crate) fn is_received(&self, first: &First) -> bool {
         let Some(ring) = self.ring.get() else {
             return true;
         };
-        is_ahead(ring.load(RECEIVED), first.message)
+        match first.is_write() {
+            // What the engine has said counts, whatever the receiver says now.
+            true => !is_ahead(first.at, ring.load(TAKEN)) || self.drain_of(first.at) == Some(true),
+            false => is_ahead(ring.load(RECEIVED), first.at),
+        }
+    }
+
+    /// All of them, the oldest first. Where others take or add some meanwhile, these may be there or not.
+    fn all(&self) -> impl Iterator<Item = First> + '_ {
+        let (taken, added) = (
+            self.taken.load(Ordering::Acquire),
+            self.added.load(Ordering::Acquire),
+        );
+        let count = added.wrapping_sub(taken);
+        (0..count).filter_map(move |ahead| self.first_of(taken.wrapping_add(ahead)))
+    }
+
+    /// Line behind the last WRITE that was not taken, and whether a completion is asked for that waits for any of those.
+    pub(in crate::queue) fn last_untaken(&self) -> Option<(u32, bool)> {
+        self.all().fold(None, |last: Option<(u32, bool)>, each| {
+            let untaken = each.is_write() && !self.is_received(&each);
+            let (line, signaled) = match last {
+                None if !untaken => return None,
+                None => (each.at, false),
+                Some(last) => last,
+            };
+            let line = if untaken { each.at } else { line };
+            Some((line, signaled || each.is_signaled()))
+        })
+    }
+
+    /// Whether a WRITE has been there for so many lines of the ring that its line can soon no longer be told from a later one. For who posts.
+    pub(super) fn is_stale(&self, line: u32) -> bool {
+        let oldest = self.all().find(First::is_write);
+        oldest.is_some_and(|oldest| line.wrapping_sub(oldest.at) > FAR)
+    }
+
+    /// A request with a completion, which ends at this index of the send queue, has the engine take what lies before a line. For who posts.
+    pub(super) fn note_drain(&self, line: u32, index: u32) {
+        self.drained.store(
+            (u64::from(index) << u32::BITS) | u64::from(line),
+            Ordering::Relaxed,
+        );
+        self.is_drained.store(true, Ordering::Release);
+    }
+
+    /// The last of those, if there was any since a WRITE was added behind one that is complete: whether it is about all before a line, and whether it is
+    /// complete.
+    #[inline]
+    fn drain_of(&self, line: u32) -> Option<bool> {
+        if !self.is_drained.load(Ordering::Acquire) {
+            return None;
+        }
+        let drained = self.drained.load(Ordering::Relaxed);
+        let half = |bits: u32| u32::try_from((drained >> bits) & u64::from(u32::MAX));
+        let (Ok(drained), Ok(index)) = (half(0), half(u32::BITS)) else {
+            return None;
+        };
+        (!is_ahead(line, drained)).then(|| !self.done.is_before(index))
+    }
+
+    /// Whether such a request is under way, for all before this line.
+    pub(in crate::queue) fn is_draining(&self, line: u32) -> bool {
+        self.drain_of(line) == Some(false)
+    }
+
+    /// Whether it waits for the completion of such a request, whose place in the completion queue is its own.
+    #[inline]
+    pub(super) fn is_held(&self, first: &First) -> bool {
+        first.is_write() && self.is_draining(first.at)
+    }
+
+    /// A batch begins. For who posts.
+    pub(in crate::queue) fn begin_batch(&self) {
+        self.in_batch.store(true, Ordering::SeqCst);
+    }
+
+    /// A batch ends. Whether the engine is to be told to take what is in the ring, because who polled could not. For who posts.
+    pub(in crate::queue) fn end_batch(&self) -> bool {
+        self.in_batch.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.owes_drain.swap(false, Ordering::SeqCst)
+    }
+
+    /// Leaves it to the end of a batch to have the engine take what is in the ring. False if there is no batch (any more). For who polls.
+    pub(in crate::queue) fn owe_drain(&self) -> bool {
+        self.owes_drain.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.in_batch.load(Ordering::SeqCst)
+    }
+
+    /// What the requests that have the engine take entries are known by; none if there can be no such.
+    #[inline]
+    pub(in crate::queue) fn drain_id(&self) -> Option<u64> {
+        self.drain_id
     }
 
     /// Whether it was posted before a request of the engine's that completes at this index of the send queue.
@@ -176,7 +352,7 @@ impl Sent {
     }
 }
 
-/// A SEND is on its way into the ring, and to [`Sent::add`].
+/// A request is on its way into the ring, and to [`Sent::add`] or [`Sent::add_write`].
 #[derive(Debug)]
 pub(super) struct Adding<'a>(&'a Sent);
 

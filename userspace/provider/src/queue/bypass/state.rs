@@ -2,7 +2,7 @@
 
 //! What a queue pair may do with its rings: known to whoever posts, polls or changes it, without a lock.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// It was not told to send yet, or any more.
 const IDLE: u8 = 0;
@@ -13,24 +13,28 @@ const STOPPED: u8 = 2;
 
 /// Whether a queue pair sends and receives by way of rings.
 #[derive(Debug, Default)]
-pub(crate) struct BypassState(AtomicU8);
+pub(crate) struct BypassState {
+    now: AtomicU8,
+    /// Its peer may write to memory.
+    remote_write: AtomicBool,
+}
 
 impl BypassState {
     /// Whether messages may go into a ring.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.0.load(Ordering::Acquire) == READY
+        self.now.load(Ordering::Acquire) == READY
     }
 
     /// Whether nothing goes into a ring any more.
     #[inline]
     pub(super) fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Acquire) == STOPPED
+        self.now.load(Ordering::Acquire) == STOPPED
     }
 
     /// Nothing goes into a ring from now on.
     pub(crate) fn stop(&self) {
-        self.0.store(STOPPED, Ordering::Release);
+        self.now.store(STOPPED, Ordering::Release);
     }
 
     /// Whether the queue pair sends, unless it has stopped.
@@ -38,12 +42,23 @@ impl BypassState {
         let next = if ready { READY } else { IDLE };
         let change = |now| (now != STOPPED).then_some(next);
         let _ = self
-            .0
+            .now
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
     /// It was reset.
     pub(crate) fn reset(&self) {
-        self.0.store(IDLE, Ordering::Release);
+        self.now.store(IDLE, Ordering::Release);
+    }
+
+    /// Whether its peer may write to memory.
+    #[inline]
+    pub(super) fn allows_writes(&self) -> bool {
+        self.remote_write.load(Ordering::Acquire)
+    }
+
+    /// Says whether its peer may write to memory.
+    pub(crate) fn allow_writes(&self, allow: bool) {
+        self.remote_write.store(allow, Ordering::Release);
     }
 }

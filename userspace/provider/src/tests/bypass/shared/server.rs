@@ -5,14 +5,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use guestmem::MmapRegion;
 use nupa_proto::admin::{QpType, ACCESS_ALL, RNR_RETRY_FOREVER};
 use nupa_proto::process_ring::{STATE, STATE_OPEN};
 
 use super::super::super::common::World;
 use super::super::super::node::{pattern, Kicks, Node, Shape, TestCq, TestQp, TestSrq, LEN};
-use super::super::super::rings::{Rings, RINGS};
-use super::super::{BEFORE, SHOWN_AFTER, SIGNALED, STEP};
+use super::super::super::rings::Rings;
+use super::super::{Sides, BEFORE, SHOWN_AFTER, SIGNALED, STEP};
 use crate::ffi::testing::{recv, send, sys, SendExt};
 
 /// Messages that a client has under way at most.
@@ -26,6 +25,7 @@ pub(super) const SHAPE: Shape = Shape {
     inline: 64,
     qp_type: QpType::Rc,
     signal_all: false,
+    more_blocks: 0,
     kicks: Kicks::Called,
 };
 
@@ -70,8 +70,9 @@ impl Server {
             let at = |node: &Node, qpn| Some((node.guest.node, qpn, node.guest.epoch()));
             node.ready_for(&peer, at(&client, qp.qpn), RNR_RETRY_FOREVER);
             client.ready_for(&qp, at(&node, peer.qpn), RNR_RETRY_FOREVER);
-            let memory = MmapRegion::new("rings", RINGS).unwrap();
-            let (mut of_client, mut of_server) = (Rings::new(&memory, 0), Rings::new(&memory, 1));
+            let memories = [&client, &node].map(|node| &*node.guest.ram);
+            let [mut of_client, mut of_server] =
+                [0, 1].map(|side| Rings::new(memories, id.into(), side));
             of_client.enable(&client, &qp, mixed);
             of_server.enable(&node, &peer, mixed);
             Line {
@@ -141,7 +142,7 @@ impl Server {
 
     /// State of the ring of a queue pair of the server's.
     pub(super) fn state(&self, line: usize) -> u32 {
-        self.lines[line].of_server.incoming().load(STATE)
+        Sides::ring_state(&self.lines[line].of_server.incoming())
     }
 
     /// As [`Server::send`], of a client that has not learnt yet that there are no buffers, or that the program waits for an event.

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A ring that a queue pair sends to.
+
+use std::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+
+use nupa_proto::process_ring::{
+    lines_for, stamp, Entry, WriteTarget, ENTRY_IMM, ENTRY_SOLICITED, ENTRY_WRITE, FIRST_PAYLOAD,
+    LINES, LINE_SIZE, MAX_PAYLOAD, POSTED, ROOM, STATE, STATE_ARMED, STATE_EMPTY, STATE_OPEN,
+    STATE_WRITES, TAKEN,
+};
+use nupa_proto::wqe::WQE_SOLICITED;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Body, Message, Ring};
+use crate::ffi::ProcessBytes;
+use crate::queue::done::is_ahead;
+
+/// Bytes of an entry before its payload.
+const HEAD: usize = LINE_SIZE - FIRST_PAYLOAD;
+/// Bytes of an entry's stamp, which is written last.
+const STAMP: usize = size_of::<u64>();
+/// Bytes of an entry of a WRITE before its data.
+pub(super) const TARGET: usize = size_of::<WriteTarget>();
+
+/// No line's stamp, because secrets begin with a bit that is set.
+const NO_STAMP: u64 = 0;
+/// How often to try to take WRITEs back, while somebody takes entries: far longer than that takes, unless a process stands still.
+const TAKE_BACK: u32 = 10_000;
+/// Lines between two looks at what is long passed.
+const MARKS: u32 = 1 << 20;
+
+/// A ring that was found.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    ring: Arc<Ring>,
+    secret: u64,
+    /// Line of the next entry.
+    pub(super) line: u32,
+    /// Line behind the last SEND.
+    pub(super) sent: u32,
+    /// Line behind the last WRITE, if any is known to have been there.
+    pub(super) written: Option<u32>,
+    /// As last seen.
+    posted: u32,
+    room: u32,
+    taken: u32,
+}
+
+impl Outgoing {
+    /// A ring that is empty.
+    pub(super) fn new(ring: Arc<Ring>) -> Self {
+        Self {
+            secret: ring.secret(),
+            line: 0,
+            sent: 0,
+            written: None,
+            posted: 0,
+            room: 0,
+            taken: 0,
+            ring,
+        }
+    }
+
+    /// Loads a word of the control page with acquire order.
+    pub(super) fn load(&self, offset: usize) -> u32 {
+        self.ring.load(offset)
+    }
+
+    /// Whether the receiver takes a message. `mixed`: also if its program waits for an event.
+    #[inline(always)]
+    pub(super) fn takes(&self, message: &Message, mixed: bool) -> bool {
+        let state = self.ring.load(STATE);
+        if message.is_write() {
+            return state & !STATE_EMPTY == STATE_OPEN | STATE_WRITES;
+        }
+        // That it may go to the engine in any case is for tests: as if the receiver's program had waited since just now.
+        let may_be = STATE_OPEN | STATE_WRITES | if mixed { STATE_ARMED } else { 0 };
+        state & STATE_OPEN != 0 && state & !may_be == 0
+    }
+
+    /// Whether there is a receive entry for a message, if it takes one, and room for `len` bytes of payload.
+    #[inline(always)]
+    pub(super) fn has_room(&mut self, number: u32, message: &Message, len: u32) -> bool {
+        let (lines, is_write) = (lines_for(len), message.is_write());
+        let fits = |out: &Self| {
+            let used = out.line.wrapping_sub(out.taken);
+            // Whatever a receiver says that means no good.
+            let free = used.saturating_add(lines) <= LINES;
+            let entry = match is_write {
+                // The engine is told of the line behind it, and that 0 means none. It takes nothing that lies behind a SEND.
+                true => out.line.wrapping_add(lines) != 0 && !is_ahead(out.sent, out.taken),
+                false => is_ahead(out.posted, number) && len <= out.room,
+            };
+            free && entry
+        };
+        if fits(self) {
+            return true;
+        }
+        self.posted = self.ring.load(POSTED);
+        self.room = self.ring.load(ROOM);
+        self.taken = self.ring.load(TAKEN);
+        // Lines that were passed are not compared with those that come when indices have wrapped around.
+        if !is_ahead(self.sent, self.taken) {
+            self.sent = self.taken;
+        }
+        fits(self)
+    }
+
+    /// Forgets the line behind the last WRITE, once all is taken that lies before it.
+    #[inline(always)]
+    pub(super) fn settle(&mut self, written: &mut Option<u32>) {
+        let taken = self.taken;
+        for line in [written, &mut self.written] {
+            line.take_if(|line| !is_ahead(*line, taken));
+        }
+    }
+
+    /// Puts a WRITE of no bytes before one whose entry would end at index 0, which means no line to the engine.
+    #[inline(always)]
+    pub(super) fn pad(&mut self, len: u32) {
+        if self.line.wrapping_add(lines_for(len)) == 0 {
+            self.put_padding();
+        }
+    }
+
+    #[cold]
+    fn put_padding(&mut self) {
+        let nothing = Message {
+            wr_id: 0,
+            flags: 0,
+            body: Body::Write { addr: 0, rkey: 0 },
+        };
+        let Ok(len) = u32::try_from(TARGET) else {
+            return;
+        };
+        if self.takes(&nothing, false) && self.has_room(0, &nothing, len) {
+            self.write(0, &nothing, len, &[], &[]);
+            self.written = Some(self.line);
+        }
+    }
+
+    /// Whether it is at one of the few lines where is looked whether there is something that was passed long ago. No entry is longer than what it
+    /// may be behind a mark.
+    #[inline(always)]
+    pub(super) fn is_marked(&self) -> bool {
+        self.line % MARKS < lines_for(MAX_PAYLOAD)
+    }
+
+    /// Takes back the WRITEs that nobody has taken: their queue pair has ended, and those that come behind them. What the receiver is just taking it
+    /// takes all the same.
+    fn take_back(&self) {
+        for _ in 0..TAKE_BACK {
+            let taken = self.ring.load(TAKEN);
+            // What lies before the last WRITE is a WRITE.
+            if !self.written.is_some_and(|written| is_ahead(written, taken)) {
+                return;
+            }
+            self.ring.set_stamp(taken, NO_STAMP);
+            fence(Ordering::SeqCst);
+            // Who takes entries now may have seen the stamp, and goes on behind it. Who begins to sees none.
+            if !self.ring.is_held() && self.ring.load(TAKEN) == taken {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Writes an entry; returns the receiver's state after that.
+    #[inline(always)]
+    pub(super) fn write(
+        &mut self,
+        number: u32,
+        message: &Message,
+        len: u32,
+        inline: &[u8],
+        parts: &[ProcessBytes],
+    ) -> u32 {
+        let (ring, line) = (&self.ring, self.line);
+        let mut entry = Entry::new_zeroed();
+        entry.len.set(len);
+        let mut at = HEAD;
+        match message.body {
+            Body::Send { imm } => {
+                entry.message.set(number);
+                if let Some(imm) = imm {
+                    entry.imm.set(imm);
+                    entry.flags |= ENTRY_IMM;
+                }
+                if message.flags & WQE_SOLICITED != 0 {
+                    entry.flags |= ENTRY_SOLICITED;
+                }
+            }
+            Body::Write { addr, rkey } => {
+                entry.flags = ENTRY_WRITE;
+                let target = WriteTarget {
+                    addr: addr.into(),
+                    rkey: rkey.into(),
+                    reserved: 0.into(),
+                };
+                ring.write(line, at, target.as_bytes());
+                at = at.wrapping_add(TARGET);
+            }
+        }
+        if let Some(head) = entry.as_bytes().get(STAMP..HEAD) {
+            ring.write(line, STAMP, head);
+        }
+        ring.write(line, at, inline);
+        at = at.wrapping_add(inline.len());
+        for part in parts {
+            ring.write_from(line, at, *part);
+            at = at.wrapping_add(part.len());
+        }
+        ring.set_stamp(line, stamp(self.secret, line));
+        self.line = line.wrapping_add(lines_for(len));
+        fence(Ordering::SeqCst);
+        ring.load(STATE)
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.take_back();
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Two hosts of a pool in one process, of which one writes to the memory of the other.
+
+use std::time::{Duration, Instant};
+
+use guestmem::MmapRegion;
+use nupa_proto::admin::RNR_RETRY_FOREVER;
+use nupa_proto::process_ring::{STATE, STATE_WRITES, TAKEN};
+
+use super::super::super::common::guest::RAM_SIZE;
+use super::super::super::node::{pattern, Kicks, Node, Shape, TestCq, TestQp};
+use super::super::super::pool_host::{again, Pool};
+use super::super::super::rings::Rings;
+use super::super::{BEFORE, SHOWN_AFTER, SIGNALED};
+use crate::ffi::testing::{recv, send, sys, SendExt};
+
+/// Where the target of WRITEs begins in the memory of the second host.
+pub(super) const TARGET: usize = 64 << 10;
+/// How long to wait for something that an engine does.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// One of them.
+pub(super) struct Host {
+    pool: Pool,
+    pub(super) node: Node<Pool>,
+    pub(super) cq: TestCq,
+    pub(super) qp: TestQp,
+    pub(super) rings: Rings,
+}
+
+/// Both; `a` writes.
+pub(super) struct Hosts {
+    pub(super) a: Host,
+    pub(super) b: Host,
+}
+
+impl Host {
+    /// Does what its program and its engine have to do.
+    pub(super) fn run(&self) {
+        self.node.run();
+        self.pool.poll();
+    }
+
+    /// Completions, as a program finds them that polls for a while and has the engine work when there are none.
+    pub(super) fn poll(&self) -> Vec<sys::ibv_wc> {
+        let mut found = Vec::new();
+        for _ in 0..SHOWN_AFTER {
+            found.extend(self.spin());
+        }
+        found
+    }
+
+    /// One poll that does not have the engine work.
+    pub(super) fn spin(&self) -> Vec<sys::ibv_wc> {
+        let polled = self.cq.cq.poll(8);
+        if polled.is_empty() {
+            self.cq.cq.found_nothing();
+        }
+        polled
+    }
+}
+
+impl Hosts {
+    /// Connected, and without rings yet.
+    pub(super) fn new(mixed: bool) -> Self {
+        Self::shaped(Shape::default(), mixed)
+    }
+
+    pub(super) fn shaped(shape: Shape, mixed: bool) -> Self {
+        let shape = Shape {
+            kicks: Kicks::Called,
+            more_blocks: 2,
+            ..shape
+        };
+        let pool = Pool::format();
+        let memories = [0, 1].map(|_| MmapRegion::new("pool-host-ram", RAM_SIZE).unwrap());
+        let hosts = [0u16, 1].map(|id| {
+            let ram = again(&memories[usize::from(id)]);
+            let pool = Pool::join(again(&pool), &ram, id);
+            let node = pool.node(id, ram);
+            let cq = node.cq(8);
+            let qp = node.qp(shape, [&cq, &cq], None);
+            let rings = Rings::new(memories.each_ref(), 0, id);
+            Host {
+                pool,
+                node,
+                cq,
+                qp,
+                rings,
+            }
+        });
+        let [a, b] = hosts;
+        let mut hosts = Self { a, b };
+        let [at_a, at_b] = [&hosts.a, &hosts.b].map(|host| (host.qp.qpn, host.node.guest.epoch()));
+        hosts.until(|hosts| {
+            hosts.a.pool.epoch_of(1) == Some(at_b.1) && hosts.b.pool.epoch_of(0) == Some(at_a.1)
+        });
+        let forever = RNR_RETRY_FOREVER;
+        let Self { a, b } = &mut hosts;
+        a.node.ready_for(&a.qp, Some((1, at_b.0, at_b.1)), forever);
+        b.node.ready_for(&b.qp, Some((0, at_a.0, at_a.1)), forever);
+        a.rings.enable(&a.node, &a.qp, mixed);
+        b.rings.enable(&b.node, &b.qp, mixed);
+        hosts
+    }
+
+    /// Hosts that have a ring from `a` to `b`, into which WRITEs may be put.
+    pub(super) fn with_rings() -> Self {
+        let hosts = Self::without_writes();
+        hosts.b.poll();
+        assert!(hosts.takes_writes(), "its program polls");
+        hosts
+    }
+
+    /// Hosts that have a ring, into which WRITEs may not be put yet.
+    pub(super) fn without_writes() -> Self {
+        let hosts = Self::new(false);
+        for number in 0..BEFORE {
+            hosts.message(number, 8);
+            hosts.until(|hosts| hosts.b.cq.cq.poll(1).len() == 1);
+            hosts.until(|hosts| hosts.a.cq.cq.poll(1).len() == 1);
+        }
+        hosts
+    }
+
+    /// Whether WRITEs may be put into the ring.
+    pub(super) fn takes_writes(&self) -> bool {
+        self.b.rings.incoming().load(STATE) & STATE_WRITES != 0
+    }
+
+    /// Line of the ring before which all entries were taken.
+    pub(super) fn taken(&self) -> u32 {
+        self.b.rings.incoming().load(TAKEN)
+    }
+
+    /// Both engines do what they have to do.
+    pub(super) fn run(&self) {
+        for _ in 0..4 {
+            self.a.run();
+            self.b.run();
+        }
+    }
+
+    /// Runs until it is so.
+    pub(super) fn until(&self, mut done: impl FnMut(&Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.run();
+            assert!(start.elapsed() < TIMEOUT, "waited for nothing");
+        }
+    }
+
+    /// Sends a message, for which there is a receive buffer.
+    pub(super) fn message(&self, wr_id: u64, len: u32) {
+        let mut sges = [self.b.node.sge(0, 4096)];
+        let posted = self.b.qp.qp.post_recv(&mut [recv(wr_id, &mut sges)]);
+        posted.unwrap();
+        self.b.node.run();
+        let mut sges = [self.a.node.sge(0, len)];
+        let message = send(wr_id, sys::IBV_WR_SEND, SIGNALED).with(&mut sges);
+        self.a.qp.qp.post_send(&mut [message]).unwrap();
+    }
+
+    /// Writes bytes that depend on the number to the second host's memory, `at` bytes behind [`TARGET`].
+    pub(super) fn write(&self, wr_id: u64, at: usize, len: usize, flags: u32) {
+        self.write_with(wr_id, at, len, flags, self.b.node.key);
+    }
+
+    /// The same with another key.
+    pub(super) fn write_with(&self, wr_id: u64, at: usize, len: usize, flags: u32, key: u32) {
+        // From another place than others that are under way.
+        self.a.node.fill(at, &Self::bytes(wr_id, len));
+        let mut sges = [self.a.node.sge(at, len as u32)];
+        let to = self.b.node.memory + (TARGET + at) as u64;
+        let write = send(wr_id, sys::IBV_WR_RDMA_WRITE, flags).with(&mut sges);
+        let write = write.remote(to, key);
+        self.a.qp.qp.post_send(&mut [write]).unwrap();
+    }
+
+    /// What [`Hosts::write`] writes.
+    pub(super) fn bytes(wr_id: u64, len: usize) -> Vec<u8> {
+        pattern(len, (wr_id % 255) as u8 + 1)
+    }
+
+    /// Whether a WRITE is there.
+    pub(super) fn is_written(&self, wr_id: u64, at: usize, len: usize) -> bool {
+        self.b.node.bytes(TARGET + at, len) == Self::bytes(wr_id, len)
+    }
+
+    /// The completions of `a`, when there are so many: numbers, status and opcodes.
+    pub(super) fn completions(
+        &self,
+        count: usize,
+    ) -> Vec<(u64, sys::ibv_wc_status, sys::ibv_wc_opcode)> {
+        let mut found = Vec::new();
+        self.until(|hosts| {
+            let polled = hosts.a.spin();
+            found.extend(polled.iter().map(|wc| (wc.wr_id, wc.status, wc.opcode)));
+            found.len() >= count
+        });
+        found
+    }
+}
