@@ -88,7 +88,7 @@ WORKS = [
     mpi("Open MPI", "mpirun", "point to point", "mpi_work.py pt2pt", "--mca pml ucx"),
     mpi("Open MPI", "mpirun", "collectives", "mpi_work.py collectives", "--mca pml ucx"),
     mpi("Open MPI", "mpirun", "one-sided", "mpi_work.py one-sided", "--mca pml ucx --mca osc ucx"),
-    mpi("OpenSHMEM of Open MPI", "oshrun", "put, get, atomics, signal", "shmem_work.py"),
+    mpi("OpenSHMEM of Open MPI", "oshrun", "put and quiet of 8 B shown; put, get, atomics, signal", "shmem_work.py"),
     Work("MPICH", "mpich", "`NPmpich2 -i`, data compared; then `NPmpich2`, 64 KB shown", "us", mpich),
     Work("Mooncake transfer engine", "pypi:mooncake-transfer-engine-non-cuda", "4 MB in pieces of 64 KB, written and read, compared", "MB/s", mooncake),
     pingpong("verbs", "msg"),
