@@ -324,7 +324,7 @@ impl Poster {
         let Some(id) = id.and_then(|sent| sent.drain_id()) else {
             return Ok(());
         };
-        let flags = if signaled { WQE_SIGNALED } else { 0 };
+        let flags = if signaled { WQE_SIGNALED } else { self.flags };
         let nothing = Operation::Write {
             addr: 0,
             rkey: 0,
@@ -334,7 +334,7 @@ impl Poster {
         head.set_bypassed(line);
         let index = self.post(&mut head, Data::Inline(&[]), false)?;
         if let Some(sender) = &mut self.sender {
-            sender.note_drain(line, index, signaled || self.flags & WQE_SIGNALED != 0);
+            sender.note_drain(line, index, flags & WQE_SIGNALED != 0);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use nupa_proto::process_ring::{
 use nupa_proto::wqe::WQE_SOLICITED;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Body, Message, Ring};
+use super::{Body, Message, Ring, Sent};
 use crate::ffi::ProcessBytes;
 use crate::queue::done::is_ahead;
 
@@ -70,7 +70,7 @@ impl Outgoing {
 
     /// Whether the receiver takes a message. `mixed`: also if its program waits for an event.
     #[inline(always)]
-    pub(super) fn takes(&self, message: &Message, mixed: bool) -> bool {
+    fn takes(&self, message: &Message, mixed: bool) -> bool {
         let state = self.ring.load(STATE);
         if message.is_write() {
             return state & !STATE_EMPTY == STATE_OPEN | STATE_WRITES;
@@ -80,17 +80,32 @@ impl Outgoing {
         state & STATE_OPEN != 0 && state & !may_be == 0
     }
 
+    /// Whether a message may be put there, behind what was `sent`.
+    #[inline(always)]
+    pub(super) fn admits(
+        &mut self,
+        sent: &Sent,
+        number: u32,
+        message: &Message,
+        len: u32,
+        mixed: bool,
+    ) -> bool {
+        self.takes(message, mixed)
+            && self.has_room(number, message, len)
+            && !(self.is_marked() && sent.is_stale(self.line))
+    }
+
     /// Whether there is a receive entry for a message, if it takes one, and room for `len` bytes of payload.
     #[inline(always)]
-    pub(super) fn has_room(&mut self, number: u32, message: &Message, len: u32) -> bool {
+    fn has_room(&mut self, number: u32, message: &Message, len: u32) -> bool {
         let (lines, is_write) = (lines_for(len), message.is_write());
         let fits = |out: &Self| {
             let used = out.line.wrapping_sub(out.taken);
             // Whatever a receiver says that means no good.
             let free = used.saturating_add(lines) <= LINES;
             let entry = match is_write {
-                // The engine is told of the line behind it, and that 0 means none. It takes nothing that lies behind a SEND.
-                true => out.line.wrapping_add(lines) != 0 && !is_ahead(out.sent, out.taken),
+                // The engine takes nothing that lies behind a SEND.
+                true => !is_ahead(out.sent, out.taken),
                 false => is_ahead(out.posted, number) && len <= out.room,
             };
             free && entry
@@ -117,34 +132,32 @@ impl Outgoing {
         }
     }
 
-    /// Puts a WRITE of no bytes before one whose entry would end at index 0, which means no line to the engine.
+    /// Puts a WRITE of no bytes before one whose entry would end at index 0, which means no line to the engine. False if there is no place for it.
     #[inline(always)]
-    pub(super) fn pad(&mut self, len: u32) {
-        if self.line.wrapping_add(lines_for(len)) == 0 {
-            self.put_padding();
-        }
+    pub(super) fn pad(&mut self, len: u32) -> bool {
+        self.line.wrapping_add(lines_for(len)) != 0 || self.put_padding()
     }
 
     #[cold]
-    fn put_padding(&mut self) {
+    fn put_padding(&mut self) -> bool {
         let nothing = Message {
             wr_id: 0,
             flags: 0,
             body: Body::Write { addr: 0, rkey: 0 },
         };
-        let Ok(len) = u32::try_from(TARGET) else {
-            return;
-        };
-        if self.takes(&nothing, false) && self.has_room(0, &nothing, len) {
+        let len = u32::try_from(TARGET).unwrap_or(MAX_PAYLOAD);
+        let may = self.takes(&nothing, false) && self.has_room(0, &nothing, len);
+        if may {
             self.write(0, &nothing, len, &[], &[]);
             self.written = Some(self.line);
         }
+        may
     }
 
     /// Whether it is at one of the few lines where is looked whether there is something that was passed long ago. No entry is longer than what it
     /// may be behind a mark.
     #[inline(always)]
-    pub(super) fn is_marked(&self) -> bool {
+    fn is_marked(&self) -> bool {
         self.line % MARKS < lines_for(MAX_PAYLOAD)
     }
 
@@ -222,5 +235,48 @@ impl Outgoing {
 impl Drop for Outgoing {
     fn drop(&mut self) {
         self.take_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::Pages;
+    use crate::queue::Owner;
+    use nupa_proto::process_ring::RING_SIZE;
+
+    #[derive(Debug)]
+    struct Kept;
+
+    impl Owner for Kept {
+        fn publish(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn no_write_ends_where_the_engine_sees_no_line() {
+        for (lines, len) in [(1, 16), (3, 150)] {
+            let ring = Ring::new(Pages::anonymous(RING_SIZE).unwrap(), Box::new(Kept));
+            let start = 0u32.wrapping_sub(lines);
+            ring.store(STATE, STATE_OPEN | STATE_WRITES);
+            ring.store(TAKEN, start);
+            let mut out = Outgoing::new(Arc::new(ring));
+            (out.line, out.sent, out.taken) = (start, start, start);
+            let write = Message {
+                wr_id: 1,
+                flags: 0,
+                body: Body::Write { addr: 0, rkey: 0 },
+            };
+            assert_eq!(lines_for(len), lines);
+            assert!(out.pad(len) && out.has_room(0, &write, len));
+            out.write(0, &write, len, &[], &[]);
+            assert_eq!(out.line, 1, "a line of padding comes before it");
+            for line in [start, start.wrapping_add(1)] {
+                assert_eq!(out.ring.stamp(line), stamp(out.secret, line));
+            }
+            assert!(out.pad(len), "there is nothing to be done");
+            assert_eq!(out.line, 1);
+        }
     }
 }

@@ -295,8 +295,16 @@ impl Receiver {
     }
 
     /// As [`Receiver::take`], but waits for the engine, if that takes entries just now.
-    #[cold]
+    #[inline]
     pub(super) fn wait_and_take(&mut self) -> Option<Cqe> {
+        match self.dead || !self.has_entry() {
+            true => None,
+            false => self.wait_for_entry(),
+        }
+    }
+
+    #[cold]
+    fn wait_for_entry(&mut self) -> Option<Cqe> {
         let start = Instant::now();
         while !self.dead && self.has_entry() {
             if self.ring.hold() {

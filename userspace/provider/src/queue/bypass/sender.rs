@@ -183,10 +183,7 @@ impl Sender {
         let Some(out) = &mut self.ring else {
             return false;
         };
-        if !out.takes(message, self.draw != 0) || !out.has_room(number, message, len) {
-            return false;
-        }
-        if out.is_marked() && sent.is_stale(out.line) {
+        if !out.admits(sent, number, message, len, self.draw != 0) {
             return false;
         }
         out.settle(&mut self.at.written);
@@ -230,11 +227,7 @@ impl Sender {
         let Some(out) = &mut self.ring else {
             return false;
         };
-        out.pad(len);
-        if !out.takes(message, false) || !out.has_room(number, message, len) {
-            return false;
-        }
-        if out.is_marked() && sent.is_stale(out.line) {
+        if !out.pad(len) || !out.admits(sent, number, message, len, false) {
             return false;
         }
         // Also if its completion is not asked for: one that fails makes an event.

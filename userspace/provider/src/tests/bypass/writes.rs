@@ -148,6 +148,22 @@ fn what_the_receiver_leaves_the_engine_takes() {
     }
 }
 
+/// The queue pair asks for completions of all that it does, so also of what its program does not know.
+#[test]
+fn what_is_left_is_complete_where_all_completions_are_asked_for() {
+    let hosts = Hosts::shaped(
+        Shape {
+            signal_all: true,
+            ..Shape::default()
+        },
+        false,
+    );
+    hosts.warm();
+    hosts.write(1, 0, 100, 0);
+    assert_eq!(hosts.completions(1)[0].0, 1);
+    assert!(hosts.is_written(1, 0, 100));
+}
+
 /// Nobody polls.
 #[test]
 fn what_everybody_leaves_the_receivers_engine_finds() {

@@ -107,21 +107,32 @@ impl Hosts {
 
     /// Hosts that have a ring from `a` to `b`, into which WRITEs may be put.
     pub(super) fn with_rings() -> Self {
-        let hosts = Self::without_writes();
-        hosts.b.poll();
-        assert!(hosts.takes_writes(), "its program polls");
+        let hosts = Self::new(false);
+        hosts.warm();
         hosts
     }
 
     /// Hosts that have a ring, into which WRITEs may not be put yet.
     pub(super) fn without_writes() -> Self {
         let hosts = Self::new(false);
-        for number in 0..BEFORE {
-            hosts.message(number, 8);
-            hosts.until(|hosts| hosts.b.cq.cq.poll(1).len() == 1);
-            hosts.until(|hosts| hosts.a.cq.cq.poll(1).len() == 1);
-        }
+        hosts.send_before();
         hosts
+    }
+
+    /// Sends so many messages that there is a ring.
+    fn send_before(&self) {
+        for number in 0..BEFORE {
+            self.message(number, 8);
+            self.until(|hosts| hosts.b.cq.cq.poll(1).len() == 1);
+            self.until(|hosts| hosts.a.cq.cq.poll(1).len() == 1);
+        }
+    }
+
+    /// The same, and has WRITEs put there.
+    pub(super) fn warm(&self) {
+        self.send_before();
+        self.b.poll();
+        assert!(self.takes_writes(), "its program polls");
     }
 
     /// Whether WRITEs may be put into the ring.
