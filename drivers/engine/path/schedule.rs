@@ -47,7 +47,7 @@ impl Engine {
             }
             let there = nodes.node(id);
             if there.is_some_and(|(node, _)| node.rings.due().is_some()) {
-                self.look_at_rings(nodes, id);
+                self.poll_process_rings(nodes, id);
             }
             let there = nodes.node(id);
             if there.is_some_and(|(node, _)| node.rings.held_at().is_some()) {

@@ -19,14 +19,14 @@ use crate::{
 };
 use nupa_proto::{admin::ACCESS_REMOTE_WRITE, process_ring::LINES, status::WcStatus, wqe::Opcode};
 
-/// Microseconds between two looks at each ring.
-const LOOK_US: u64 = 10_000;
-/// Rings that are looked at in one turn: some microseconds, if the lines that are read are in nobody's cache.
+/// Microseconds between two polls of each ring.
+const POLL_US: u64 = 10_000;
+/// Rings that are polled in one turn: some microseconds, if the lines that are read are in nobody's cache.
 const PIECE: u32 = 64;
-/// Microseconds between two looks at a ring that was held when a request came: far longer than it takes to copy what is in a ring.
+/// Microseconds between two polls of a ring that was held when a request came: far longer than it takes to copy what is in a ring.
 const HELD_US: u64 = 100;
-/// Looks after which it is no longer looked at: its process may have been stopped. The sender tries again by itself, less often.
-const HELD_LOOKS: u8 = 20;
+/// Polls after which it is polled no more: its process may have been stopped. The requester sends its request again by itself, less often.
+const HELD_POLLS: u8 = 20;
 
 /// The ring, or the memory that a WRITE in it goes to, cannot be reached.
 const UNREACHABLE: WcError = WcError::new(WcStatus::RemoteOperation, Check::RemoteMemory);
@@ -213,17 +213,17 @@ impl Engine {
     /// taken.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look_at_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
+    pub(crate) fn poll_process_rings<N: NodeTable>(&mut self, nodes: &mut N, id: u16) {
         let Some((node, platform)) = nodes.node_mut(id) else {
             return;
         };
         let now = platform.now_us();
         let rings = &mut node.rings;
         if rings.left == 0 {
-            if now < rings.look_at {
+            if now < rings.poll_at {
                 return;
             }
-            (rings.left, rings.look_at) = (rings.all.len(), now.saturating_add(LOOK_US));
+            (rings.left, rings.poll_at) = (rings.all.len(), now.saturating_add(POLL_US));
         }
         for _ in 0..PIECE {
             let Some((node, platform)) = nodes.node_mut(id) else {
@@ -239,7 +239,7 @@ impl Engine {
             };
             node.rings.all.push(&mut node.qps, qpn);
             self.budget.spend(platform, 0);
-            self.look_at_ring(nodes, id, qpn);
+            self.poll_process_ring(nodes, id, qpn);
             // One is looked at in any case, so that nothing that spends all turns holds them up.
             if self.budget.is_spent() {
                 break;
@@ -249,7 +249,7 @@ impl Engine {
     }
 
     /// Takes the WRITEs of a ring if the first one was there at the last look. What would be an error is left to the request that comes behind it.
-    fn look_at_ring<N: NodeTable>(&mut self, nodes: &mut N, home: u16, qpn: u32) {
+    fn poll_process_ring<N: NodeTable>(&mut self, nodes: &mut N, home: u16, qpn: u32) {
         let Some((node, platform)) = nodes.node_mut(home) else {
             return;
         };
@@ -312,7 +312,7 @@ impl Engine {
                 break;
             };
             self.budget.spend(platform, 0);
-            match node.look_at_held_ring(platform, qpn) {
+            match node.poll_held_ring(platform, qpn) {
                 Held::Again => node.rings.held.push(&mut node.qps, qpn),
                 Held::NoMore => self.wake(nodes, id, qpn),
                 Held::ForLong => {}
@@ -353,7 +353,7 @@ impl<S: Storage> Node<S> {
     #[cold]
     fn ring_is_held(&mut self, clock: &impl Clock, qpn: u32) -> Nak {
         if let Some(qp) = self.qps.get_mut(qpn) {
-            qp.recv.ring.held_looks = 0;
+            qp.recv.ring.held_polls = 0;
         }
         if self.rings.held.is_empty() {
             let at_us = clock.now_us().saturating_add(HELD_US);
@@ -364,16 +364,16 @@ impl<S: Storage> Node<S> {
     }
 
     /// Whether the ring still is.
-    fn look_at_held_ring(&mut self, platform: &impl Platform, qpn: u32) -> Held {
+    fn poll_held_ring(&mut self, platform: &impl Platform, qpn: u32) -> Held {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return Held::NoMore;
         };
         let ring = &mut qp.recv.ring;
-        ring.held_looks = ring.held_looks.saturating_add(1);
+        ring.held_polls = ring.held_polls.saturating_add(1);
         let held = |at: RingAt| at.is_held(platform.memory()) == Ok(true);
         match ring.at.is_some_and(held) {
             false => Held::NoMore,
-            true if ring.held_looks < HELD_LOOKS => Held::Again,
+            true if ring.held_polls < HELD_POLLS => Held::Again,
             true => Held::ForLong,
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct ProcessRing {
     pub(crate) links: Links,
     /// Its place among those that were held when a request came behind what is in them, and how often they were looked at since.
     pub(crate) held_links: Links,
-    pub(crate) held_looks: u8,
+    pub(crate) held_polls: u8,
 }
 
 impl ProcessRing {
@@ -73,7 +73,7 @@ pub(crate) struct Rings {
     /// How many are to be looked at this time yet, ...
     pub(crate) left: u32,
     /// ... and when that begins anew, in the clock's microseconds.
-    pub(crate) look_at: u64,
+    pub(crate) poll_at: u64,
     /// Those whose ring was held when a request came behind what is in it.
     pub(crate) held: List<RingHeld>,
     /// When these are looked at.
@@ -97,7 +97,7 @@ impl Rings {
     pub(crate) fn due(&self) -> Option<u64> {
         match (self.all.is_empty(), self.left) {
             (true, _) => None,
-            (false, 0) => Some(self.look_at),
+            (false, 0) => Some(self.poll_at),
             (false, _) => Some(0),
         }
     }

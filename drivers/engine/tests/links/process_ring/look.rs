@@ -4,7 +4,7 @@
 use super::*;
 
 /// Time between two looks.
-const LOOK_US: u64 = 10_000;
+const POLL_US: u64 = 10_000;
 const WRITES: u32 = STATE_OPEN | STATE_WRITES;
 
 #[test]
@@ -16,11 +16,11 @@ fn what_is_left_for_two_looks_is_taken() {
     for number in 0..5 {
         ring.write(&b.host, &b.mr, 4096 * number, &pattern(500, number as u8));
     }
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
     assert_eq!(ring.taken(&b.host), 250);
     assert_eq!(ring.word(&b.host, STATE), WRITES);
     // Not before it is time.
-    world.advance(LOOK_US - 1);
+    world.advance(POLL_US - 1);
     assert_eq!(ring.taken(&b.host), 250);
     world.advance(1);
     assert_eq!((ring.taken(&b.host), ring.taker(&b.host)), (ring.line, 0));
@@ -42,13 +42,13 @@ fn what_has_come_since_is_not() {
     world.pump();
     for number in 0..10 {
         ring.write(&b.host, &b.mr, number, &[1]);
-        world.advance(LOOK_US);
+        world.advance(POLL_US);
         assert_eq!(ring.taken(&b.host), number as u32, "it is new");
         // The process takes it.
         ring.set_taken(&b.host, ring.line);
     }
-    world.advance(LOOK_US);
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
+    world.advance(POLL_US);
     assert_eq!(
         (ring.word(&b.host, STATE), b.bytes(0, 16)),
         (WRITES, vec![0; 16])
@@ -63,13 +63,13 @@ fn nothing_but_writes_is_taken() {
     ring.put(&b.host, 0, b"a message");
     ring.write(&b.host, &b.mr, 64, b"two");
     for _ in 0..4 {
-        world.advance(LOOK_US);
+        world.advance(POLL_US);
     }
     assert_eq!((ring.taken(&b.host), ring.taker(&b.host)), (send, 0));
     assert_eq!(ring.word(&b.host, STATE), STATE_OPEN);
     ring.set_state(&b.host, WRITES);
     for _ in 0..4 {
-        world.advance(LOOK_US);
+        world.advance(POLL_US);
     }
     assert_eq!((ring.taken(&b.host), b.bytes(64, 3)), (send, vec![0; 3]));
     assert_eq!(
@@ -89,7 +89,7 @@ fn what_would_be_an_error_is_left_to_who_comes_behind_it() {
     ring.write(&b.host, &wrong, 64, b"two");
     ring.write(&b.host, &b.mr, 128, b"three");
     for _ in 0..6 {
-        world.advance(LOOK_US);
+        world.advance(POLL_US);
     }
     assert_eq!((ring.taken(&b.host), ring.taker(&b.host)), (1, 0));
     assert_eq!((state(&world, &b), b.eq.drain()), (READY, vec![]));
@@ -109,14 +109,14 @@ fn a_ring_that_is_held_is_left_alone() {
     ring.write(&b.host, &b.mr, 0, b"one");
     ring.set_taker(&b.host, TAKER_PROCESS);
     for _ in 0..4 {
-        world.advance(LOOK_US);
+        world.advance(POLL_US);
         assert_eq!(
             (ring.taken(&b.host), ring.word(&b.host, STATE)),
             (0, WRITES)
         );
     }
     ring.set_taker(&b.host, 0);
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
     assert_eq!((ring.taken(&b.host), b.bytes(0, 3)), (1, b"one".into()));
 }
 
@@ -127,7 +127,7 @@ fn a_queue_pair_that_does_not_receive_takes_nothing() {
     let err = QpStateCode::Err;
     assert_eq!(b.host.set_state(&mut world, b.qp.qpn, err), Ok(()));
     for _ in 0..4 {
-        world.advance(LOOK_US);
+        world.advance(POLL_US);
     }
     assert_eq!((ring.taken(&b.host), b.bytes(0, 3)), (0, vec![0; 3]));
 }
@@ -138,7 +138,7 @@ fn no_turn_is_due_for_it() {
     world.pump();
     let before = world.next;
     ring.write(&b.host, &b.mr, 0, b"one");
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
     assert_eq!(world.next, before);
 }
 
@@ -158,17 +158,17 @@ fn all_rings_are_looked_at() {
         assert_eq!(give(&mut world, &b.host, theirs.qpn, ring.at), Ok(()));
         rings.push((ring, theirs.qpn));
     }
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
     for (number, (ring, _)) in (0..).zip(&mut rings) {
         ring.write(&b.host, &b.mr, 64 * number, &number.to_le_bytes());
     }
     // Some go in between.
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
     for (_, qpn) in rings.drain(30..50) {
         let id = b.host.id;
         assert_eq!(world.engine.destroy_qp(&mut world.nodes, id, qpn), Ok(()));
     }
-    world.advance(LOOK_US);
+    world.advance(POLL_US);
     for (ring, qpn) in rings {
         assert_eq!(ring.taken(&b.host), ring.line, "{qpn}");
     }
