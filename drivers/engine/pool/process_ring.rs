@@ -125,27 +125,30 @@ impl Engine {
             let done = taken.wrapping_sub(until) <= u32::MAX / 2;
             return done.then_some(()).ok_or(Left::NoWrite);
         }
-        self.take_writes(nodes, ring, taken, left).1
+        self.take_writes(nodes, ring, taken, left)
     }
 
-    /// Takes WRITEs from line `taken` of a ring that is held on until they have had `most` lines. Returns how many lines that was at last.
+    /// Takes WRITEs from line `taken` of a ring that is held on until they have had `most` lines. Their process has left them, so the next ones come to the
+    /// engine by themselves until it says that it takes some again.
     fn take_writes<N: NodeTable>(
         &mut self,
         nodes: &mut N,
         ring: Taken,
         taken: u32,
         most: u32,
-    ) -> (u32, Result<(), Left>) {
+    ) -> Result<(), Left> {
         let mut lines = 0u32;
         // Each has one line at least.
         while lines < most {
             let (line, room) = (taken.wrapping_add(lines), most.saturating_sub(lines));
-            match self.take_write(nodes, ring, line, room) {
-                Ok(more) => lines = lines.saturating_add(more.max(1)),
-                Err(left) => return (lines, Err(left)),
+            let more = self.take_write(nodes, ring, line, room)?;
+            if lines == 0 {
+                let (_, platform) = nodes.node(ring.home).ok_or(Left::Unreachable)?;
+                ring.at.refuse_writes(platform.memory())?;
             }
+            lines = lines.saturating_add(more.max(1));
         }
-        (lines, Ok(()))
+        Ok(())
     }
 
     /// Takes the WRITE at a line of a ring that is held, if it has no more than `room` lines. Returns how many it has.
@@ -276,19 +279,12 @@ impl Engine {
         }
         ring.seen = None;
         // Its process may have taken some meanwhile.
-        let lines = match at.taken(memory) {
-            Ok(taken) => {
-                let ring = Taken { home, qpn, at };
-                self.take_writes(nodes, ring, taken, LINES).0
-            }
-            Err(AccessError) => 0,
-        };
+        if let Ok(taken) = at.taken(memory) {
+            // What follows them, or is an error, is not for now.
+            let _ = self.take_writes(nodes, Taken { home, qpn, at }, taken, LINES);
+        }
         self.charge(nodes, home);
         if let Some((node, platform)) = nodes.node_mut(home) {
-            if lines != 0 {
-                // A ring that cannot be reached is left alone.
-                let _ = at.refuse_writes(platform.memory());
-            }
             node.let_go_of_ring(platform, qpn, at);
         }
     }

@@ -174,6 +174,8 @@ fn what_lies_in_a_ring_is_done_before_what_comes_behind_it() {
             assert!(found == expected, "{line} {number}");
         }
         assert_eq!((b.done(), state(&world, &b)), (vec![], READY));
+        // Their process does not take them, so the next ones come to the engine by themselves.
+        assert_eq!(ring.word(&b.host, STATE), STATE_OPEN);
         let counters = world.node(1).counters();
         assert_eq!(counters.rx_messages.get(), sizes.len() as u64 + 1);
     }
