@@ -4,6 +4,7 @@
 //! [`PoolNode`] is one host's node: its function, its membership, and the links to the nodes of other hosts. It is the same in a kernel and in a
 //! process; what differs is behind [`PoolHal`].
 
+mod copy_queue;
 mod demand;
 mod hal;
 mod node;
@@ -12,6 +13,7 @@ mod peers;
 mod rate_limit;
 
 pub use self::{
+    copy_queue::{CopyQueue, Counter, Piece, Word},
     hal::{Fault, Kicks, Notice, PoolHal, Vectors},
     node::{NodeState, PoolNode, Turn},
     nodes::PoolNodes,
