@@ -3,7 +3,7 @@
 
 use crate::shared::Shared;
 use guestmem::MmapRegion;
-use nupa_engine::hal::{AccessError, Atomic, Memory, Unfinished};
+use nupa_engine::hal::{AccessError, Atomic, Memory, Undone};
 use nupa_function::WordMemory;
 use std::{
     cell::{Cell, RefCell},
@@ -36,10 +36,12 @@ pub struct Ram {
     channel: Channel,
 }
 
-/// Something that copies what is submitted to it.
+/// Something that copies what is submitted to it: a DMA channel, or several processors.
 struct Channel {
     /// Least bytes.
     from: Cell<u32>,
+    /// These are processors. They copy from the pool as well, and nothing is stored late.
+    processors: Cell<bool>,
     /// The batch that so many further on cannot be finished; 0: none.
     fails: Cell<u32>,
     /// Where what was submitted goes.
@@ -48,6 +50,9 @@ struct Channel {
     late: RefCell<Vec<(u64, Vec<u8>)>>,
     /// Whether that is at the end of the turn, and not before the next one.
     soon: Cell<bool>,
+    /// Something of the batch cannot be read, and how often that was so.
+    unreadable: Cell<bool>,
+    unread: Cell<u32>,
     /// Bytes that were copied.
     copied: Cell<usize>,
 }
@@ -66,10 +71,13 @@ impl Ram {
             nontemporal: Cell::new(0),
             channel: Channel {
                 from: Cell::new(u32::MAX),
+                processors: Cell::new(false),
                 fails: Cell::new(0),
                 batch: RefCell::default(),
                 late: RefCell::default(),
                 soon: Cell::new(false),
+                unreadable: Cell::new(false),
+                unread: Cell::new(0),
                 copied: Cell::new(0),
             },
         }
@@ -118,13 +126,24 @@ impl Ram {
         self.channel.from.set(from);
     }
 
+    /// The same, of payload from the pool, too: several processors copy it.
+    pub fn share_copies_from(&self, from: u32) {
+        self.submit_from(from);
+        self.channel.processors.set(true);
+    }
+
     /// Bytes that were copied after they were submitted.
     pub fn submitted(&self) -> usize {
         self.channel.copied.get()
     }
 
+    /// Batches in which a processor found something that it could not read.
+    pub fn unread(&self) -> u32 {
+        self.channel.unread.get()
+    }
+
     /// Has the batch that is `nth` from now on not be finished, the first being 1: a part of it is stored at once, and the rest before the engine is called
-    /// again. After it nothing is submitted.
+    /// again. After it nothing is submitted. Of processors the rest is not stored, and they go on.
     pub fn fail_to_finish(&self, nth: u32) {
         self.channel.fails.set(nth);
     }
@@ -146,6 +165,17 @@ impl Ram {
         if self.channel.soon.get() {
             self.settle();
         }
+    }
+
+    /// Leaves a copy to several processors, one of which finds out whether its memory is there.
+    fn share_copy(&self, from: u64, target: &Self, to: u64, len: usize) -> Result<(), AccessError> {
+        self.copied.set(self.copied.get() + len);
+        let mut bytes = vec![0; len];
+        match self.read(from, &mut bytes) {
+            Ok(()) => target.channel.batch.borrow_mut().push((to, bytes)),
+            Err(AccessError) => target.channel.unreadable.set(true),
+        }
+        Ok(())
     }
 
     // What follows stays out of the way of what benchmarks measure.
@@ -284,6 +314,13 @@ impl Memory for Ram {
         self.channel.from.get()
     }
 
+    fn submits_shared_from(&self) -> u32 {
+        match self.channel.processors.get() {
+            true => self.channel.from.get(),
+            false => u32::MAX,
+        }
+    }
+
     fn submit_copy(
         &self,
         from: u64,
@@ -291,6 +328,9 @@ impl Memory for Ram {
         to: u64,
         len: usize,
     ) -> Result<(), AccessError> {
+        if self.channel.processors.get() {
+            return self.share_copy(from, target, to, len);
+        }
         if from >= POOL || to < POOL || self.channel.from.get() == u32::MAX {
             return self.copy_to(from, target, to, len);
         }
@@ -302,7 +342,7 @@ impl Memory for Ram {
         Ok(())
     }
 
-    fn finish_copies(&self) -> Result<(), Unfinished> {
+    fn finish_copies(&self) -> Result<(), Undone> {
         let mut batch = self.channel.batch.take();
         // In any order.
         batch.reverse();
@@ -314,17 +354,24 @@ impl Memory for Ram {
         };
         let late = batch.split_off(done);
         for (to, bytes) in batch {
-            self.write(to, &bytes).expect("memory of the pool");
+            self.write(to, &bytes).expect("memory that is there");
             self.channel
                 .copied
                 .set(self.channel.copied.get() + bytes.len());
         }
+        if self.channel.unreadable.take() {
+            self.channel.unread.set(self.channel.unread.get() + 1);
+            return Err(Undone::Failed);
+        }
         if fails != 1 {
             return Ok(());
         }
+        if self.channel.processors.get() {
+            return Err(Undone::Failed);
+        }
         self.channel.from.set(u32::MAX);
         self.channel.late.replace(late);
-        Err(Unfinished)
+        Err(Undone::Unfinished)
     }
 }
 

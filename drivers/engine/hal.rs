@@ -17,9 +17,14 @@ pub use vec::{VecStorage, VecTable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
-/// Copies that were submitted are not done and never will be, and something may still be stored where they go.
+/// Why copies that were submitted are not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfinished;
+pub enum Undone {
+    /// One of them failed, and nothing is stored by any of them any more. They are to be made again with [`Memory::copy_to`].
+    Failed,
+    /// They never will be, and something may still be stored where they go.
+    Unfinished,
+}
 
 /// An atomic operation on 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +100,12 @@ pub trait Memory {
         u32::MAX
     }
 
+    /// The same of copies from memory that hosts share. They are never [unfinished](Undone::Unfinished).
+    #[inline]
+    fn submits_shared_from(&self) -> u32 {
+        u32::MAX
+    }
+
     /// As [`Memory::copy_to`], but the bytes may be stored later, until [`Memory::finish_copies`] returns, and in any order.
     fn submit_copy(
         &self,
@@ -106,10 +117,10 @@ pub trait Memory {
         self.copy_to(from, destination, to, len)
     }
 
-    /// Waits until the copies that were submitted are done: they come before anything that is stored later. After an error the host calls
-    /// the engine again only once nothing is stored by them any more; until its turn is over it submits no others, and uses no room that they
+    /// Waits until the copies that were submitted are done: they come before anything that is stored later. After [`Undone::Unfinished`] the
+    /// host calls the engine again only once nothing is stored by them any more; until its turn is over it submits no others, and uses no room that they
     /// go to.
-    fn finish_copies(&self) -> Result<(), Unfinished> {
+    fn finish_copies(&self) -> Result<(), Undone> {
         Ok(())
     }
 }

@@ -106,5 +106,9 @@ module! {
             default: 0,
             description: "Bytes from which on a DMA channel copies payload to a coherent pool; 0: the processors do, -1: what measurements say",
         },
+        copy_workers: u32 {
+            default: 0,
+            description: "Workers that copy long payload of a coherent pool on other processors, besides who runs the function; 0: none",
+        },
     },
 }

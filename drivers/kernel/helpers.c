@@ -345,13 +345,14 @@ bool nk_hrtimer_set_next(struct hrtimer *timer, ktime_t expires)
 
 /*
  * A softirq that came over the idle task or runs in a thread like ksoftirqd, while nobody waits for the processor. Over any
- * other task it keeps that from running.
+ * other task it keeps that from running, also over a kworker: that may be one that copies for this softirq.
  */
 bool nk_softirq_is_alone(void)
 {
 	if (need_resched())
 		return false;
-	return is_idle_task(current) || (current->flags & PF_KTHREAD && single_task_running());
+	return is_idle_task(current) ||
+	       ((current->flags & (PF_KTHREAD | PF_WQ_WORKER)) == PF_KTHREAD && single_task_running());
 }
 
 void nk_napi_gro_receive(struct napi_struct *napi, struct sk_buff *skb)

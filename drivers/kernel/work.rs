@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! End of life of work items.
+//! End of life of work items, and a queue for them.
 //!
 //! C header: `include/linux/workqueue.h`. The `kernel` crate can queue work, but neither cancel it nor wait for it.
 
 use kernel::{
     bindings,
     sync::Arc,
-    workqueue::{HasDelayedWork, HasWork, Work, WorkItem},
+    workqueue::{HasDelayedWork, HasWork, Queue, Work, WorkItem},
 };
+
+/// The queue of work that is bound to no processor (`system_dfl_wq`). The `kernel` crate knows it by its old name only, and the kernel warns of that.
+pub fn unbound() -> &'static Queue {
+    // SAFETY: The queue is there from the kernel's start on, for ever.
+    unsafe { Queue::from_raw(bindings::system_dfl_wq) }
+}
 
 /// Disables a work item for good: takes it off its queue, waits until it is not running, and makes later attempts to
 /// queue it fail. Sleeps; must not be called from the item itself.

@@ -111,6 +111,40 @@ impl Engine {
             .map_err(Unmoved::Failed)
     }
 
+    /// As [`Engine::move_data`], of payload that another host has put into an entry: what a request brings, or the answer to a READ.
+    #[inline]
+    pub(super) fn move_arrived<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        home: u16,
+        len: u32,
+    ) -> Result<(), CopyError> {
+        if len >= LEAST_SUBMITTED && !self.request.inline {
+            let node = nodes.node(home);
+            let from = node.map(|(_, platform)| platform.memory().submits_shared_from());
+            if from.is_some_and(|from| len >= from) {
+                return self.move_arrived_submitted(nodes, home, len);
+            }
+        }
+        self.move_data(nodes, home, len)
+    }
+
+    #[inline(never)]
+    fn move_arrived_submitted<N: NodeTable>(
+        &mut self,
+        nodes: &mut N,
+        home: u16,
+        len: u32,
+    ) -> Result<(), CopyError> {
+        self.moved = self.moved.saturating_add(len);
+        let (from, to) = self.payload_sides(nodes, home)?;
+        copy_submitted(&from, &to, len).map_err(|why| match why {
+            SubmitError::Failed(fault) => fault,
+            // It is not there, whoever is to blame.
+            SubmitError::Unfinished => CopyError::Destination,
+        })
+    }
+
     /// Whether a copy is better submitted.
     fn submits<N: NodeTable>(&self, nodes: &N, place: Place, home: u16, len: u32) -> bool {
         let from = nodes
@@ -220,7 +254,7 @@ impl Engine {
     }
 
     /// Whether something may still be stored in a pool's memory until this turn is over, by copies that [could not be
-    /// finished](crate::hal::Unfinished): then nothing of that memory may change hands.
+    /// finished](crate::hal::Undone::Unfinished): then nothing of that memory may change hands.
     pub fn is_held(&self) -> bool {
         self.held.is_some()
     }

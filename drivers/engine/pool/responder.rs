@@ -251,7 +251,7 @@ impl Engine {
             Err(nak) => return self.deny(nodes, asked, nak),
         };
         self.accepted.skip(arrival.offset);
-        let moved = self.move_data(nodes, home, arrival.len);
+        let moved = self.move_arrived(nodes, home, arrival.len);
         if moved == Err(CopyError::Source) {
             self.unreadable(nodes, asked.id, arrival);
         }

@@ -266,7 +266,7 @@ impl Engine {
                 self.request.local.skip(arrival.offset);
                 self.accepted
                     .set(Span::direct(arrival.payload, arrival.len));
-                let moved = self.move_data(nodes, incoming.home, arrival.len);
+                let moved = self.move_arrived(nodes, incoming.home, arrival.len);
                 let unreachable = WcError::new(WcStatus::LocalProtection, Check::LocalMemory);
                 if moved == Err(CopyError::Source) {
                     self.unreadable(nodes, id, arrival);

@@ -2,7 +2,7 @@
 //! Checked pieces of memory, and the one copy from source to destination.
 
 use crate::{
-    hal::{AccessError, Memory, Storage, Unfinished},
+    hal::{AccessError, Memory, Storage, Undone},
     state::mr::Mrs,
 };
 
@@ -237,7 +237,7 @@ fn copy_pieces<S: Storage, M: Memory>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubmitError {
     Failed(CopyError),
-    /// See [`Unfinished`].
+    /// See [`Undone::Unfinished`].
     Unfinished,
 }
 
@@ -258,8 +258,14 @@ pub(crate) fn copy_submitted<S: Storage, M: Memory>(
         here.submit_copy(from, there, to, n)
     });
     // Those before one that failed, too.
-    here.finish_copies()
-        .map_err(|Unfinished| SubmitError::Unfinished)?;
+    match here.finish_copies() {
+        Ok(()) => {}
+        // This says which side is to blame.
+        Err(Undone::Failed) => {
+            return copy(source, destination, len, Stores::Ordinary).map_err(SubmitError::Failed)
+        }
+        Err(Undone::Unfinished) => return Err(SubmitError::Unfinished),
+    }
     submitted.map_err(SubmitError::Failed)?;
     let last = len.saturating_sub(first);
     copy_pieces(&mut from, &mut to, here, last, |from, to, n| {

@@ -7,6 +7,7 @@
 
 mod copies;
 mod copy_plan;
+mod copy_workers;
 mod dax;
 mod faults;
 mod function;

@@ -37,9 +37,25 @@ fn trio() -> (World, [End; 3]) {
     (world, ends)
 }
 
-/// Node `peer` has something on its way to node 0, which `post` asks for; its payload cannot be read when node 0 looks.
+/// Node `peer` has something on its way to node 0, which `post` asks for; its payload cannot be read when node 0 looks. Whether one processor copies it
+/// there, or several.
 fn isolates(peer: u16, class: Class, at: u64, post: impl Fn(&mut End, &mut End)) {
+    for shared_from in [None, Some(4096)] {
+        isolates_with(shared_from, peer, class, at, &post);
+    }
+}
+
+fn isolates_with(
+    shared_from: Option<u32>,
+    peer: u16,
+    class: Class,
+    at: u64,
+    post: &impl Fn(&mut End, &mut End),
+) {
     let (mut world, [mut a, mut b, mut c]) = trio();
+    if let Some(from) = shared_from {
+        world.machine(0).ram().share_copies_from(from);
+    }
     world.engine.members().set_hostile(peer);
     match class {
         Class::Response => {
@@ -64,6 +80,8 @@ fn isolates(peer: u16, class: Class, at: u64, post: impl Fn(&mut End, &mut End))
         matches!(found[..], [Violation::Poisoned { .. }]),
         "{found:?}"
     );
+    let unread = world.machine(0).ram().unread();
+    assert_eq!(unread > 0, shared_from.is_some(), "{unread}");
     // The question failed, or nobody has asked. What was not carried out is not done, either.
     let done = [a.done(), b.done()].concat();
     assert!(done.iter().all(|(_, status)| *status != OK), "{done:?}");
@@ -103,29 +121,37 @@ fn payload_of_an_answer_that_cannot_be_read_isolates_who_gives_it() {
 
 #[test]
 fn device_memory_that_cannot_be_read_fails_the_request_and_nothing_else() {
-    let (mut world, mut a, mut b) = pair();
-    b.mr = b.host.device_mr(&mut world, 10_000);
-    let at = world
-        .engine
-        .device_memory(1)
-        .expect("there is a pool")
-        .start;
-    world.shared.poison(at + AT);
-    a.read(1, &b.mr, 0, LEN);
-    world.pump();
-    assert_eq!(a.done(), [(1, WcStatus::RemoteOperation as u8)]);
-    assert_eq!(world.engine.members().violations, []);
-    // Of its own, as the source of a WRITE.
-    let (mut world, mut a, b) = pair();
-    a.mr = a.host.device_mr(&mut world, 10_000);
-    let at = world
-        .engine
-        .device_memory(0)
-        .expect("there is a pool")
-        .start;
-    world.shared.poison(at + AT);
-    a.write(2, &b.mr, 0, LEN);
-    world.pump();
-    assert_eq!(a.done(), [(2, WcStatus::LocalProtection as u8)]);
-    assert_eq!(world.engine.members().violations, []);
+    for shared in [false, true] {
+        let share = |world: &World| {
+            for id in [0, 1] {
+                let from = if shared { 4096 } else { u32::MAX };
+                world.machine(id).ram().share_copies_from(from);
+            }
+        };
+        let (mut world, mut a, mut b) = pair();
+        share(&world);
+        b.mr = b.host.device_mr(&mut world, 10_000);
+        poison_own(&world, 1);
+        a.read(1, &b.mr, 0, LEN);
+        world.pump();
+        assert_eq!(a.done(), [(1, WcStatus::RemoteOperation as u8)]);
+        assert_eq!(world.engine.members().violations, []);
+        assert_eq!(world.machine(1).ram().unread() > 0, shared);
+        // Of its own, as the source of a WRITE.
+        let (mut world, mut a, b) = pair();
+        share(&world);
+        a.mr = a.host.device_mr(&mut world, 10_000);
+        poison_own(&world, 0);
+        a.write(2, &b.mr, 0, LEN);
+        world.pump();
+        assert_eq!(a.done(), [(2, WcStatus::LocalProtection as u8)]);
+        assert_eq!(world.engine.members().violations, []);
+        assert_eq!(world.machine(0).ram().unread() > 0, shared);
+    }
+}
+
+/// Has a line of a node's device memory be one that cannot be read.
+fn poison_own(world: &World, id: u16) {
+    let own = world.engine.device_memory(id).expect("there is a pool");
+    world.shared.poison(own.start + AT);
 }

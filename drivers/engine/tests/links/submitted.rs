@@ -94,6 +94,43 @@ fn what_cannot_be_finished_is_tried_again() {
     }
 }
 
+/// Several processors copy what comes from the pool, too. What one of them fails to copy is copied again at once.
+#[test]
+fn processors_share_copies_in_both_directions() {
+    for device in [false, true] {
+        for nth in 0..7 {
+            let (mut world, mut a, mut b) = submitting(device);
+            for id in [0, 1] {
+                world.machine(id).ram().share_copies_from(FROM);
+                world.machine(id).ram().fail_to_finish(nth);
+            }
+            write(&mut world, &mut a, &b, 2, SMALL);
+            assert_eq!(submitted(&world), [0, 0]);
+            write(&mut world, &mut a, &b, 3, LEN);
+            let direct = device && crate::MODE.is_direct();
+            let [sent, taken] = submitted(&world);
+            // A batch that failed is counted in part.
+            assert!(sent > LEN / 2 && sent <= LEN, "{nth}: {sent}");
+            assert_eq!(taken > LEN / 2, !direct, "{nth}: {taken}");
+            let bytes = pattern(LEN, 77);
+            b.fill(0, &bytes);
+            a.read(4, &b.mr, 0, LEN as u32);
+            world.pump();
+            assert_eq!(a.done(), [(4, OK)]);
+            assert!(a.bytes(0, LEN) == bytes, "{nth}");
+            let [fetched, answered] = submitted(&world);
+            assert!(fetched > sent + LEN / 2, "{nth}: {fetched}");
+            assert!(answered > taken + LEN / 2, "{nth}: {answered}");
+            let bytes = pattern(LEN, 78);
+            a.fill(0, &bytes);
+            b.receive(5, 0, LEN as u32);
+            a.send(6, 0, LEN as u32);
+            world.pump();
+            assert!(b.bytes(0, LEN) == bytes, "{nth}");
+        }
+    }
+}
+
 /// Others to the same peer wait meanwhile, and then go on.
 #[test]
 fn others_are_not_lost() {

@@ -19,14 +19,14 @@ use kernel::{
         Arc, SpinLock,
     },
     time::{delay::fsleep, msecs_to_jiffies, Delta},
-    workqueue::{self, DelayedWork, Work, WorkItem},
+    workqueue::{DelayedWork, Work, WorkItem},
 };
 use nk::{
     bh,
     dma_channel::{Channel, Ended},
     hostmem::{physical, HostMemory},
     window::Window,
-    work::{disable_delayed_sync, disable_sync},
+    work::{disable_delayed_sync, disable_sync, unbound},
 };
 use nupa_proto::pool::GRANT_TIMEOUT_US;
 
@@ -388,7 +388,7 @@ impl Copies {
         self.state.store(state as u32, Release);
         drop(guard);
         // Neither is queued yet: this happens once.
-        let queue = workqueue::system_unbound();
+        let queue = unbound();
         if state == State::Ends {
             let delay = msecs_to_jiffies(PEERS_WAIT_MS);
             let _ = queue.enqueue_delayed::<Arc<Self>, OVERDUE>(self.clone(), delay);

@@ -3,6 +3,7 @@
 
 use super::{
     copies::Copies,
+    copy_workers::CopyWorkers,
     faults::FaultFiles,
     function::{PollerNapi, PoolFunction, DOORBELL_PAGES, NO_CPU},
     heartbeat::{Beat, HeartbeatTimer},
@@ -10,7 +11,7 @@ use super::{
     joined::{Joined, Member},
     kicks::Kicks,
     lock::OwnerLock,
-    memory::NodeMemory,
+    memory::{Copiers, NodeMemory},
     node::{Bell, KernelHal, Link, Nodes, PoolNode},
     poll_state::PollState,
     poller::Poller,
@@ -25,6 +26,7 @@ use crate::{
     module_parameters,
     vector::VectorInterrupt,
 };
+use core::ops::Range;
 use kernel::{
     cpu,
     device::{Bound, Core, Device},
@@ -64,14 +66,12 @@ impl Drop for Running {
     }
 }
 
-/// Gives the DMA channel back.
-struct Stopping(Option<Arc<Copies>>);
+/// Gives the DMA channel back, or ends the workers.
+struct Stopping(Copiers);
 
 impl Drop for Stopping {
     fn drop(&mut self) {
-        if let Some(copies) = &self.0 {
-            copies.stop();
-        }
+        self.0.stop();
     }
 }
 
@@ -167,12 +167,11 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
     let pages = window.pages(range.start, range.end.saturating_sub(range.start));
     let shared = Shared::new(&membership, &window);
     let behind_caches = place.persistent || !window.mapping().is_coherent();
-    let copies = Copies::new(device, &window, &own, behind_caches, place.poller.clone())?;
-    let stopping = Stopping(copies.clone());
-    if let Some(copies) = &copies {
-        faults.add_copies(copies.clone())?;
-    }
-    let memory = NodeMemory::new(host, own, behind_caches, copies.clone());
+    let copiers = copiers(device, &window, &own, behind_caches, place.poller.clone())?;
+    let stopping = Stopping(copiers.clone());
+    faults.add_copiers(&copiers)?;
+    let copies = copiers.channel().cloned();
+    let memory = NodeMemory::new(host, own, behind_caches, copiers);
     let count = u16::try_from(vectors())?;
     let host = PoolHost::new(device.into(), memory, DOORBELL_PAGES, count, clock);
     let nodes = nodes(&membership, &window, host)?;
@@ -214,6 +213,21 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
     };
     closing.function.set_beating(true);
     Ok((faults, closing))
+}
+
+/// What copies long payload: a DMA channel, or else workers, if the module's parameters want either. As [`Copies::new`]. Sleeps.
+fn copiers(
+    device: &Device<Bound>,
+    window: &PoolWindow,
+    own: &Range<u64>,
+    behind_caches: bool,
+    worker: Arc<PollerNapi>,
+) -> Result<Copiers> {
+    if let Some(copies) = Copies::new(device, window, own, behind_caches, worker)? {
+        return Ok(Copiers::Channel(copies));
+    }
+    let workers = CopyWorkers::new(device, window, behind_caches)?;
+    Ok(workers.map_or(Copiers::Processor, Copiers::Workers))
 }
 
 /// Takes a slot of the pool. By itself because of the space that it takes on the stack.

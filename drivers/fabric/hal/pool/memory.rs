@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The node's memory as its engine sees it: the host's, and the node's share of the pool's.
 
-use super::copies::Copies;
+use super::{copies::Copies, copy_workers::CopyWorkers};
 use core::ops::Range;
 use kernel::{prelude::*, sync::Arc};
 use nk::hostmem::HostMemory;
-use nupa_engine::hal::{AccessError, Atomic, Memory, Unfinished};
+use nupa_engine::hal::{AccessError, Atomic, Memory, Undone};
 use nupa_function::WordMemory;
 use nupa_proto::regs::DEVICE_MEMORY_BASE;
 
@@ -20,8 +20,37 @@ pub(super) struct NodeMemory {
     behind_caches: bool,
     /// Whether the function may use memory.
     reachable: bool,
-    /// What a DMA channel copies, if there is one.
-    copies: Option<Arc<Copies>>,
+    copiers: Copiers,
+}
+
+/// What copies long payload.
+#[derive(Clone)]
+pub(super) enum Copiers {
+    /// The processor that works with the node, alone.
+    Processor,
+    /// A DMA channel, to the pool.
+    Channel(Arc<Copies>),
+    /// Workers, to and from the pool.
+    Workers(Arc<CopyWorkers>),
+}
+
+impl Copiers {
+    /// The channel, if it is one.
+    pub(super) fn channel(&self) -> Option<&Arc<Copies>> {
+        match self {
+            Self::Channel(copies) => Some(copies),
+            Self::Processor | Self::Workers(_) => None,
+        }
+    }
+
+    /// Ends them, when nobody has the node any more. Sleeps.
+    pub(super) fn stop(&self) {
+        match self {
+            Self::Processor => {}
+            Self::Channel(copies) => copies.stop(),
+            Self::Workers(workers) => workers.stop(),
+        }
+    }
 }
 
 impl NodeMemory {
@@ -30,14 +59,14 @@ impl NodeMemory {
         host: HostMemory,
         own: Range<u64>,
         behind_caches: bool,
-        copies: Option<Arc<Copies>>,
+        copiers: Copiers,
     ) -> Self {
         Self {
             host,
             own,
             behind_caches,
             reachable: false,
-            copies,
+            copiers,
         }
     }
 
@@ -128,9 +157,19 @@ impl Memory for NodeMemory {
 
     #[inline]
     fn submits_from(&self) -> u32 {
-        self.copies
-            .as_ref()
-            .map_or(u32::MAX, |copies| copies.from())
+        match &self.copiers {
+            Copiers::Processor => u32::MAX,
+            Copiers::Channel(copies) => copies.from(),
+            Copiers::Workers(workers) => workers.from(),
+        }
+    }
+
+    #[inline]
+    fn submits_shared_from(&self) -> u32 {
+        match &self.copiers {
+            Copiers::Workers(workers) => workers.from(),
+            Copiers::Processor | Copiers::Channel(_) => u32::MAX,
+        }
     }
 
     fn submit_copy(
@@ -141,15 +180,22 @@ impl Memory for NodeMemory {
         len: usize,
     ) -> Result<(), AccessError> {
         let (from, to) = (self.locate(from, len)?, target.locate(to, len)?);
-        reached(match &self.copies {
-            Some(copies) => copies.submit(&self.host, from, to, len),
-            None => self.host.copy(from, to, len),
+        reached(match &self.copiers {
+            Copiers::Processor => self.host.copy(from, to, len),
+            Copiers::Channel(copies) => copies.submit(&self.host, from, to, len),
+            Copiers::Workers(workers) => {
+                workers.submit(from, to, len);
+                Ok(())
+            }
         })
     }
 
-    fn finish_copies(&self) -> Result<(), Unfinished> {
-        let done = self.copies.as_ref().is_none_or(Copies::finish);
-        done.then_some(()).ok_or(Unfinished)
+    fn finish_copies(&self) -> Result<(), Undone> {
+        match &self.copiers {
+            Copiers::Channel(copies) if !copies.finish() => Err(Undone::Unfinished),
+            Copiers::Workers(workers) if !workers.finish() => Err(Undone::Failed),
+            _ => Ok(()),
+        }
     }
 }
 
