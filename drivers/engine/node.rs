@@ -135,7 +135,7 @@ pub struct Node<S: Storage> {
     pub(crate) moderated: TimerWheel<S>,
     /// Timers of shared receive queues with entries that others than those who were given a turn wait for.
     pub(crate) srq_timers: TimerWheel<S>,
-    /// Queue pairs that receive from process rings.
+    /// Queue pairs that have process rings.
     pub(crate) rings: Rings,
     /// Objects with events that found no room.
     pub(crate) deferred_cqs: List<Deferred>,
@@ -240,12 +240,12 @@ impl<S: Storage> Node<S> {
         self.fault
     }
 
-    /// What came and what went since the last reset, wrapping around.
+    /// What came and what went since the last reset, wrapping around; as far as was counted.
     pub fn moved(&self) -> [Volume; 2] {
         self.counters.moved()
     }
 
-    /// Counters since the last reset.
+    /// Counters since the last reset, as far as was counted: see [`Node::count_bypassed`].
     pub fn counters(&self) -> PortCounters {
         self.counters.to_wire()
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Nodes of other hosts: how they come and go, and what is sent to them and by them.
 
+mod bypassed;
 mod direct;
 mod ending;
 mod event;

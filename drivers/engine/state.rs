@@ -2,6 +2,7 @@
 //! What a node is made of: objects, tables, requests, and what can be said of them without knowing the node.
 
 pub(crate) mod access;
+pub(crate) mod bypassed;
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod counters;

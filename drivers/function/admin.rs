@@ -198,7 +198,11 @@ fn execute_local<S: Storage, H: Host>(
             };
             created(node.create_qp(host, parameters))
         }
-        AdminOpcode::QueryQp => node.query_qp(by_id(body)?).map(|state| compose(&state)),
+        AdminOpcode::QueryQp => {
+            let qpn = by_id(body)?;
+            node.count_bypassed_of(host, qpn);
+            node.query_qp(qpn).map(|state| compose(&state))
+        }
         AdminOpcode::SetRxFilter => done(node.set_rx_filter(host, &parse::<SetRxFilter>(body)?)),
         AdminOpcode::SetRss => done(node.set_rss(host, &parse::<SetRss>(body)?)),
         AdminOpcode::CreateSrq

@@ -55,11 +55,12 @@ pub(crate) fn list_nodes<F: Functions>(functions: &F, id: u16, buffer: &BufferRe
 /// `QueryCounters`. Drivers that were made for an older version of the interface know fewer of them.
 #[inline(never)]
 pub(crate) fn counters<S: Storage, H: Platform>(
-    function: &Function<S, H>,
+    function: &mut Function<S, H>,
     buffer: &BufferRef,
 ) -> Outcome {
     // No counter is written in part.
     const PART: usize = size_of::<u64>() - 1;
+    function.node.count_bypassed(&function.host);
     let counters: PortCounters = function.node.counters();
     let bytes = counters.as_bytes();
     let room = usize::try_from(buffer.len.get()).unwrap_or(usize::MAX);

@@ -3,7 +3,7 @@
 //! `Documentation/process-rings.md`.
 //!
 //! A ring is a control page, which only the receiver writes, its engine included, and only the sender reads, and lines, with which it is the
-//! other way round.
+//! other way round. The sender writes its [`Totals`] to the control page, too.
 
 use crate::doorbell::PAGE_SIZE;
 use zerocopy::little_endian::{U32, U64};
@@ -34,6 +34,11 @@ pub const ROOM: usize = 76;
 /// Offset in the control page of the word that the process or the engine holds while it takes entries: 64 bits, 0 or `TAKER_*`. Taken with a compare and
 /// swap of 0.
 pub const TAKER: usize = 128;
+
+/// Offset in the control page of the [`Totals`] of what the receiver's process has taken out of the ring. Nobody else writes to their line.
+pub const TOTALS_TAKEN: usize = 192;
+/// Offset in the control page of the [`Totals`] of what the sender's process has put into the ring. Nobody else writes to their line.
+pub const TOTALS_PUT: usize = 256;
 
 /// [`TAKER`]: the receiver's process takes entries.
 pub const TAKER_PROCESS: u64 = 1;
@@ -97,6 +102,26 @@ pub struct WriteTarget {
     pub reserved: U32,
 }
 assert_size!(WriteTarget, 16);
+
+/// Bytes of a [`WriteTarget`].
+pub const TARGET_SIZE: u32 = size_of::<WriteTarget>() as u32;
+
+/// SENDs and WRITEs that a process has moved through a ring since that was made: running totals, for counters. Engines read them now and then.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Totals {
+    /// How many.
+    pub messages: U64,
+    /// Bytes of their data.
+    pub bytes: U64,
+}
+assert_size!(Totals, 16);
+const _: () = assert!(TAKER + LINE_SIZE <= TOTALS_TAKEN && TOTALS_TAKEN + LINE_SIZE <= TOTALS_PUT);
+const _: () = assert!(TOTALS_PUT + LINE_SIZE <= CONTROL_SIZE);
+
+/// Messages that an engine counts in each microsecond since it knows a ring, at most, and with them no more than [`MAX_PAYLOAD`] bytes each: more than
+/// any process moves.
+pub const MOST_PER_US: u64 = 64;
 
 /// Stamp of the first line of an entry, whose free-running index is this.
 #[inline]

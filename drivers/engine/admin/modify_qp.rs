@@ -16,8 +16,9 @@ use crate::{
 use nupa_proto::{
     admin::{
         ModifyQp, QpState, QpStateCode, QpType, ACCESS_ALL, MAX_RNR_TIMER, QP_MASK_ACCESS,
-        QP_MASK_PROCESS_RINGS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RING,
-        QP_MASK_RNR, QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
+        QP_MASK_PEER_RING, QP_MASK_PROCESS_RINGS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
+        QP_MASK_RING, QP_MASK_RNR, QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE,
+        RNR_RETRY_FOREVER,
     },
     eqe::EventType,
     status::AdminStatus,
@@ -34,7 +35,8 @@ const MASK: u32 = QP_MASK_STATE
     | QP_MASK_SQ_PSN
     | QP_MASK_RNR_RETRY
     | QP_MASK_PROCESS_RINGS
-    | QP_MASK_RING;
+    | QP_MASK_RING
+    | QP_MASK_PEER_RING;
 
 impl Engine {
     /// Changes attributes and state of a queue pair. Work that was posted before starts here if the new state is
@@ -74,7 +76,7 @@ impl Engine {
 }
 
 impl<S: Storage> Node<S> {
-    /// Reads state and indices of a queue pair.
+    /// Reads state and indices of a queue pair, and what it has counted so far: see [`Node::count_bypassed_of`].
     pub fn query_qp(&self, qpn: u32) -> Result<QpState, AdminStatus> {
         let qp = self.qps.get(qpn).ok_or(AdminStatus::NoSuchObject)?;
         Ok(QpState {
@@ -141,7 +143,10 @@ impl<S: Storage> Node<S> {
             }
         }
         if mask & QP_MASK_RING != 0 {
-            self.set_ring(qpn, RingAt::new(body.ring.get()));
+            self.set_ring(platform, qpn, RingAt::new(body.ring.get()));
+        }
+        if mask & QP_MASK_PEER_RING != 0 {
+            self.set_peer_ring(platform, qpn, RingAt::new(body.ring.get()));
         }
         if let Some(state) = state {
             self.enter(platform, qpn, state);
@@ -153,7 +158,8 @@ impl<S: Storage> Node<S> {
         self.unpark(qpn);
         if state == QpStateCode::Reset {
             self.end_kept(platform, qpn);
-            self.set_ring(qpn, None);
+            self.set_ring(platform, qpn, None);
+            self.set_peer_ring(platform, qpn, None);
         }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
@@ -181,9 +187,10 @@ impl<S: Storage> Node<S> {
 /// Whether a queue pair may be given the process ring at this address, if it is to be given one. To forget it, it need not have rings.
 fn is_ring_valid(mask: u32, ring: u64) -> bool {
     let has_rings = mask & QP_MASK_PROCESS_RINGS != 0;
-    match mask & QP_MASK_RING {
+    match mask & (QP_MASK_RING | QP_MASK_PEER_RING) {
         0 => true,
-        _ => ring == 0 || has_rings && RingAt::new(ring).is_some(),
+        QP_MASK_RING | QP_MASK_PEER_RING => ring == 0 || has_rings && RingAt::new(ring).is_some(),
+        _ => false,
     }
 }
 
@@ -217,7 +224,8 @@ impl<P> QueuePair<P> {
             | QP_MASK_SQ_PSN
             | QP_MASK_RNR_RETRY
             | QP_MASK_PROCESS_RINGS
-            | QP_MASK_RING;
+            | QP_MASK_RING
+            | QP_MASK_PEER_RING;
         if (mask & connected_only != 0 && self.kind != QpType::Rc)
             || (keyed && self.kind != QpType::Ud)
         {

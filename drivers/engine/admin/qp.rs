@@ -7,6 +7,7 @@ use crate::{
     nodes::NodeTable,
     path::engine::Engine,
     state::{
+        bypassed::PeerRing,
         deferred::DeferredEvents,
         grant::Writers,
         inflight::Inflight,
@@ -154,6 +155,7 @@ impl<S: Storage> Node<S> {
             } else {
                 Sampler::NEW
             },
+            peer_ring: PeerRing::default(),
         })
     }
 
@@ -307,7 +309,8 @@ impl<S: Storage> Node<S> {
         self.end_kept(platform, qpn);
         self.forget_waiter(qpn);
         self.polled_qps.remove(&mut self.qps, qpn);
-        self.set_ring(qpn, None);
+        self.set_ring(platform, qpn, None);
+        self.set_peer_ring(platform, qpn, None);
         self.deferred_qps.remove(&mut self.qps, qpn);
         self.unbind_windows(qpn);
         self.groups.remove(|entry| entry.qpn == qpn);

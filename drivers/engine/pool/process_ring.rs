@@ -237,10 +237,9 @@ impl Engine {
             };
             node.rings.left = left;
             // It has its turn again after all the others.
-            let Some(qpn) = node.rings.all.pop(&mut node.qps) else {
+            let Some(qpn) = node.rings.all.rotate(&mut node.qps) else {
                 return;
             };
-            node.rings.all.push(&mut node.qps, qpn);
             self.budget.spend(platform, 0);
             self.poll_process_ring(nodes, id, qpn);
             // One is looked at in any case, so that nothing that spends all turns holds them up.
@@ -322,18 +321,16 @@ impl Engine {
 
 impl<S: Storage> Node<S> {
     /// A queue pair receives from the process ring at this address from now on, or from none.
-    pub(crate) fn set_ring(&mut self, qpn: u32, at: Option<RingAt>) {
+    pub(crate) fn set_ring(&mut self, platform: &impl Platform, qpn: u32, at: Option<RingAt>) {
+        self.count_taken(platform, qpn);
         self.rings.all.remove(&mut self.qps, qpn);
         self.rings.held.remove(&mut self.qps, qpn);
-        self.rings.left = self.rings.left.min(self.rings.all.len());
         let qp: Option<&mut QueuePair<_>> = self.qps.get_mut(qpn);
         let Some(qp) = qp else {
             return;
         };
-        qp.recv.ring = ProcessRing::new(at);
-        if at.is_some() {
-            self.rings.all.push(&mut self.qps, qpn);
-        }
+        qp.recv.ring = ProcessRing::new(platform, at);
+        self.list_rings(qpn);
     }
 
     /// The engine has taken what it takes out of the ring of a queue pair: lets the process take the rest, and makes the event of the receive completion queue

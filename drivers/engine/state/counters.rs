@@ -11,7 +11,13 @@ pub(crate) struct Count(u64);
 impl Count {
     #[inline]
     pub(crate) fn add(&mut self, n: u32) {
-        self.0 = self.0.wrapping_add(u64::from(n));
+        self.add_all(n.into());
+    }
+
+    /// As [`Count::add`], of many at a time.
+    #[inline]
+    pub(crate) fn add_all(&mut self, n: u64) {
+        self.0 = self.0.wrapping_add(n);
     }
 }
 

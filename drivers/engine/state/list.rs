@@ -112,6 +112,16 @@ impl<Tag> List<Tag> {
         Some(first)
     }
 
+    /// Makes the first object the last one; returns it.
+    pub(crate) fn rotate<T: Linked<Tag>, L: Table<T>, M: Table<u64>>(
+        &mut self,
+        objects: &mut Objects<T, L, M>,
+    ) -> Option<u32> {
+        let first = self.pop(objects)?;
+        self.push(objects, first);
+        Some(first)
+    }
+
     /// Takes an object out. It is in this list, or in none of its kind.
     pub(crate) fn remove<T: Linked<Tag>, L: Table<T>, M: Table<u64>>(
         &mut self,

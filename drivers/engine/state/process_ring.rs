@@ -7,7 +7,9 @@
 use crate::{
     hal::{AccessError, Atomic, Memory, Platform},
     state::{
+        bypassed::Bypassed,
         copy::{Span, Spans},
+        counters::Volume,
         list::{Links, List},
     },
 };
@@ -15,9 +17,9 @@ use core::{mem::offset_of, num::NonZeroU64};
 use nupa_proto::{
     doorbell::PAGE_SIZE,
     process_ring::{
-        lines_for, stamp, Entry, WriteTarget, CONTROL_SIZE, ENTRY_WRITE, FIRST_PAYLOAD, LINES,
-        LINE_SIZE, MAX_PAYLOAD, RING_SIZE, SECRET, STATE, STATE_ARMED, STATE_WRITES, TAKEN, TAKER,
-        TAKER_ENGINE,
+        lines_for, stamp, Entry, Totals, WriteTarget, CONTROL_SIZE, ENTRY_WRITE, FIRST_PAYLOAD,
+        LINES, LINE_SIZE, MAX_PAYLOAD, RING_SIZE, SECRET, STATE, STATE_ARMED, STATE_WRITES, TAKEN,
+        TAKER, TAKER_ENGINE, TOTALS_TAKEN,
     },
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -40,6 +42,8 @@ pub(crate) struct ProcessRing {
     pub(crate) at: Option<RingAt>,
     /// Line of the WRITE that was the first one in it when it was last looked at.
     pub(crate) seen: Option<u32>,
+    /// What its process has taken out of it.
+    pub(crate) bypassed: Bypassed,
     /// Its place among those that are looked at.
     pub(crate) links: Links,
     /// Its place among those that were held when a request came behind what is in them, and how often they were looked at since.
@@ -49,15 +53,16 @@ pub(crate) struct ProcessRing {
 
 impl ProcessRing {
     /// One that nobody has looked at; of a queue pair that is in neither list.
-    pub(crate) fn new(at: Option<RingAt>) -> Self {
+    pub(crate) fn new(platform: &impl Platform, at: Option<RingAt>) -> Self {
         Self {
             at,
+            bypassed: Bypassed::new(platform, at, TOTALS_TAKEN),
             ..Self::default()
         }
     }
 }
 
-/// Marks the list of queue pairs that receive from a process ring.
+/// Marks the list of queue pairs that receive from a process ring, or send to one.
 #[derive(Debug)]
 pub(crate) enum HasRing {}
 
@@ -65,7 +70,7 @@ pub(crate) enum HasRing {}
 #[derive(Debug)]
 pub(crate) enum RingHeld {}
 
-/// The queue pairs of a node that receive from process rings.
+/// The queue pairs of a node that have process rings.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     /// All of them; the one that is looked at next is the first.
@@ -135,6 +140,15 @@ impl RingAt {
         let mut word = [0; 8];
         memory.read(self.address(offset), &mut word)?;
         Ok(u64::from_le_bytes(word))
+    }
+
+    /// The totals of one of the processes, which may just be storing them.
+    pub(crate) fn totals(self, memory: &impl Memory, offset: usize) -> Result<Volume, AccessError> {
+        let bytes = offset.wrapping_add(offset_of!(Totals, bytes));
+        Ok(Volume {
+            items: self.read_long(memory, offset.wrapping_add(offset_of!(Totals, messages)))?,
+            bytes: self.read_long(memory, bytes)?,
+        })
     }
 
     /// Makes the engine the one who takes entries; false if somebody else is.

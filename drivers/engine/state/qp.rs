@@ -3,6 +3,7 @@
 
 use crate::state::{
     access::KeyHolder,
+    bypassed::PeerRing,
     deferred::{Deferred, DeferredEvents, HasEvents},
     inflight::Inflight,
     kept::KeptWqe,
@@ -95,6 +96,8 @@ pub(crate) struct SendSide<P> {
     /// What is left of its last share of that room, since there was none, or how much more it had.
     pub(crate) rest: Slice,
     pub(crate) sampler: Sampler,
+    /// The process ring that its process puts messages into.
+    pub(crate) peer_ring: PeerRing,
 }
 
 /// The receiving half.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What went through a queue pair.
 
+use crate::state::counters::Volume;
 use nupa_proto::{admin::QpTraffic, wqe::Opcode};
 
 /// Messages and bytes of a queue pair since it was made, wrapping around. Of one of frames it means nothing: those are the port's to count.
@@ -33,6 +34,18 @@ impl Traffic {
             _ => &mut self.received_bytes,
         };
         *bytes = bytes.wrapping_add(len.into());
+    }
+
+    /// Counts messages that its process has put into a process ring.
+    pub(crate) fn requested_past(&mut self, volume: Volume) {
+        self.requests = self.requests.wrapping_add(volume.items);
+        self.sent_bytes = self.sent_bytes.wrapping_add(volume.bytes);
+    }
+
+    /// Counts messages that its process has taken out of a process ring.
+    pub(crate) fn served_past(&mut self, volume: Volume) {
+        self.served = self.served.wrapping_add(volume.items);
+        self.received_bytes = self.received_bytes.wrapping_add(volume.bytes);
     }
 
     pub(crate) fn to_wire(self) -> QpTraffic {

@@ -24,7 +24,7 @@ pub struct PortCounters {
     pub tx_rnr_waits: U64,
     /// Sends that ended in an error; copies of datagrams for a group that found no room on their way to another host.
     pub tx_errors: U64,
-    /// RC and UD messages (SEND, WRITE, READ, atomics) sent.
+    /// RC and UD messages (SEND, WRITE, READ, atomics) sent, those that were put into process rings included.
     pub tx_messages: U64,
     /// Bytes of those.
     pub tx_message_bytes: U64,

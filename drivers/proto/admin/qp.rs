@@ -104,6 +104,9 @@ pub const QP_MASK_RNR_RETRY: u32 = 1 << 7;
 pub const QP_MASK_PROCESS_RINGS: u32 = 1 << 8;
 /// [`ModifyQp::mask`], with [`QP_MASK_PROCESS_RINGS`]: `ring` is to be set. Without that it may be set to 0 only.
 pub const QP_MASK_RING: u32 = 1 << 9;
+/// [`ModifyQp::mask`], as [`QP_MASK_RING`] and not together with it: `ring` is the process ring that the queue pair sends to. The engine counts what its process
+/// puts there.
+pub const QP_MASK_PEER_RING: u32 = 1 << 10;
 /// [`ModifyQp::rnr_timeout_us`]: no timeout.
 pub const RNR_FOREVER: u32 = u32::MAX;
 /// [`ModifyQp::rnr_retry`]: no limit. The largest value.
@@ -162,8 +165,8 @@ pub struct ModifyQp {
     pub rq_psn: U32,
     /// Packet sequence number that this end begins with (RC).
     pub sq_psn: U32,
-    /// DMA address of the process ring that it receives from, page-aligned. The engine takes WRITEs that the process leaves in it. 0: none. A reset sets it
-    /// to 0 (RC).
+    /// DMA address of the process ring that it receives from, or sends to, page-aligned. The engine takes WRITEs that the process leaves in the former. 0:
+    /// none. A reset sets both to 0 (RC).
     pub ring: U64,
 }
 assert_size!(ModifyQp, 56);
@@ -191,7 +194,7 @@ assert_size!(QpState, 48);
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct QpTraffic {
-    /// Requests of its owner that succeeded, but for those that concern no peer (FAST_REG, LOCAL_INV, BIND_MW).
+    /// Requests of its owner that succeeded, but for those that concern no peer (FAST_REG, LOCAL_INV, BIND_MW), and those that were put into a process ring.
     pub requests: U64,
     /// Requests of its peer that succeeded, and datagrams that arrived.
     pub served: U64,
