@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Device memory: pieces of the controller's own, for processes, and pieces that nodes share.
 
-use crate::{context::Mapping, device::Rdma, process_ring::RingPart, qp::Qp, region::Region};
+use crate::{
+    context::Mapping,
+    device::Rdma,
+    process_ring::{OwnRing, RingPart},
+    qp::Qp,
+    region::Region,
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -9,7 +15,7 @@ use kernel::{
 };
 use nk::mmap::MmapRange;
 use nk_rdma::{error::unsupported, Access, Context, Device, DmHandle, Pd, UserRegion};
-use nupa_fabric::{AllocatedMemory, Charge, ExportedMemory, ImportedMemory, Quota};
+use nupa_fabric::{AllocatedMemory, Charge, ExportedMemory, ImportedMemory, KnownRing, Quota};
 use nupa_proto::{pool::sharing, process_ring::RING_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -31,8 +37,10 @@ enum Memory {
         /// Dropped after `memory`.
         _charge: Charge,
     },
-    /// The process ring of a queue pair's peer.
+    /// The process ring of a queue pair's peer. Fields are dropped in order.
     PeerRing {
+        /// While the pair's controller may look at it.
+        _known: RingPart<KnownRing>,
         memory: ImportedMemory,
         /// Dropped after `memory`.
         _charge: Charge,
@@ -62,7 +70,12 @@ enum Exported {
     },
     /// For the peer of a queue pair. The peer may keep what it had of it, so this is never exported again, unless the first attempt failed: who
     /// tries that harms itself alone.
-    Ring(#[expect(dead_code, reason = "closes the ring when it is dropped")] RingPart),
+    Ring {
+        /// The ring is closed when this is dropped.
+        _ring: OwnRing,
+        /// Dropped after `_ring`.
+        _charge: Charge,
+    },
 }
 
 impl Piece {
@@ -126,12 +139,14 @@ impl Piece {
         if len != RING_SIZE as u64 {
             return Err(EINVAL);
         }
-        let (memory, charge) = qp.use_ring(dev, |node, ring| {
+        let (known, (memory, charge)) = qp.use_ring(dev, |node, ring| {
             let charge = dev.limits().peer_rings.charge_user()?;
-            Ok((dev.port().import_ring(node, ring)?, charge))
+            let memory = dev.port().import_ring(node, ring)?;
+            Ok((memory.address(), (memory, charge)))
         })?;
         let window = memory.window();
         let memory = Memory::PeerRing {
+            _known: known,
             memory,
             _charge: charge,
         };
@@ -162,7 +177,7 @@ impl Piece {
         let mut exported = own.exported.lock();
         match &*exported {
             Some(Exported::Shared { memory, .. }) => return bytes(memory.handle()),
-            Some(Exported::Ring(_)) => return Err(EINVAL),
+            Some(Exported::Ring { .. }) => return Err(EINVAL),
             None => {}
         }
         let charge = own.exports.charge_user()?;
@@ -189,11 +204,13 @@ impl Piece {
         if exported.is_some() {
             return Err(EINVAL);
         }
-        let part = qp.publish_ring(own.allocated.address()?, |owner, known| {
-            let charge = own.rings.charge_user()?;
-            RingPart::both(known, own.allocated.export_ring(owner)?, charge)
-        })?;
-        *exported = Some(Exported::Ring(part));
+        let charge = own.rings.charge_user()?;
+        let address = own.allocated.address()?;
+        let ring = qp.publish_ring(address, |owner| own.allocated.export_ring(owner))?;
+        *exported = Some(Exported::Ring {
+            _ring: ring,
+            _charge: charge,
+        });
         Ok(())
     }
 

@@ -1,68 +1,66 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Process rings: device memory that a queue pair receives from without its controller (`Documentation/process-rings.md`).
+//! Process rings: device memory that a queue pair receives from, or sends to, without its controller (`Documentation/process-rings.md`).
 
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
 };
-use nupa_fabric::{Charge, ExportedMemory, KnownRing};
+use nupa_fabric::{ExportedMemory, KnownRing};
 
-/// An export, and what it counts for. Fields are dropped in order.
-struct Export {
-    /// While the controller may use it.
-    known: Option<KnownRing>,
-    _memory: ExportedMemory,
-    _charge: Charge,
-}
+/// A part of something that depends on two, a ring's memory and a queue pair, each of which has one. It ends when the first of them drops its part.
+pub(crate) struct RingPart<T: Unpin>(Arc<Shared<T>>);
 
-/// A ring that a peer may find, until it is closed.
 #[pin_data]
-struct Ring {
+struct Shared<T: Unpin> {
     /// Taken behind the locks of the memory and of the queue pair's state. The controller's commands are given with it held, so it is held for as long as
     /// those may take.
     #[pin]
-    export: Mutex<Option<Export>>,
+    held: Mutex<Option<T>>,
 }
 
-/// What each of those has that a ring depends on, its memory and its queue pair: the ring is closed when the first of them drops this.
-pub(crate) struct RingPart(Arc<Ring>);
-
-impl RingPart {
-    /// Both parts of a ring that was exported for a queue pair, whose controller knows it.
-    pub(crate) fn both(
-        known: KnownRing,
-        memory: ExportedMemory,
-        charge: Charge,
-    ) -> Result<(Self, Self)> {
-        let export = Export {
-            known: Some(known),
-            _memory: memory,
-            _charge: charge,
-        };
-        let ring = try_pin_init!(Ring {
-            export <- new_mutex!(Some(export)),
-        });
-        let ring = Arc::pin_init(ring, GFP_KERNEL_ACCOUNT)?;
-        Ok((Self(ring.clone()), Self(ring)))
-    }
-
-    /// Has the controller forget the ring, before the queue pair goes: another one may get its number. The ring is not closed by that. Sleeps.
-    pub(crate) fn forget(&self) {
-        if let Some(export) = &mut *self.0.export.lock() {
-            export.known = None;
-        }
-    }
-
-    /// Whether the ring is not closed.
-    pub(crate) fn is_open(&self) -> bool {
-        self.0.export.lock().is_some()
+impl<T: Unpin> Shared<T> {
+    fn new(held: T) -> impl PinInit<Self> {
+        pin_init!(Self {
+            held <- new_mutex!(Some(held)),
+        })
     }
 }
 
-impl Drop for RingPart {
+impl<T: Unpin> RingPart<T> {
+    /// Both parts. What is held is dropped with the second one if this fails.
+    pub(crate) fn both(held: T) -> Result<(Self, Self)> {
+        let shared = Arc::pin_init(Shared::new(held), GFP_KERNEL_ACCOUNT)?;
+        Ok((Self(shared.clone()), Self(shared)))
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.held.lock().is_some()
+    }
+}
+
+impl<T: Unpin> Drop for RingPart<T> {
     fn drop(&mut self) {
-        // With the lock held: who drops the other part meanwhile goes on when the ring is closed, and the controller has forgotten it. Sleeps.
-        *self.0.export.lock() = None;
+        // With the lock held: who drops the other part meanwhile goes on when it has ended. Sleeps.
+        *self.0.held.lock() = None;
+    }
+}
+
+/// What a ring that a queue pair receives from consists of, for its memory or for the pair. Fields are dropped in order.
+pub(crate) struct OwnRing {
+    /// While the controller knows it: as long as both exist, and the pair was not reset.
+    pub(crate) known: RingPart<KnownRing>,
+    /// While the peer may find it. It is closed when this ends.
+    pub(crate) export: RingPart<ExportedMemory>,
+}
+
+impl OwnRing {
+    /// Both of a ring that was exported for a pair, whose controller knows it.
+    pub(crate) fn both(known: KnownRing, export: ExportedMemory) -> Result<(Self, Self)> {
+        let known = RingPart::both(known)?;
+        let export = RingPart::both(export)?;
+        let ring = |known, export| Self { known, export };
+        Ok((ring(known.0, export.0), ring(known.1, export.1)))
     }
 }

@@ -3,16 +3,19 @@
 //! them.
 
 use crate::{
-    access::rights, address::node_of, device::Rdma, multicast::Membership, process_ring::RingPart,
+    access::rights,
+    address::node_of,
+    device::Rdma,
+    multicast::Membership,
+    process_ring::{OwnRing, RingPart},
     qp::Qp,
 };
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
-use nupa_fabric::KnownRing;
+use nupa_fabric::{ExportedMemory, KnownRing};
 use nupa_proto::admin::{
-    ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_PROCESS_RINGS, QP_MASK_QKEY,
-    QP_MASK_RD_ATOMIC, QP_MASK_REMOTE, QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE,
-    RNR_RETRY_FOREVER,
+    ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
+    QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
 };
 use nupa_proto::{ident::mac_node, pool::sharing::RingOwner};
 
@@ -23,28 +26,38 @@ pub(crate) struct State {
     attributes: QpAttributes,
     /// Multicast groups that it is in.
     pub(crate) groups: KVec<Membership>,
-    /// The process ring that it receives from, if it has one; closed when the pair does not receive any more. Behind the locks of its memory.
-    ring: Option<RingPart>,
+    rings: Rings,
+}
+
+/// The process rings of a pair, as far as it has any. Behind the locks of their memory.
+#[derive(Default)]
+struct Rings {
+    /// The one that it receives from: known until the pair is reset or goes, because the controller counts until then what its process takes; ...
+    known: Option<RingPart<KnownRing>>,
+    /// ... and closed when the pair does not receive any more.
+    export: Option<RingPart<ExportedMemory>>,
+    /// The one that it sends to.
+    peer: Option<RingPart<KnownRing>>,
 }
 
 impl State {
-    /// Closes the pair's ring, if it has one. Sleeps.
+    /// Closes the ring that the pair receives from, if there is one. Sleeps.
     pub(crate) fn close_ring(&mut self) {
-        self.ring = None;
+        self.rings.export = None;
     }
 
-    /// Has the controller forget the pair's ring, if it has one: before the pair goes. Sleeps.
-    pub(crate) fn forget_ring(&self) {
-        if let Some(ring) = &self.ring {
-            ring.forget();
-        }
+    /// Has the controller forget the pair's rings, and closes its own: before the pair goes, and when it was reset. Sleeps.
+    pub(crate) fn forget_rings(&mut self) {
+        self.rings = Rings::default();
     }
 
-    /// Closes the pair's ring, if the change that `next` and `mask` say is one to a state in which it does not receive. After the change:
+    /// Does one of these, if the change that `next` and `mask` say is one to a state in which the pair does not receive. After the change:
     /// what a peer sends from now on, it sends to a pair that refuses it.
-    fn close_ring_if(&mut self, next: &QpAttributes, mask: QpMask) {
-        if mask.has(QpMask::STATE) && matches!(next.state, QpState::Reset | QpState::Err) {
-            self.close_ring();
+    fn end_rings_if(&mut self, next: &QpAttributes, mask: QpMask) {
+        match next.state {
+            QpState::Reset if mask.has(QpMask::STATE) => self.forget_rings(),
+            QpState::Err if mask.has(QpMask::STATE) => self.close_ring(),
+            _ => {}
         }
     }
 }
@@ -113,7 +126,7 @@ impl Qp {
         if command.mask.get() != 0 {
             let done = self.object.modify(&command);
             if done.is_ok() || self.object.is_lost() {
-                state.close_ring_if(&next, mask);
+                state.end_rings_if(&next, mask);
             }
             done.inspect_err(|_| self.handler.set_sqd_notify(state.attributes.sqd_notify))?;
         }
@@ -164,15 +177,16 @@ impl Qp {
         self.connected_to(&self.state.lock().attributes)
     }
 
-    /// Has `import` import the process ring that this pair sends to: from the node of its peer, which exports it in this way. `EINVAL` if the pair is not
+    /// Has `import` import the process ring that this pair sends to: from the node of its peer, which exports it in this way. It returns the ring's DMA address as
+    /// well, and the controller knows the ring until the part that is returned is dropped, before the memory is. `EINVAL` if the pair is not
     /// connected, or does not send. Sleeps.
     pub(crate) fn use_ring<T>(
         &self,
         dev: &Device<Rdma>,
-        import: impl FnOnce(u16, &RingOwner) -> Result<T>,
-    ) -> Result<T> {
+        import: impl FnOnce(u16, &RingOwner) -> Result<(u64, T)>,
+    ) -> Result<(RingPart<KnownRing>, T)> {
         // Until the controller knows: no pair has rings from before it was reset.
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let attributes = &state.attributes;
         let now = self.current_state(attributes.state)?;
         let sends = matches!(now, QpState::Rts | QpState::Sqd);
@@ -188,30 +202,25 @@ impl Qp {
             peer: own.into(),
             is_ring: 1.into(),
         };
-        let imported = import(node.ok_or(EINVAL)?, &ring)?;
-        self.set_has_rings()?;
-        Ok(imported)
+        let (address, imported) = import(node.ok_or(EINVAL)?, &ring)?;
+        // The controller knows one at a time.
+        state.rings.peer = None;
+        let (of_memory, of_pair) = RingPart::both(self.object.send_to(address)?)?;
+        state.rings.peer = Some(of_pair);
+        Ok((of_memory, imported))
     }
 
-    /// Tells the controller that the pair has a process ring. With the state locked. Sleeps.
-    fn set_has_rings(&self) -> Result {
-        self.object.modify(&ModifyQp {
-            mask: QP_MASK_PROCESS_RINGS.into(),
-            ..ModifyQp::default()
-        })
-    }
-
-    /// Has `export` export the process ring that this pair receives from; it returns the parts of the ring's memory and of the pair. The first one is
-    /// returned. `address`: the ring's DMA address; the controller knows the ring before `export` is called. `EINVAL` if the pair is not connected, does not receive, or has a ring. Sleeps.
+    /// Has `export` export the process ring that this pair receives from. What is the memory's of it is returned. `address`: the ring's DMA address; the controller
+    /// knows the ring before `export` is called. `EINVAL` if the pair is not connected, does not receive, or has a ring. Sleeps.
     pub(crate) fn publish_ring(
         &self,
         address: u64,
-        export: impl FnOnce(&RingOwner, KnownRing) -> Result<(RingPart, RingPart)>,
-    ) -> Result<RingPart> {
+        export: impl FnOnce(&RingOwner) -> Result<ExportedMemory>,
+    ) -> Result<OwnRing> {
         let mut state = self.state.lock();
         let attributes = &state.attributes;
         let receives = self.receives(attributes)?;
-        let has_ring = state.ring.as_ref().is_some_and(RingPart::is_open);
+        let has_ring = state.rings.export.as_ref().is_some_and(RingPart::is_there);
         let node = self.connected_to(attributes).filter(|_| receives);
         let node = node.filter(|_| self.object.has_recv_queue() && !has_ring);
         let owner = RingOwner {
@@ -224,12 +233,13 @@ impl Qp {
         self.handler.expect_ring()?;
         // Before the peer can find it, and put something into it.
         let known = self.object.receive_from(address)?;
-        let (of_memory, of_pair) = export(&owner, known)?;
+        let (of_memory, of_pair) = OwnRing::both(known, export(&owner)?)?;
         // What the controller did before that was said is not told.
         if !self.receives(&state.attributes)? {
             return Err(EINVAL);
         }
-        state.ring = Some(of_pair);
+        let OwnRing { known, export } = of_pair;
+        (state.rings.known, state.rings.export) = (Some(known), Some(export));
         Ok(of_memory)
     }
 

@@ -197,7 +197,7 @@ fn sizes(dev: &Device<Rdma>, init: &QpInit<'_, Rdma>) -> Result<QpSizes> {
 impl Drop for Qp {
     fn drop(&mut self) {
         self.handler.end_late();
-        self.state.lock().forget_ring();
+        self.state.lock().forget_rings();
         if let Some(kernel) = &self.kernel {
             let reset = ModifyQp {
                 mask: QP_MASK_STATE.into(),

@@ -18,7 +18,7 @@ use kernel::{prelude::*, sync::Arc};
 use nupa_proto::{
     admin::{
         AdminOpcode, ById, CreateQp as Parameters, GroupMember, ModifyQp, QpState, QpType,
-        QP_FLAG_SRQ, QP_MASK_PROCESS_RINGS, QP_MASK_RING,
+        QP_FLAG_SRQ, QP_MASK_PEER_RING, QP_MASK_PROCESS_RINGS, QP_MASK_RING,
     },
     doorbell::SLOT_NONE,
 };
@@ -77,19 +77,21 @@ pub struct Qp {
     _user: Option<UserQp>,
 }
 
-/// Has the controller take from a queue pair's process ring what its process leaves there, until this is dropped, which sleeps. It is to be dropped before the
-/// ring's memory is, and before the pair.
+/// Has the controller take from the process ring that a queue pair receives from what its process leaves there, and count what its process moves through
+/// that or through the one that the pair sends to, until this is dropped, which sleeps. It is to be dropped before the ring's memory is, and before the pair.
 pub struct KnownRing {
     controller: Arc<Controller>,
     generation: u32,
     qpn: u32,
+    /// `QP_MASK_RING` or `QP_MASK_PEER_RING`.
+    which: u32,
 }
 
 impl Drop for KnownRing {
     fn drop(&mut self) {
         let command = ModifyQp {
             qpn: self.qpn.into(),
-            mask: QP_MASK_RING.into(),
+            mask: self.which.into(),
             ..ModifyQp::default()
         };
         // This fails if the controller was reset, went away or does not answer any more. The first two ended all of its pairs, and one that does not answer is reset.
@@ -268,8 +270,17 @@ impl Qp {
     /// Tells the controller that the pair has process rings, and that it receives from the one at this address of the controller's. `EINVAL` if there can be none.
     /// Sleeps.
     pub fn receive_from(&self, address: u64) -> Result<KnownRing> {
+        self.know_ring(QP_MASK_RING, address)
+    }
+
+    /// The same of the one that it sends to.
+    pub fn send_to(&self, address: u64) -> Result<KnownRing> {
+        self.know_ring(QP_MASK_PEER_RING, address)
+    }
+
+    fn know_ring(&self, which: u32, address: u64) -> Result<KnownRing> {
         self.modify(&ModifyQp {
-            mask: (QP_MASK_PROCESS_RINGS | QP_MASK_RING).into(),
+            mask: (QP_MASK_PROCESS_RINGS | which).into(),
             ring: address.into(),
             ..ModifyQp::default()
         })?;
@@ -277,6 +288,7 @@ impl Qp {
             controller: self.object.controller.clone(),
             generation: self.object.generation,
             qpn: self.number(),
+            which,
         })
     }
 
