@@ -16,6 +16,7 @@ pub(crate) use connection::{Connection, Maker};
 pub(super) use member::{Bypasses, Step};
 pub(super) use receiver::Receiver;
 pub(super) use request::{Body, Kind, Message};
+use ring::Moved;
 pub(crate) use ring::{Owner, Ring, RingSource, SharedSource};
 pub(super) use sender::{Position, Sender};
 pub(super) use sent::Sent;

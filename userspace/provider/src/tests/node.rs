@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use guestmem::MmapRegion;
 use nupa_proto::admin::{
-    AdminOpcode, CreateCq, CreateQp, CreateSrq, ModifyQp, QpStateCode, QpType, ACCESS_ALL,
-    QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
-    QP_MASK_RNR_RETRY, QP_MASK_STATE,
+    AdminOpcode, ById, CreateCq, CreateQp, CreateSrq, ModifyQp, QpState, QpStateCode, QpTraffic,
+    QpType, ACCESS_ALL, QP_FLAG_SRQ, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC,
+    QP_MASK_REMOTE, QP_MASK_RNR_RETRY, QP_MASK_STATE,
 };
 use nupa_proto::cqe::CQE_SIZE;
 use nupa_proto::doorbell::{
@@ -370,6 +370,16 @@ impl<W: Bars> Node<W> {
             }
         });
         self.modify(qp, QpStateCode::Rts, |_| ());
+    }
+
+    /// What has gone through a queue pair, as its engine tells.
+    pub(super) fn traffic(&self, qp: &TestQp) -> QpTraffic {
+        let pair = ById {
+            id: qp.qpn.into(),
+            reserved: 0.into(),
+        };
+        let state: QpState = self.guest.command(AdminOpcode::QueryQp, &pair).unwrap();
+        state.traffic
     }
 
     /// Takes the events that the controller has made; how many there were.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use nupa_proto::process_ring::{
     lines_for, stamp, Entry, WriteTarget, ENTRY_IMM, ENTRY_SOLICITED, ENTRY_WRITE, FIRST_PAYLOAD,
     LINES, LINE_SIZE, MAX_PAYLOAD, POSTED, ROOM, STATE, STATE_ARMED, STATE_EMPTY, STATE_OPEN,
-    STATE_WRITES, TAKEN,
+    STATE_WRITES, TAKEN, TARGET_SIZE, TOTALS_PUT,
 };
 use nupa_proto::wqe::WQE_SOLICITED;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Body, Message, Ring, Sent};
+use super::{Body, Message, Moved, Ring, Sent};
 use crate::ffi::ProcessBytes;
 use crate::queue::done::is_ahead;
 
@@ -46,6 +46,8 @@ pub(super) struct Outgoing {
     posted: u32,
     room: u32,
     taken: u32,
+    /// What was put there.
+    moved: Moved<TOTALS_PUT>,
 }
 
 impl Outgoing {
@@ -59,6 +61,7 @@ impl Outgoing {
             posted: 0,
             room: 0,
             taken: 0,
+            moved: Moved::new(&ring),
             ring,
         }
     }
@@ -145,13 +148,20 @@ impl Outgoing {
             flags: 0,
             body: Body::Write { addr: 0, rkey: 0 },
         };
-        let len = u32::try_from(TARGET).unwrap_or(MAX_PAYLOAD);
-        let may = self.takes(&nothing, false) && self.has_room(0, &nothing, len);
+        let may = self.takes(&nothing, false) && self.has_room(0, &nothing, TARGET_SIZE);
         if may {
-            self.write(0, &nothing, len, &[], &[]);
+            self.write(0, &nothing, TARGET_SIZE, &[], &[]);
+            self.count(&nothing, TARGET_SIZE);
             self.written = Some(self.line);
         }
         may
+    }
+
+    /// Counts a message that was put there, with so many bytes of payload.
+    #[inline(always)]
+    pub(super) fn count(&mut self, message: &Message, len: u32) {
+        let target = if message.is_write() { TARGET_SIZE } else { 0 };
+        self.moved.count(&self.ring, len.wrapping_sub(target));
     }
 
     /// Whether it is at one of the few lines where is looked whether there is something that was passed long ago. No entry is longer than what it

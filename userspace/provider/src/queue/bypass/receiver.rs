@@ -17,13 +17,14 @@ use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_SOLICITED};
 use nupa_proto::process_ring::{
     self, lines_for, stamp, ENTRY_IMM, ENTRY_SOLICITED, ENTRY_WRITE, FIRST_PAYLOAD, LINES,
     LINE_SIZE, MAX_PAYLOAD, POSTED, RECEIVED, STATE, STATE_ARMED, STATE_WRITES, TAKEN,
+    TOTALS_TAKEN,
 };
 use nupa_proto::status::WcStatus;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::entries::{Entries, Shared, WINDOW};
 use self::writes::Offer;
-use super::{BypassState, Connection, Ring, SharedSource};
+use super::{BypassState, Connection, Moved, Ring, SharedSource};
 use crate::ffi::{Lock, ProcessBytes};
 use crate::queue::regions::Lookup;
 use crate::queue::shared::{Entry, Waiter};
@@ -65,6 +66,8 @@ pub(crate) struct Receiver {
     /// The engine takes WRITEs that the process does not take, so there may be some.
     takes_writes: bool,
     offer: Offer,
+    /// What was taken.
+    moved: Moved<TOTALS_TAKEN>,
 }
 
 /// What is to be made of a completion of the engine's.
@@ -126,6 +129,7 @@ impl Receiver {
             qpn: last.qpn.get(),
             sender: last.src_qpn.get(),
             secret: ring.secret(),
+            moved: Moved::new(&ring),
             ring,
             line: 0,
             next,
@@ -356,8 +360,9 @@ impl Receiver {
         self.ring.store(RECEIVED, self.next);
         let imm = entry.flags & ENTRY_IMM != 0;
         let solicited = entry.flags & ENTRY_SOLICITED != 0;
-        if status != WcStatus::Success {
-            self.fail();
+        match status {
+            WcStatus::Success => self.moved.count(&self.ring, len),
+            _ => self.fail(),
         }
         Some(Cqe {
             wr_id: wr_id.into(),

@@ -3,11 +3,12 @@
 //! The memory of a ring.
 
 use std::fmt::Debug;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use nupa_proto::process_ring::{
-    CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_MADE, STATE_OPEN, TAKER,
-    TAKER_PROCESS,
+    Totals, CONTROL_SIZE, LINES, LINE_SIZE, RING_SIZE, SECRET, STATE, STATE_MADE, STATE_OPEN,
+    TAKER, TAKER_PROCESS,
 };
 
 use crate::ffi::{Pages, ProcessBytes};
@@ -25,6 +26,36 @@ pub(crate) struct Ring {
     pages: Pages,
     /// Dropped after the mapping.
     owner: Box<dyn Owner>,
+}
+
+/// What this process has moved through a ring: running totals, which its engine reads at this offset of the ring's control page. Nobody else writes there,
+/// unless the peer does what it should not.
+#[derive(Debug)]
+pub(super) struct Moved<const AT: usize> {
+    messages: u64,
+    bytes: u64,
+}
+
+impl<const AT: usize> Moved<AT> {
+    const MESSAGES: usize = AT + offset_of!(Totals, messages);
+    const BYTES: usize = AT + offset_of!(Totals, bytes);
+
+    /// Goes on where the totals of a ring are.
+    pub(super) fn new(ring: &Ring) -> Self {
+        Self {
+            messages: ring.pages.load_wide(Self::MESSAGES),
+            bytes: ring.pages.load_wide(Self::BYTES),
+        }
+    }
+
+    /// Counts a message that was moved. Afterwards, because the process may end in between: it has counted a message too few then, and never one twice.
+    #[inline(always)]
+    pub(super) fn count(&mut self, ring: &Ring, bytes: u32) {
+        self.messages = self.messages.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes.into());
+        ring.pages.store_wide(Self::MESSAGES, self.messages);
+        ring.pages.store_wide(Self::BYTES, self.bytes);
+    }
 }
 
 /// What keeps a ring's memory.

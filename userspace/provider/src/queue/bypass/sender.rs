@@ -201,6 +201,7 @@ impl Sender {
             self.bypass_state.stop();
             return false;
         }
+        out.count(message, len);
         out.sent = out.line;
         if noted {
             sent.add(message.wr_id, number, self.at.signaled, signaled);
@@ -235,6 +236,7 @@ impl Sender {
             return false;
         };
         out.write(number, message, len, inline, parts);
+        out.count(message, len);
         out.written = Some(out.line);
         let signaled = message.is_signaled();
         sent.add_write(message.wr_id, out.line, self.at.signaled, signaled);

@@ -5,6 +5,8 @@
 
 use std::env;
 
+use nupa_proto::process_ring::TOTALS_PUT;
+
 use super::*;
 use crate::ffi::steps::stop_behind;
 
@@ -119,6 +121,26 @@ fn a_sender_tears_nothing() {
         assert_eq!(found.len(), lengths.len(), "behind {point} instructions");
         sides.compare(&found, first, &lengths);
         assert_eq!(Sides::poll(&sides.a).len(), lengths.len());
+        stopped
+    });
+}
+
+/// One that finds the ring closed when it lies there goes to the engine after all.
+#[test]
+fn a_message_is_counted_once_where_its_ring_is_closed() {
+    at_each_point(|point| {
+        let sides = Sides::with_rings();
+        let pages = sides.of_b.incoming();
+        let counted = || {
+            let requests = sides.a.node.traffic(&sides.a.qp).requests.get();
+            requests + pages.load_wide(TOTALS_PUT)
+        };
+        let before = counted();
+        sides.receive(sides.next, STEP);
+        let (stopped, posted) = sides.stop_sender(point, sides.next, 100, || sides.of_b.close());
+        assert!(posted);
+        assert_eq!(Sides::poll(&sides.a).len(), 1);
+        assert_eq!(counted(), before + 1, "behind {point} instructions");
         stopped
     });
 }

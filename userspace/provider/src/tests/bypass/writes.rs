@@ -2,6 +2,7 @@
 
 //! WRITEs that go past the engine, and what the engine takes of them.
 
+mod counted;
 mod events;
 mod hosts;
 #[cfg(target_arch = "x86_64")]

@@ -4,6 +4,7 @@
 
 use nupa_proto::process_ring::{
     self, lines_for, WriteTarget, ENTRY_WRITE, MAX_PAYLOAD, STATE, STATE_OPEN, STATE_WRITES, TAKEN,
+    TARGET_SIZE,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -105,6 +106,7 @@ impl Receiver {
         if written {
             self.line = self.line.wrapping_add(lines_for(len));
             self.ring.store(TAKEN, self.line);
+            self.moved.count(&self.ring, len.wrapping_sub(TARGET_SIZE));
             self.offer.note_taken();
         }
         written

@@ -92,17 +92,23 @@ impl Hosts {
         });
         let [a, b] = hosts;
         let mut hosts = Self { a, b };
-        let [at_a, at_b] = [&hosts.a, &hosts.b].map(|host| (host.qp.qpn, host.node.guest.epoch()));
-        hosts.until(|hosts| {
-            hosts.a.pool.epoch_of(1) == Some(at_b.1) && hosts.b.pool.epoch_of(0) == Some(at_a.1)
-        });
-        let forever = RNR_RETRY_FOREVER;
+        hosts.connect();
         let Self { a, b } = &mut hosts;
-        a.node.ready_for(&a.qp, Some((1, at_b.0, at_b.1)), forever);
-        b.node.ready_for(&b.qp, Some((0, at_a.0, at_a.1)), forever);
         a.rings.enable(&a.node, &a.qp, mixed);
         b.rings.enable(&b.node, &b.qp, mixed);
         hosts
+    }
+
+    /// Connects the queue pairs, which are in the INIT state.
+    pub(super) fn connect(&self) {
+        let Self { a, b } = self;
+        let [at_a, at_b] = [a, b].map(|host| (host.qp.qpn, host.node.guest.epoch()));
+        self.until(|hosts| {
+            hosts.a.pool.epoch_of(1) == Some(at_b.1) && hosts.b.pool.epoch_of(0) == Some(at_a.1)
+        });
+        let forever = RNR_RETRY_FOREVER;
+        a.node.ready_for(&a.qp, Some((1, at_b.0, at_b.1)), forever);
+        b.node.ready_for(&b.qp, Some((0, at_a.0, at_a.1)), forever);
     }
 
     /// Hosts that have a ring from `a` to `b`, into which WRITEs may be put.

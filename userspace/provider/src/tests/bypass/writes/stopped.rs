@@ -8,6 +8,7 @@ use nupa_proto::process_ring::MAX_PAYLOAD;
 
 use super::super::stopped::at_each_point;
 use super::super::SIGNALED;
+use super::counted::Counted;
 use super::hosts::{Hosts, TARGET};
 use crate::ffi::steps::stop_behind;
 use crate::ffi::testing::{send, sys, SendExt};
@@ -64,6 +65,7 @@ fn a_receiver_writes_nothing_that_is_older() {
         assert!(hosts.is_written(number + 1, 0, LONG), "{point}");
         let read = hosts.a.node.bytes(8192, LEN);
         assert_eq!(read, Hosts::bytes(number + 1, LONG)[..LEN], "{point}");
+        assert!(Counted::of(&hosts).is_counted_once(), "{point}");
         stopped
     });
 }
@@ -100,6 +102,7 @@ fn a_sender_writes_nothing_in_part() {
         let found: Vec<_> = hosts.completions(1).iter().map(|wc| (wc.0, wc.1)).collect();
         assert_eq!(found, [(number, sys::IBV_WC_SUCCESS)], "{point}");
         assert!(hosts.is_written(number, 0, LEN));
+        assert!(Counted::of(&hosts).is_counted_once(), "{point}");
         stopped
     });
 }
