@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from modes import POOLS, only
-from verbs import DEVICE, LINK, Side, connect, counted_by_type, sge
+from verbs import DEVICE, Side, connect, sge
 from waiting import wait_until
 
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
@@ -20,22 +20,20 @@ BEFORE = 64
 SHARED_OR_NOT = pytest.mark.parametrize("shared", [0, 64], ids=["own", "shared"])
 
 
-@pytest.fixture
-def counting(pair):
-    """Nodes that count the requests of queue pairs."""
-    with counted_by_type(pair):
-        yield pair
+def queue_pairs(node):
+    """The queue pairs of programs, with what the driver tells of them."""
+    found = node.run("rdma -dd -j resource show qp").json()
+    return [queue for queue in found if queue["ifname"] == DEVICE and "pid" in queue]
 
 
 def requests(node):
-    """Requests that the node's engine has carried out for queue pairs."""
-    (found,) = node.run(f"rdma -j statistic show {LINK}").json()
-    return found["qp_requests"]
+    """Requests that the node's engine has taken off send queues. Each of those here has one block."""
+    return sum(queue["drv_sq_index"] for queue in queue_pairs(node))
 
 
-def connected(rdma, counting, mode="1", **options):
+def connected(rdma, pair, mode="1", **options):
     """Two connected queue pairs of programs whose environment says which messages go past the engine."""
-    programs = [rdma.program(node, device=None) for node in counting]
+    programs = [rdma.program(node, device=None) for node in pair]
     for program in programs:
         program.environ("NUPA_PROCESS_RINGS", mode)
         program.open(DEVICE)
@@ -81,46 +79,46 @@ def regions(a, b, count, step=SHORT):
 
 @SHARED_OR_NOT
 @pytest.mark.parametrize("extended", [False, True], ids=["list", "pieces"])
-def test_short_messages_go_past_the_engines(counting, rdma, saw, extended, shared):
+def test_short_messages_go_past_the_engines(pair, rdma, saw, extended, shared):
     """All bytes arrive, in order and both ways, and most of them without a request of the engine's."""
     options = {"extended": True, "operations": "WITH_SEND"} if extended else {}
-    a, b = connected(rdma, counting, "", shared=shared, **options)
+    a, b = connected(rdma, pair, "", shared=shared, **options)
     count = 6 * BATCH
     sizes = [1 + number % SHORT for number in range(count)]
-    before = [requests(node) for node in counting]
+    before = [requests(node) for node in pair]
     for sender, receiver in ((a, b), (b, a)):
         source, target = regions(sender, receiver, count)
         places = transfer(sender, receiver, source, target, 0, sizes, extended)
         compare(receiver, source, target, sizes, places)
-    grown = [requests(node) - old for node, old in zip(counting, before)]
+    grown = [requests(node) - old for node, old in zip(pair, before)]
     assert all(BATCH <= requested <= BEFORE for requested in grown), grown
     saw(f"{count} messages each way, {grown} by way of the engines")
 
 
 @pytest.mark.parametrize("mode, events", [("0", False), ("polled", True)], ids=["off", "events"])
-def test_none_go_past_the_engines_where_none_should(counting, rdma, mode, events):
+def test_none_go_past_the_engines_where_none_should(pair, rdma, mode, events):
     """Where the environment says so: for all, or where programs may wait for events."""
-    a, b = connected(rdma, counting, mode, events=events)
+    a, b = connected(rdma, pair, mode, events=events)
     count = 8 * BATCH
     source, target = regions(a, b, count)
-    before = requests(counting[0])
+    before = requests(pair[0])
     transfer(a, b, source, target, 0, [SHORT] * count)
     compare(b, source, target, [SHORT] * count)
-    assert requests(counting[0]) - before == count
+    assert requests(pair[0]) - before == count
 
 
 @SHARED_OR_NOT
 @pytest.mark.parametrize("mode", ["1", "mixed"])
-def test_messages_of_both_ways_keep_their_order(counting, rdma, saw, mode, shared):
+def test_messages_of_both_ways_keep_their_order(pair, rdma, saw, mode, shared):
     """Long messages, which the engines move, lie between short ones, and writes with immediate data take their receive buffers."""
-    a, b = connected(rdma, counting, mode, shared=shared)
+    a, b = connected(rdma, pair, mode, shared=shared)
     count = 10 * BATCH
     sizes = [(SHORT, 1, LONG, 40, 41, 2000, 2024, 2025)[number % 8] for number in range(count)]
     source, target = regions(a, b, count, LONG)
-    before = requests(counting[0])
+    before = requests(pair[0])
     places = transfer(a, b, source, target, 0, sizes)
     compare(b, source, target, sizes, places)
-    grown = requests(counting[0]) - before
+    grown = requests(pair[0]) - before
     assert count // 4 <= grown < count, grown
     saw(f"{count} messages, {grown} by way of the engine")
     far = b.region(SHORT, 3)
@@ -150,9 +148,9 @@ def warm(a, b, count=BEFORE):
 
 
 @SHARED_OR_NOT
-def test_who_waits_for_an_event_gets_it(counting, rdma, saw, shared):
+def test_who_waits_for_an_event_gets_it(pair, rdma, saw, shared):
     """A program that sleeps is woken by each message, and one that polls again needs no event."""
-    a, b = connected(rdma, counting, events=True, shared=shared)
+    a, b = connected(rdma, pair, events=True, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -164,17 +162,17 @@ def test_who_waits_for_an_event_gets_it(counting, rdma, saw, shared):
         b.done("RECV", number)
         a.done("SEND", number)
     compare(b, source, target, [SHORT] * BATCH)
-    before = requests(counting[0])
+    before = requests(pair[0])
     warm(a, b)
-    grown = requests(counting[0]) - before
+    grown = requests(pair[0]) - before
     assert grown < BATCH, grown
     saw(f"{BATCH} events, then {grown} of {BEFORE} messages by way of the engine")
 
 
 @SHARED_OR_NOT
-def test_messages_wait_for_receive_buffers(counting, rdma, shared):
+def test_messages_wait_for_receive_buffers(pair, rdma, shared):
     """With no receive buffer, messages wait as ever, and go on in order."""
-    a, b = connected(rdma, counting, shared=shared)
+    a, b = connected(rdma, pair, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -187,8 +185,8 @@ def test_messages_wait_for_receive_buffers(counting, rdma, shared):
     compare(b, source, target, [SHORT] * BATCH)
 
 
-def test_a_message_that_is_too_long_fails_both_sides(counting, rdma):
-    a, b = connected(rdma, counting)
+def test_a_message_that_is_too_long_fails_both_sides(pair, rdma):
+    a, b = connected(rdma, pair)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     b.post_recv([sge(target, 0, SHORT - 1)])
@@ -197,9 +195,9 @@ def test_a_message_that_is_too_long_fails_both_sides(counting, rdma):
     a.failed("REM_INV_REQ_ERR")
 
 
-def test_what_was_sent_before_an_error_is_received(counting, rdma):
+def test_what_was_sent_before_an_error_is_received(pair, rdma):
     """Messages that were acknowledged are there when the receiver goes to the error state before it has polled; what is left is flushed."""
-    a, b = connected(rdma, counting)
+    a, b = connected(rdma, pair)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -217,9 +215,9 @@ def test_what_was_sent_before_an_error_is_received(counting, rdma):
 
 
 @SHARED_OR_NOT
-def test_a_receiver_that_its_engine_fails_gets_no_more(counting, rdma, shared):
+def test_a_receiver_that_its_engine_fails_gets_no_more(pair, rdma, shared):
     """The ring of a queue pair that failed is closed before its program hears of that, which need not poll for it."""
-    a, b = connected(rdma, counting, shared=shared)
+    a, b = connected(rdma, pair, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -237,9 +235,9 @@ def test_a_receiver_that_its_engine_fails_gets_no_more(counting, rdma, shared):
 
 
 @SHARED_OR_NOT
-def test_a_killed_receiver_is_noticed(counting, rdma, saw, shared):
+def test_a_killed_receiver_is_noticed(pair, rdma, saw, shared):
     """What is sent to a program that was killed fails, and all memory of the rings is free again."""
-    a, b = connected(rdma, counting, shared=shared)
+    a, b = connected(rdma, pair, shared=shared)
     warm(a, b)
     source, target = regions(a, b, BATCH)
     for number in range(BATCH):
@@ -256,19 +254,19 @@ def test_a_killed_receiver_is_noticed(counting, rdma, saw, shared):
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
-def test_rings_do_not_leak(counting, rdma, saw, kill):
+def test_rings_do_not_leak(pair, rdma, saw, kill):
     """Once both programs of a connection have ended, all device memory is free."""
-    total = rdma.program(counting[1]).device()["max_dm_size"]
+    total = rdma.program(pair[1]).device()["max_dm_size"]
     for _ in range(3):
-        a, b = connected(rdma, counting)
+        a, b = connected(rdma, pair)
         warm(a, b, 3 * BATCH)
-        for node in counting:
+        for node in pair:
             program = rdma.program(node)
             assert program.fails("device_memory", total) == errno.ENOMEM, "no ring"
             program.end()
         for side in (a, b):
             side.program.end(kill=kill)
-        for node in counting:
+        for node in pair:
             program = rdma.program(node)
             program.device_memory(total, wait=60)
             program.end()
@@ -291,18 +289,18 @@ def compare_writes(receiver, source, far, numbers):
         assert found == wanted, f"{receiver.program.node.name}: write {number} of {length} bytes"
 
 
-def test_short_writes_go_past_the_engines_while_their_receiver_polls(counting, rdma, saw):
+def test_short_writes_go_past_the_engines_while_their_receiver_polls(pair, rdma, saw):
     """All bytes arrive, and most of them without a request of the engines'. When the program polls no more, or has died, the engines take over."""
-    a, b = connected(rdma, counting, "")
+    a, b = connected(rdma, pair, "")
     warm(a, b)
     count = 12 * BATCH
     (source, far), target = regions(a, b, count), b.region(SHORT, 3)
     far.program = b.program
     b.post_recv([sge(target)], wr_id=1)
-    before = sum(map(requests, counting))
+    before = sum(map(requests, pair))
     b.program.begin("poll", b.cq, 1, 60.0)
     writes(a, b, source, far, range(count))
-    past = count - (sum(map(requests, counting)) - before)
+    past = count - (sum(map(requests, pair)) - before)
     a.post_send("SEND", sges=[sge(source, 0, SHORT)])
     assert [done["wr_id"] for done in b.program.result(80)] == [1]
     a.done("SEND")
@@ -320,27 +318,27 @@ def test_short_writes_go_past_the_engines_while_their_receiver_polls(counting, r
     a.failed("RETRY_EXC_ERR")
 
 
-def writes_past_engines(a, b, source, far, counting):
+def writes_past_engines(a, b, source, far, pair):
     """Writes while the receiver's program polls, until one goes past the engines: those that follow do, too."""
     b.program.begin("poll", b.cq, 1, 2.0)
     for _ in range(20):
-        before = sum(map(requests, counting))
+        before = sum(map(requests, pair))
         writes(a, b, source, far, [0])
-        if sum(map(requests, counting)) == before:
+        if sum(map(requests, pair)) == before:
             break
     else:
         raise AssertionError("no write went past the engines")
 
 
-def test_writes_that_nobody_waits_for_arrive(counting, rdma):
+def test_writes_that_nobody_waits_for_arrive(pair, rdma):
     """Neither program polls once they are posted."""
-    a, b = connected(rdma, counting, "")
+    a, b = connected(rdma, pair, "")
     warm(a, b)
     source, far = regions(a, b, BATCH)
     far.program = b.program
     for _ in range(3):
         # It polls, and stops polling with WRITEs under way or not.
-        writes_past_engines(a, b, source, far, counting)
+        writes_past_engines(a, b, source, far, pair)
         b.program.result()
         far.program.fill(far.buffer, 2)
         writes(a, b, source, far, range(BATCH), wait=False)
@@ -352,9 +350,9 @@ def test_writes_that_nobody_waits_for_arrive(counting, rdma):
 
 
 @pytest.mark.parametrize("mode", ["1", "mixed"])
-def test_what_follows_writes_finds_them_there(counting, rdma, mode):
+def test_what_follows_writes_finds_them_there(pair, rdma, mode):
     """Messages and reads behind short writes, while the receiver's program polls now and then."""
-    a, b = connected(rdma, counting, mode)
+    a, b = connected(rdma, pair, mode)
     warm(a, b)
     source, far = regions(a, b, BATCH)
     back, target = a.region(SHORT, 3), b.region(SHORT, 4)
@@ -378,12 +376,12 @@ def test_what_follows_writes_finds_them_there(counting, rdma, mode):
         assert a.program.load(back.buffer, 0, 8) == text, "the read came before the write"
 
 
-def test_a_write_with_a_wrong_key_fails_as_ever(counting, rdma):
-    a, b = connected(rdma, counting, "")
+def test_a_write_with_a_wrong_key_fails_as_ever(pair, rdma):
+    a, b = connected(rdma, pair, "")
     warm(a, b)
     source, far = regions(a, b, BATCH)
     far.program = b.program
-    writes_past_engines(a, b, source, far, counting)
+    writes_past_engines(a, b, source, far, pair)
     writes(a, b, source, far, range(BATCH))
     a.post_send("RDMA_WRITE", sges=[sge(source, 0, 8)], remote=[far.address, far.rkey ^ 1], wr_id=100)
     writes(a, b, source, far, [0], wait=False)
@@ -403,9 +401,9 @@ def server_of(program, count):
 
 
 @pytest.mark.parametrize("mode", ["1", "mixed"])
-def test_queue_pairs_share_receive_buffers(counting, rdma, saw, mode):
+def test_queue_pairs_share_receive_buffers(pair, rdma, saw, mode):
     """Each message of several clients is in a buffer of its own, and each client's come in order, whichever way they take."""
-    near, far = counting
+    near, far = pair
     server = rdma.program(far, device=None)
     clients = [rdma.program(near, device=None) for _ in range(2)]
     for program in (server, *clients):
@@ -445,9 +443,9 @@ def test_queue_pairs_share_receive_buffers(counting, rdma, saw, mode):
     saw(f"{sent} messages of {len(clients)} clients, {grown} by way of the engine")
 
 
-def test_messages_past_the_engine_pass_the_limit(counting, rdma):
+def test_messages_past_the_engine_pass_the_limit(pair, rdma):
     """The event of a shared receive queue's limit comes once, whoever takes the buffer."""
-    a, b = connected(rdma, counting, shared=64)
+    a, b = connected(rdma, pair, shared=64)
     warm(a, b)
     source, target = regions(a, b, 1)
     b.post_recv([sge(target)], count=4)
