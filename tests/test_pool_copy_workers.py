@@ -7,7 +7,7 @@ from modes import POOLS, long, only
 from test_pool_dma_copies import Two
 from test_pool_nodes import works
 from test_pool_poison import device_memory, poison
-from test_rdma_direct import Target, direct_writes
+from test_rdma_direct import Target
 from verbs import sge
 from waiting import wait_until
 

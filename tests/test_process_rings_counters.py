@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Counters of messages that go from program to program, past the engines (Documentation/process-rings.md, Counters)."""
 
-import time
-
 import pytest
 
 from modes import POOLS, only
@@ -51,14 +49,15 @@ class Growth:
 
     def found(self):
         """By node: what its port has counted, which must be what its queue pairs have: messages sent and their bytes, messages received and theirs."""
-        # What was read of queue pairs is shown again for a while.
-        time.sleep(0.5)
-        ports = []
-        for node, before in zip(self.nodes, self.before):
+        return [self.settled(*each) for each in zip(self.nodes, self.before)]
+
+    def settled(self, node, before):
+        def same():
             port, pairs, both = ([new - old for old, new in zip(*values)] for values in zip(before, self.read(node)))
-            assert port == pairs and both == port[::2], (port, pairs, both)
-            ports.append(port)
-        return ports
+            return port if port == pairs and both == port[::2] else None
+
+        # What was read of queue pairs is shown again for a while.
+        return wait_until(f"{node.name}: the port to have counted what its queue pairs have", same)
 
 
 def ended(growth, sides, kill):
@@ -101,6 +100,7 @@ def test_writes_are_counted_at_both_ends(counting, rdma, saw, kill):
     count = 4 * BATCH
     source, far = regions(a, b, count)
     far.program = b.program
+    before = requests(counting[0])
     for _ in range(3):
         b.program.begin("poll", b.cq, 1, 1.0)
         writes(a, b, source, far, range(count))
@@ -108,6 +108,8 @@ def test_writes_are_counted_at_both_ends(counting, rdma, saw, kill):
         writes(a, b, source, far, range(count), wait=False)
         a.poll(count)
     compare_writes(b, source, far, range(count))
+    grown = requests(counting[0]) - before
+    assert 0 < grown < 6 * count, f"{grown}: there are WRITEs of both kinds"
     (sent, sent_bytes, *_), (*_, received, received_bytes) = found = growth.found()
     assert [of_pair(a), of_pair(b)] == found
     assert sent == received >= BEFORE + 6 * count

@@ -51,7 +51,7 @@ impl State {
         self.rings = Rings::default();
     }
 
-    /// Does one of these, if the change that `next` and `mask` say is one to a state in which the pair does not receive. After the change:
+    /// Closes the pair's own ring, or has all its rings forgotten, if the change that `next` and `mask` say is one to a state in which it does not receive. After the change:
     /// what a peer sends from now on, it sends to a pair that refuses it.
     fn end_rings_if(&mut self, next: &QpAttributes, mask: QpMask) {
         match next.state {

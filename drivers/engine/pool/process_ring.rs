@@ -240,6 +240,10 @@ impl Engine {
             let Some(qpn) = node.rings.all.rotate(&mut node.qps) else {
                 return;
             };
+            // One that only sends has nothing to take.
+            if node.qps.get(qpn).is_none_or(|qp| qp.recv.ring.at.is_none()) {
+                continue;
+            }
             self.budget.spend(platform, 0);
             self.poll_process_ring(nodes, id, qpn);
             // One is looked at in any case, so that nothing that spends all turns holds them up.
