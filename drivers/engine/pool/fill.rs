@@ -140,7 +140,7 @@ impl Engine {
         let (from, to) = self.payload_sides(nodes, home)?;
         copy_submitted(&from, &to, len).map_err(|why| match why {
             SubmitError::Failed(fault) => fault,
-            // It is not there, whoever is to blame.
+            // No such copy is unfinished. If one were, the data would not be where it belongs.
             SubmitError::Unfinished => CopyError::Destination,
         })
     }
