@@ -71,9 +71,12 @@ impl<S: Storage> Node<S> {
         body: &CreateQp,
     ) -> Result<u32, AdminStatus> {
         // It is large: it goes from here to its place, and is not on the stack as well on its way.
-        let mut made = None;
-        self.make_qp(platform, body, &mut made)?;
-        self.add_qp(platform, body, &mut made)
+        let mut place = S::Table::default();
+        let grown = place.grow(1);
+        grown.map_err(|NoMemory| AdminStatus::NoResources)?;
+        let made = place.slots_mut().first_mut().ok_or(AdminStatus::Internal)?;
+        self.make_qp(platform, body, made)?;
+        self.add_qp(platform, body, made)
     }
 
     /// A queue pair that is in no table yet. As above.
