@@ -31,6 +31,7 @@ from many import Many
 from mapped import Mapped
 from mixture import Mixture
 from pattern import difference, not_zero, pattern, patched
+from scribble import Scribble
 from share import Share
 from stamps import Stamps
 from work import Send, completion, extended_completion, flags, receive
@@ -120,7 +121,7 @@ class Scattered:
                 raise OSError(ctypes.get_errno(), "mmap")
 
 
-class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Share, Stamps):
+class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Scribble, Share, Stamps):
     """One process with a context of its own."""
 
     def __init__(self):
