@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from modes import POOLS, only
-from verbs import DEVICE, Side, connect, sge
+from verbs import DEVICE, Side, connect, remote, sge
 from waiting import wait_until
 
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
@@ -347,6 +347,26 @@ def test_writes_that_nobody_waits_for_arrive(pair, rdma):
         wait_until("the last write", lambda: b.program.load(far.buffer, last * SHORT, 1 + last) == wanted)
         compare_writes(b, source, far, range(BATCH))
         assert {done["status"] for done in a.poll(BATCH)} == {"SUCCESS"}
+
+
+def test_writes_are_there_when_their_queue_pair_is_drained(pair, rdma):
+    """Nobody polls. After the change to the SQD state they have arrived and are complete."""
+    a, b = connected(rdma, pair, "")
+    warm(a, b)
+    source, far = regions(a, b, BATCH)
+    far.program = b.program
+    for _ in range(3):
+        writes_past_engines(a, b, source, far, pair)
+        b.program.result()
+        far.program.fill(far.buffer, 2)
+        found = a.program.write_and_drain(a.qp, a.cq, sge(source, 0, SHORT), remote(far), BATCH)
+        assert b.program.load(far.buffer, 0, SHORT) == a.program.load(source.buffer, 0, SHORT)
+        assert [(done["wr_id"], done["status"]) for done in found] == [(number, "SUCCESS") for number in range(BATCH)], found
+        # What is posted now waits.
+        writes(a, b, source, far, [0], wait=False)
+        a.quiet()
+        a.program.to_state(a.qp, "RTS")
+        a.done("RDMA_WRITE")
 
 
 @pytest.mark.parametrize("mode", ["1", "mixed"])

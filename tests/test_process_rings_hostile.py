@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """A program that writes what it likes into process rings (Documentation/process-rings.md, "What a peer can do")."""
 
-import pytest
-
 from modes import POOLS, only
 from test_process_rings import BATCH, LONG, SHARED_OR_NOT, SHORT, compare, connected, regions, transfer, warm
 from verbs import remote, sge

@@ -49,6 +49,12 @@ class Loops:
             (found,) = self.poll(cq)
             assert found["status"] == "SUCCESS", found
 
+    def write_and_drain(self, qp, cq, element, target, count):
+        """Writes so many times and drains the send queue; returns the completions that there are then."""
+        self.post_send(qp, "RDMA_WRITE", sges=[element], remote=target, count=count)
+        self.to_state(qp, "SQD")
+        return self.poll_once(self.objects[cq], count)
+
     def write_for(self, qp, cq, element, target, seconds):
         """Writes for so long, each when the one before is complete; returns how many and the longest time of one."""
         count, longest, end = 0, 0.0, time.monotonic() + seconds

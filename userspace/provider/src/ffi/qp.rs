@@ -4,6 +4,7 @@
 
 use core::ffi::c_int;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nupa_proto::uabi::{CreateQpRequest, CreateQpResponse};
 use nupa_proto::wqe::BLOCK_SIZE;
@@ -22,6 +23,11 @@ use super::{abi, qp_ex, sys};
 use crate::queue::{
     Connection, Lookup, QueuePair, Received, RecvQueue, RecvSize, SendQueue, SendSize,
 };
+
+/// How long a queue pair on its way to the SQD state waits for WRITEs in its ring to be taken: much longer than a receiver's engine takes.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long between two looks at that.
+const DRAIN_STEP: Duration = Duration::from_micros(200);
 
 pub(super) type QpObject = Object<sys::verbs_qp, QueuePair>;
 
@@ -294,30 +300,46 @@ unsafe fn command(
     })
 }
 
-/// `verbs_context_ops::modify_qp`
+/// Has the receiver take the WRITEs that are in the ring of a queue pair on its way to the SQD state: they are to be complete when the kernel says that the queue pair is
+/// drained. Gives up after [`DRAIN`], because a receiver may never take them.
+fn drain(pair: &QueuePair) {
+    let start = Instant::now();
+    while !pair.drain() && start.elapsed() < DRAIN {
+        std::thread::sleep(DRAIN_STEP);
+    }
+}
+
+/// `verbs_context_ops::modify_qp`. May sleep: up to [`DRAIN`] on the way to the SQD state.
 pub(super) unsafe extern "C" fn modify_qp(
     qp: *mut sys::ibv_qp,
     attr: *mut sys::ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
+    // SAFETY: `qp` is one of this provider's and the attributes are the program's.
+    let (pair, attributes) = unsafe { (pair(qp), &*attr) };
+    let has = |bit: sys::ibv_qp_attr_mask| mask & c_int::from_ne_bytes(bit.to_ne_bytes()) != 0;
+    let state = has(sys::IBV_QP_STATE).then_some(attributes.qp_state);
+    let was_ready = pair.is_ready();
+    if was_ready && state == Some(sys::IBV_QPS_SQD) {
+        drain(pair);
+    }
     let mut request = sys::ibv_modify_qp::zeroed();
     let size = size_of_val(&request);
-    // SAFETY: `qp` is one of this provider's and the attributes are the program's; ours live across the call.
+    // SAFETY: as above; ours live across the call.
     let result = check(unsafe { sys::ibv_cmd_modify_qp(qp, attr, mask, &raw mut request, size) });
-    let state = c_int::from_ne_bytes(sys::IBV_QP_STATE.to_ne_bytes());
-    if result.is_ok() && mask & state != 0 {
-        // SAFETY: as above.
-        let (pair, state) = unsafe { (pair(qp), (*attr).qp_state) };
-        if state == sys::IBV_QPS_RESET {
-            pair.reset();
+    match state {
+        Some(state) if result.is_ok() => {
+            if state == sys::IBV_QPS_RESET {
+                pair.reset();
+            }
+            pair.changed(state == sys::IBV_QPS_RTS, state == sys::IBV_QPS_ERR);
         }
-        pair.changed(state == sys::IBV_QPS_RTS, state == sys::IBV_QPS_ERR);
+        // It sends as before.
+        Some(sys::IBV_QPS_SQD) if was_ready => pair.changed(true, false),
+        _ => {}
     }
-    let access = c_int::from_ne_bytes(sys::IBV_QP_ACCESS_FLAGS.to_ne_bytes());
-    if result.is_ok() && mask & access != 0 {
-        // SAFETY: as above.
-        let (pair, access) = unsafe { (pair(qp), (*attr).qp_access_flags) };
-        pair.allow_writes(access & sys::IBV_ACCESS_REMOTE_WRITE != 0);
+    if result.is_ok() && has(sys::IBV_QP_ACCESS_FLAGS) {
+        pair.allow_writes(attributes.qp_access_flags & sys::IBV_ACCESS_REMOTE_WRITE != 0);
     }
     code(result)
 }

@@ -153,6 +153,31 @@ impl QueuePair {
         }
     }
 
+    /// Before the queue pair goes to the SQD state: nothing goes into the ring from now on, and the peer's engine is told to take the WRITEs that are there.
+    /// Whether there are none; else this is to be called again. Waits for no lock: the program may have the queue locked.
+    pub(crate) fn drain(&self) -> bool {
+        let Some(rings) = self.rings.get() else {
+            return true;
+        };
+        rings.bypass_state.set_ready(false);
+        let drain = || {
+            let mut queue = self.send.try_lock()?;
+            queue.drain();
+            Some(!queue.has_untaken())
+        };
+        let drained = match &self.calls.queue {
+            Some(called) => called.around(drain),
+            None => drain(),
+        };
+        drained.unwrap_or(false)
+    }
+
+    /// Whether it sends by way of a ring.
+    pub(crate) fn is_ready(&self) -> bool {
+        let rings = self.rings.get();
+        rings.is_some_and(|rings| rings.bypass_state.is_ready())
+    }
+
     /// Its attributes were changed: whether its peer may write to memory. Takes no lock.
     pub(crate) fn allow_writes(&self, allow: bool) {
         if let Some(rings) = self.rings.get() {

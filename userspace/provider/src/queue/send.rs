@@ -119,7 +119,13 @@ impl SendQueue {
         }
     }
 
-    /// The same, and if completions are asked for that wait for them with a completion, of which the program is not told: it makes the event. Also if the
+    /// Whether there are WRITEs in the ring that nobody has taken.
+    pub(crate) fn has_untaken(&self) -> bool {
+        let sender = self.poster.sender.as_ref();
+        sender.is_some_and(|sender| sender.sent().last_untaken().is_some())
+    }
+
+    /// As [`SendQueue::drain`], and if completions are asked for that wait for them with a completion, of which the program is not told: it makes the event. Also if the
     /// engine was told, but not if there is to be such a completion already.
     pub(crate) fn drain_for_event(&mut self) {
         let Some(sender) = &self.poster.sender else {

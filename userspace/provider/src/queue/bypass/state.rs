@@ -22,7 +22,7 @@ pub(crate) struct BypassState {
 impl BypassState {
     /// Whether messages may go into a ring.
     #[inline]
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.now.load(Ordering::Acquire) == READY
     }
 

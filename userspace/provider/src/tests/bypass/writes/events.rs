@@ -207,3 +207,37 @@ fn a_receiver_that_waits_is_told_of_a_message_behind_a_write() {
     let found = hosts.completions(1);
     assert_eq!((found[0].0, found[0].1), (2, WRITTEN.0));
 }
+
+/// Those that are in the ring are complete when it is, and nothing goes there any more.
+#[test]
+fn who_is_to_be_drained_waits_for_them() {
+    let hosts = Hosts::with_rings();
+    for number in 1..4 {
+        hosts.write(number, number as usize * 64, 64, SIGNALED);
+    }
+    let pair = hosts.a.qp.qp.pair();
+    assert!(!pair.drain(), "nobody has taken them");
+    hosts.until(|_| pair.drain());
+    for number in 1..4 {
+        assert!(hosts.is_written(number, number as usize * 64, 64));
+        let [wc] = hosts.a.cq.cq.poll(1)[..] else {
+            panic!("{number} is not complete");
+        };
+        assert_eq!((wc.wr_id, (wc.status, wc.opcode)), (number, WRITTEN));
+    }
+    assert!(!pair.is_ready());
+    assert!(!past_engine(&hosts, 4, 8));
+    pair.changed(true, false);
+    for _ in 0..3 {
+        hosts.b.poll();
+    }
+    assert!(past_engine(&hosts, 5, 8));
+}
+
+/// Of a queue pair that has no ring, or nothing in it, nothing is to be taken.
+#[test]
+fn who_has_written_nothing_is_drained() {
+    for hosts in [Hosts::new(false), Hosts::with_rings()] {
+        assert!(hosts.a.qp.qp.pair().drain());
+    }
+}
