@@ -25,6 +25,9 @@ mod ioctl;
 mod kick;
 mod lock;
 mod memory;
+// Not where speed is measured: there tests have what programs have.
+#[cfg(all(test, debug_assertions))]
+pub(crate) mod modelled;
 mod object;
 mod post;
 mod post_recv;
@@ -46,7 +49,26 @@ pub(crate) use lock::Lock;
 #[cfg(test)]
 pub(crate) use memory::DoorbellPair;
 pub(crate) use memory::{Pages, Slot};
+#[cfg(all(test, debug_assertions))]
+pub(crate) use modelled::{fence, fence_behind_swap, yield_now, RingPages};
 pub(crate) use process_bytes::ProcessBytes;
+#[cfg(not(all(test, debug_assertions)))]
+pub(crate) use std::{sync::atomic::fence, thread::yield_now};
+
+/// A full fence behind a compare and swap. A locked instruction of x86 is one by itself.
+#[cfg(not(all(test, debug_assertions)))]
+#[inline(always)]
+pub(crate) fn fence_behind_swap() {
+    use std::sync::atomic::{compiler_fence, Ordering};
+    match cfg!(target_arch = "x86_64") {
+        true => compiler_fence(Ordering::SeqCst),
+        false => fence(Ordering::SeqCst),
+    }
+}
+
+/// Memory of a process ring.
+#[cfg(not(all(test, debug_assertions)))]
+pub(crate) type RingPages = Pages;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) mod steps;

@@ -4,6 +4,8 @@
 
 mod connection;
 mod member;
+#[cfg(all(test, debug_assertions))]
+mod ordering;
 mod outgoing;
 mod receiver;
 mod request;

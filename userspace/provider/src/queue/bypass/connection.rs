@@ -2,13 +2,13 @@
 
 //! What a queue pair needs to have rings.
 
-use std::sync::atomic::{fence, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use nupa_proto::cqe::Cqe;
 
 use super::{BypassState, Receiver, SharedSource};
-use crate::ffi::{Lock, Slot};
+use crate::ffi::{fence, Lock, Slot};
 use crate::queue::regions::Lookup;
 use crate::queue::RecvQueue;
 

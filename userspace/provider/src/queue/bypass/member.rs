@@ -2,7 +2,7 @@
 
 //! The queue pairs of a completion queue that have rings.
 
-use std::sync::atomic::{fence, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_SOLICITED};
@@ -11,6 +11,7 @@ use nupa_proto::status::WcStatus;
 use super::receiver::Next;
 use super::sent::First;
 use super::{BypassState, Receiver, Sent};
+use crate::ffi::fence;
 
 /// Queue pairs of a completion queue that may have rings: each poll looks at all of them.
 const MOST: usize = 64;

@@ -2,7 +2,7 @@
 
 //! A ring that a queue pair sends to.
 
-use std::sync::atomic::{fence, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use nupa_proto::process_ring::{
@@ -14,7 +14,7 @@ use nupa_proto::wqe::WQE_SOLICITED;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Body, Message, Moved, Ring, Sent};
-use crate::ffi::ProcessBytes;
+use crate::ffi::{fence, yield_now, ProcessBytes};
 use crate::queue::done::is_ahead;
 
 /// Bytes of an entry before its payload.
@@ -186,7 +186,7 @@ impl Outgoing {
             if !self.ring.is_held() && self.ring.load(TAKEN) == taken {
                 return;
             }
-            std::thread::yield_now();
+            yield_now();
         }
     }
 

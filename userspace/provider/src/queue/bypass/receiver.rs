@@ -7,7 +7,7 @@ mod writes;
 
 use std::collections::VecDeque;
 use std::mem::size_of;
-use std::sync::atomic::{fence, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::entries::{Entries, Shared, WINDOW};
 use self::writes::Offer;
 use super::{BypassState, Connection, Moved, Ring, SharedSource};
-use crate::ffi::{Lock, ProcessBytes};
+use crate::ffi::{fence, yield_now, Lock, ProcessBytes};
 use crate::queue::regions::Lookup;
 use crate::queue::shared::{Entry, Waiter};
 use crate::queue::RecvQueue;
@@ -146,6 +146,13 @@ impl Receiver {
             takes_writes: connection.writes,
             offer: Offer::default(),
         })
+    }
+
+    /// As if so many lines had been taken.
+    #[cfg(all(test, debug_assertions))]
+    pub(super) fn skip_lines(&mut self, lines: u32) {
+        let line = self.ring.load(TAKEN).wrapping_add(lines);
+        self.ring.store(TAKEN, line);
     }
 
     /// Queue pair that it is of.
@@ -320,7 +327,7 @@ impl Receiver {
                 // The sender writes where it should not.
                 self.fail();
             }
-            std::thread::yield_now();
+            yield_now();
         }
         None
     }

@@ -11,7 +11,7 @@ use nupa_proto::process_ring::{
     TAKER, TAKER_PROCESS,
 };
 
-use crate::ffi::{Pages, ProcessBytes};
+use crate::ffi::{fence_behind_swap, ProcessBytes, RingPages};
 
 /// Bytes of the lines.
 const LINE_BYTES: usize = LINES as usize * LINE_SIZE;
@@ -23,7 +23,7 @@ const TRIES: u32 = 100;
 /// The memory of a ring, mapped, and what keeps it.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    pages: Pages,
+    pages: RingPages,
     /// Dropped after the mapping.
     owner: Box<dyn Owner>,
 }
@@ -87,8 +87,11 @@ pub(crate) type SharedSource = Arc<dyn RingSource>;
 
 impl Ring {
     /// Memory of [`RING_SIZE`] bytes, and what keeps it.
-    pub(crate) fn new(pages: Pages, owner: Box<dyn Owner>) -> Self {
-        Self { pages, owner }
+    pub(crate) fn new(pages: impl Into<RingPages>, owner: Box<dyn Owner>) -> Self {
+        Self {
+            pages: pages.into(),
+            owner,
+        }
     }
 
     /// Lets the peer find a ring that was made here. False if that cannot be.
@@ -141,7 +144,10 @@ impl Ring {
     /// Takes the right to take entries, unless the engine has it just now.
     #[inline(always)]
     pub(super) fn hold(&self) -> bool {
-        self.pages.compare_exchange_wide(TAKER, 0, TAKER_PROCESS)
+        let held = self.pages.compare_exchange_wide(TAKER, 0, TAKER_PROCESS);
+        // A sender that takes an entry back looks at the word behind that. So the entry is looked at behind the word.
+        fence_behind_swap();
+        held
     }
 
     /// Whether somebody takes entries.

@@ -102,6 +102,22 @@ impl Sender {
         }
     }
 
+    /// With a ring that was found.
+    #[cfg(all(test, debug_assertions))]
+    pub(super) fn with_ring(mut self, ring: Arc<super::Ring>) -> Self {
+        self.sent.set_ring(Arc::clone(&ring));
+        self.ring = Some(Outgoing::new(ring));
+        self
+    }
+
+    /// As if so many lines had been used.
+    #[cfg(all(test, debug_assertions))]
+    pub(super) fn skip_lines(&mut self, lines: u32) {
+        if let Some(out) = &mut self.ring {
+            out.line = out.line.wrapping_add(lines);
+        }
+    }
+
     /// What a request to the engine says.
     #[inline(always)]
     pub(crate) fn bypassed(&self) -> u32 {

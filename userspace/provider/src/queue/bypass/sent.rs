@@ -2,13 +2,14 @@
 
 //! SENDs and WRITEs that went into a ring and whose completions were not polled.
 
-use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nupa_proto::process_ring::{RECEIVED, TAKEN};
 
 use super::connection::random;
 use super::Ring;
+use crate::ffi::{fence, yield_now};
 use crate::queue::done::{is_ahead, Done};
 
 /// It is a WRITE.
@@ -164,7 +165,7 @@ impl Sent {
             fence(Ordering::SeqCst);
             // Another thread is between two instructions of `Sender::send`, which calls nobody meanwhile.
             while self.adding.load(Ordering::Acquire) {
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }

@@ -8,11 +8,11 @@ use nupa_proto::process_ring::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use std::sync::atomic::{fence, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::super::Ring;
 use super::{Receiver, HEAD};
-use crate::ffi::ProcessBytes;
+use crate::ffi::{fence, ProcessBytes};
 
 /// Bytes of an entry's payload before the data of a WRITE.
 const TARGET: usize = size_of::<WriteTarget>();

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Memory of a process ring whose words are loom's atomics, for tests that try all orders that the memory model allows.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly"
+)]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use loom::sync::atomic::{self, AtomicU32, AtomicU64};
+use nupa_engine::rings::QueueMemory;
+
+use super::{Pages, ProcessBytes};
+
+/// Words of a thread's stack.
+const STACK: usize = 0x20000;
+/// Bytes of a word of data.
+const WORD: usize = size_of::<u64>();
+
+thread_local! {
+    /// Loom runs: all its threads are this one's.
+    static LOOM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As that of the standard library, or loom's while that runs.
+pub(crate) fn fence(order: Ordering) {
+    match LOOM.get() {
+        true => atomic::fence(order),
+        false => std::sync::atomic::fence(order),
+    }
+}
+
+/// As [`fence`]. A full one, as models take a processor to need it.
+pub(crate) fn fence_behind_swap() {
+    fence(Ordering::SeqCst);
+}
+
+/// As [`fence`].
+pub(crate) fn yield_now() {
+    match LOOM.get() {
+        true => loom::thread::yield_now(),
+        false => std::thread::yield_now(),
+    }
+}
+
+/// Runs a model in all orders with so many preemptions at most.
+pub(crate) fn explore(preemptions: usize, model: fn()) {
+    /// Ends what began, however it ends.
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            LOOM.set(false);
+        }
+    }
+    let _ends = Ends;
+    LOOM.set(true);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    let orders = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&orders);
+    builder.check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        spawn(model).join().unwrap();
+    });
+    println!("{} orders", orders.load(Ordering::Relaxed));
+}
+
+/// A thread of a model.
+pub(crate) fn spawn<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+) -> loom::thread::JoinHandle<T> {
+    loom::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(body)
+        .unwrap()
+}
+
+/// Words of a ring that both ends use; all others are 0 and stay so.
+#[derive(Debug)]
+pub(crate) struct Words {
+    halves: BTreeMap<usize, AtomicU32>,
+    wholes: BTreeMap<usize, AtomicU64>,
+    /// Stored to before each access, so that loom takes all of them for dependent: it remembers the last access to an object only, so it would not try a load of
+    /// one thread behind a store of another one that has loaded the word before.
+    steps: AtomicU32,
+}
+
+impl Words {
+    /// With words of 32 and of 64 bits at these offsets.
+    pub(crate) fn new(halves: &[usize], wholes: &[usize]) -> Arc<Self> {
+        Arc::new(Self {
+            halves: halves.iter().map(|at| (*at, AtomicU32::new(0))).collect(),
+            wholes: wholes.iter().map(|at| (*at, AtomicU64::new(0))).collect(),
+            steps: AtomicU32::new(0),
+        })
+    }
+
+    fn half(&self, offset: usize) -> &AtomicU32 {
+        self.steps.store(0, Ordering::Relaxed);
+        let word = self.halves.get(&offset);
+        word.unwrap_or_else(|| panic!("the word at {offset} is not in the model"))
+    }
+
+    fn whole(&self, offset: usize) -> &AtomicU64 {
+        self.steps.store(0, Ordering::Relaxed);
+        let word = self.wholes.get(&offset);
+        word.unwrap_or_else(|| panic!("the line at {offset} is not in the model"))
+    }
+
+    /// Reads data word by word, in no order.
+    fn read(&self, offset: usize, buf: &mut [u8]) {
+        let mut at = offset;
+        for chunk in buf.chunks_mut(WORD) {
+            assert!(at % WORD == 0, "data is read in words");
+            let word = self.whole(at).load(Ordering::Relaxed).to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+            at += WORD;
+        }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        let mut at = offset;
+        for chunk in bytes.chunks(WORD) {
+            assert!(at % WORD == 0, "data is written in words");
+            let mut word = [0; WORD];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.whole(at)
+                .store(u64::from_le_bytes(word), Ordering::Relaxed);
+            at += WORD;
+        }
+    }
+}
+
+/// Memory of a ring: mapped, or the words of a model.
+#[derive(Debug)]
+pub(crate) enum RingPages {
+    Mapped(Pages),
+    Modelled(Arc<Words>),
+}
+
+impl From<Pages> for RingPages {
+    fn from(pages: Pages) -> Self {
+        Self::Mapped(pages)
+    }
+}
+
+impl From<Arc<Words>> for RingPages {
+    fn from(words: Arc<Words>) -> Self {
+        Self::Modelled(words)
+    }
+}
+
+/// Each does what [`Pages`] does.
+impl RingPages {
+    pub(crate) fn load(&self, offset: usize) -> u32 {
+        match self {
+            Self::Mapped(pages) => pages.load(offset),
+            Self::Modelled(words) => words.half(offset).load(Ordering::Acquire),
+        }
+    }
+
+    pub(crate) fn store(&self, offset: usize, value: u32) {
+        match self {
+            Self::Mapped(pages) => pages.store(offset, value),
+            Self::Modelled(words) => words.half(offset).store(value, Ordering::Release),
+        }
+    }
+
+    pub(crate) fn compare_exchange(&self, offset: usize, expected: u32, value: u32) -> bool {
+        match self {
+            Self::Mapped(pages) => pages.compare_exchange(offset, expected, value),
+            Self::Modelled(words) => {
+                let word = words.half(offset);
+                let order = (Ordering::AcqRel, Ordering::Acquire);
+                word.compare_exchange(expected, value, order.0, order.1)
+                    .is_ok()
+            }
+        }
+    }
+
+    pub(crate) fn load_wide(&self, offset: usize) -> u64 {
+        match self {
+            Self::Mapped(pages) => pages.load_wide(offset),
+            Self::Modelled(words) => words.whole(offset).load(Ordering::Acquire),
+        }
+    }
+
+    pub(crate) fn store_wide(&self, offset: usize, value: u64) {
+        match self {
+            Self::Mapped(pages) => pages.store_wide(offset, value),
+            Self::Modelled(words) => words.whole(offset).store(value, Ordering::Release),
+        }
+    }
+
+    pub(crate) fn compare_exchange_wide(&self, offset: usize, expected: u64, value: u64) -> bool {
+        match self {
+            Self::Mapped(pages) => pages.compare_exchange_wide(offset, expected, value),
+            Self::Modelled(words) => {
+                let word = words.whole(offset);
+                let order = (Ordering::AcqRel, Ordering::Acquire);
+                word.compare_exchange(expected, value, order.0, order.1)
+                    .is_ok()
+            }
+        }
+    }
+
+    pub(crate) fn write_from(&self, offset: usize, from: Option<ProcessBytes>) {
+        match self {
+            Self::Mapped(pages) => pages.write_from(offset, from),
+            Self::Modelled(words) => {
+                if let Some(from) = from {
+                    let mut bytes = vec![0; from.len()];
+                    // SAFETY: memory of the program (`ProcessBytes`), and as many bytes of this function's.
+                    unsafe { ptr::copy(from.pointer(), bytes.as_mut_ptr(), bytes.len()) };
+                    words.write(offset, &bytes);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn read_to(&self, offset: usize, to: Option<ProcessBytes>) {
+        match self {
+            Self::Mapped(pages) => pages.read_to(offset, to),
+            Self::Modelled(words) => {
+                if let Some(to) = to {
+                    let mut bytes = vec![0; to.len()];
+                    words.read(offset, &mut bytes);
+                    // SAFETY: as above; the program receives there.
+                    unsafe { ptr::copy(bytes.as_ptr(), to.pointer(), bytes.len()) };
+                }
+            }
+        }
+    }
+}
+
+impl QueueMemory for RingPages {
+    fn read(&self, offset: usize, buf: &mut [u8]) {
+        match self {
+            Self::Mapped(pages) => pages.read(offset, buf),
+            Self::Modelled(words) => words.read(offset, buf),
+        }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        match self {
+            Self::Mapped(pages) => pages.write(offset, bytes),
+            Self::Modelled(words) => words.write(offset, bytes),
+        }
+    }
+
+    fn load_acquire(&self, offset: usize) -> u32 {
+        self.load(offset)
+    }
+}
