@@ -26,6 +26,8 @@ use crate::queue::{
 
 /// How long a queue pair on its way to the SQD state waits for WRITEs in its ring to be taken: much longer than a receiver's engine takes.
 const DRAIN: Duration = Duration::from_secs(1);
+/// The same for a send queue that is locked.
+const BATCH: Duration = Duration::from_millis(10);
 /// How long between two looks at that.
 const DRAIN_STEP: Duration = Duration::from_micros(200);
 
@@ -301,10 +303,18 @@ unsafe fn command(
 }
 
 /// Has the receiver take the WRITEs that are in the ring of a queue pair on its way to the SQD state: they are to be complete when the kernel says that the queue pair is
-/// drained. Gives up after [`DRAIN`], because a receiver may never take them.
+/// drained. Gives up after [`DRAIN`], because a receiver may never take them, or after [`BATCH`], because this thread may have a batch open.
 fn drain(pair: &QueuePair) {
     let start = Instant::now();
-    while !pair.drain() && start.elapsed() < DRAIN {
+    loop {
+        let most = match pair.drain() {
+            Some(true) => return,
+            Some(false) => DRAIN,
+            None => BATCH,
+        };
+        if start.elapsed() >= most {
+            return;
+        }
         std::thread::sleep(DRAIN_STEP);
     }
 }
@@ -319,8 +329,8 @@ pub(super) unsafe extern "C" fn modify_qp(
     let (pair, attributes) = unsafe { (pair(qp), &*attr) };
     let has = |bit: sys::ibv_qp_attr_mask| mask & c_int::from_ne_bytes(bit.to_ne_bytes()) != 0;
     let state = has(sys::IBV_QP_STATE).then_some(attributes.qp_state);
-    let was_ready = pair.is_ready();
-    if was_ready && state == Some(sys::IBV_QPS_SQD) {
+    let drains = state == Some(sys::IBV_QPS_SQD) && pair.begin_drain();
+    if drains {
         drain(pair);
     }
     let mut request = sys::ibv_modify_qp::zeroed();
@@ -334,8 +344,7 @@ pub(super) unsafe extern "C" fn modify_qp(
             }
             pair.changed(state == sys::IBV_QPS_RTS, state == sys::IBV_QPS_ERR);
         }
-        // It sends as before.
-        Some(sys::IBV_QPS_SQD) if was_ready => pair.changed(true, false),
+        _ if drains => pair.end_drain(),
         _ => {}
     }
     if result.is_ok() && has(sys::IBV_QP_ACCESS_FLAGS) {

@@ -8,6 +8,7 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 
 use super::bypass::{BypassState, Connection, Maker, Sender, Sent};
+use super::completion::try_with;
 use super::regions::Regions;
 use super::{CompletionQueue, Member, RecvQueue, SendQueue, SharedReceives};
 use crate::ffi::{Calls, Lock, Slot};
@@ -153,29 +154,27 @@ impl QueuePair {
         }
     }
 
-    /// Before the queue pair goes to the SQD state: nothing goes into the ring from now on, and the peer's engine is told to take the WRITEs that are there.
-    /// Whether there are none; else this is to be called again. Waits for no lock: the program may have the queue locked.
-    pub(crate) fn drain(&self) -> bool {
-        let Some(rings) = self.rings.get() else {
-            return true;
-        };
-        rings.bypass_state.set_ready(false);
-        let drain = || {
-            let mut queue = self.send.try_lock()?;
-            queue.drain();
-            Some(!queue.has_untaken())
-        };
-        let drained = match &self.calls.queue {
-            Some(called) => called.around(drain),
-            None => drain(),
-        };
-        drained.unwrap_or(false)
+    /// The queue pair is about to go to the SQD state: nothing goes into a ring from now on. Whether it could; then [`QueuePair::drain`] is to be called.
+    pub(crate) fn begin_drain(&self) -> bool {
+        let rings = self.rings.get();
+        rings.is_some_and(|rings| rings.bypass_state.begin_drain())
     }
 
-    /// Whether it sends by way of a ring.
-    pub(crate) fn is_ready(&self) -> bool {
-        let rings = self.rings.get();
-        rings.is_some_and(|rings| rings.bypass_state.is_ready())
+    /// Has the peer's engine take the WRITEs that are in the ring. Whether there are none; else this is to be called again. `None` if the send queue is locked,
+    /// perhaps by this very thread.
+    pub(crate) fn drain(&self) -> Option<bool> {
+        let drain = |queue: &mut SendQueue| {
+            queue.drain();
+            !queue.has_untaken()
+        };
+        try_with(&self.send, self.calls.queue.as_ref(), drain)
+    }
+
+    /// It did not go to the SQD state.
+    pub(crate) fn end_drain(&self) {
+        if let Some(rings) = self.rings.get() {
+            rings.bypass_state.end_drain();
+        }
     }
 
     /// Its attributes were changed: whether its peer may write to memory. Takes no lock.

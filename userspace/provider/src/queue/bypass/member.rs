@@ -339,11 +339,12 @@ impl Bypass {
             let first = sent.first()?;
             self.waited = self.waited.saturating_add(1);
             let received = sent.is_received(&first);
-            let waited = at_once || self.waited >= SHOWN_AFTER;
+            // Of one that is drained nothing is to complete later than it need.
+            let waited = || at_once || self.waited >= SHOWN_AFTER || !self.bypass_state.is_ready();
             if first.is_write() {
                 self.slow |= !received && self.waited % SHOWN_AFTER == 0;
             }
-            let shown = received || self.failed.is_some() || waited && !first.is_write();
+            let shown = received || self.failed.is_some() || !first.is_write() && waited();
             if !shown || sent.is_held(&first) || !sent.is_due(&first) {
                 return None;
             }

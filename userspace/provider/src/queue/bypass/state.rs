@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 const IDLE: u8 = 0;
 /// It sends.
 const READY: u8 = 1;
+/// It is on its way to the SQD state: what is in the ring is taken, and nothing goes there.
+const DRAINING: u8 = 3;
 /// It has failed, or was told to: until it is reset nothing goes into a ring, and no ring is opened.
 const STOPPED: u8 = 2;
 
@@ -22,7 +24,7 @@ pub(crate) struct BypassState {
 impl BypassState {
     /// Whether messages may go into a ring.
     #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.now.load(Ordering::Acquire) == READY
     }
 
@@ -35,6 +37,22 @@ impl BypassState {
     /// Nothing goes into a ring from now on.
     pub(crate) fn stop(&self) {
         self.now.store(STOPPED, Ordering::Release);
+    }
+
+    /// The queue pair is to go to the SQD state. False if it does not send.
+    pub(crate) fn begin_drain(&self) -> bool {
+        self.change(READY, DRAINING) || self.now.load(Ordering::Acquire) == DRAINING
+    }
+
+    /// It was not to, and goes on as before, unless something else has become of it meanwhile.
+    pub(crate) fn end_drain(&self) {
+        self.change(DRAINING, READY);
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let changed = self.now.compare_exchange(from, to, order.0, order.1);
+        changed.is_ok()
     }
 
     /// Whether the queue pair sends, unless it has stopped.

@@ -107,14 +107,7 @@ impl Member {
         let Some(sends) = &self.sends else {
             return true;
         };
-        let change = || {
-            let queue = sends.try_lock();
-            queue.map(|mut queue| change(&mut queue)).is_some()
-        };
-        match &self.called {
-            Some(called) => called.around(change),
-            None => change(),
-        }
+        try_with(sends, self.called.as_ref(), change).is_some()
     }
 
     /// A queue pair that has failed sends nothing past the engine any more.
@@ -136,5 +129,18 @@ impl Member {
         } else {
             self.recv.advance(index);
         }
+    }
+}
+
+/// Does something with a send queue, and kicks it if need be. `None`, and it does nothing, if that is locked.
+pub(in crate::queue) fn try_with<T>(
+    queue: &Lock<SendQueue>,
+    called: Option<&Called>,
+    change: impl FnOnce(&mut SendQueue) -> T,
+) -> Option<T> {
+    let change = || queue.try_lock().map(|mut queue| change(&mut queue));
+    match called {
+        Some(called) => called.around(change),
+        None => change(),
     }
 }

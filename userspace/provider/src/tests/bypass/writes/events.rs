@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nupa_engine::hal::SlotWord;
+use nupa_engine::rings::Doorbell;
 use nupa_proto::process_ring::{STATE, STATE_ARMED, TAKEN, TAKER, TAKER_PROCESS};
 
 use super::super::super::node::Shape;
@@ -216,8 +218,12 @@ fn who_is_to_be_drained_waits_for_them() {
         hosts.write(number, number as usize * 64, 64, SIGNALED);
     }
     let pair = hosts.a.qp.qp.pair();
-    assert!(!pair.drain(), "nobody has taken them");
-    hosts.until(|_| pair.drain());
+    let posted = || hosts.a.qp.send_slot.load(SlotWord::Index);
+    let before = posted();
+    assert!(pair.begin_drain());
+    assert_eq!(pair.drain(), Some(false), "nobody has taken them");
+    assert_ne!(posted(), before, "the engine was told");
+    hosts.until(|_| pair.drain() == Some(true));
     for number in 1..4 {
         assert!(hosts.is_written(number, number as usize * 64, 64));
         let [wc] = hosts.a.cq.cq.poll(1)[..] else {
@@ -225,19 +231,50 @@ fn who_is_to_be_drained_waits_for_them() {
         };
         assert_eq!((wc.wr_id, (wc.status, wc.opcode)), (number, WRITTEN));
     }
-    assert!(!pair.is_ready());
-    assert!(!past_engine(&hosts, 4, 8));
-    pair.changed(true, false);
     for _ in 0..3 {
         hosts.b.poll();
     }
+    assert!(hosts.takes_writes());
+    assert!(!past_engine(&hosts, 4, 8), "it sends by way of its ring");
+    pair.end_drain();
     assert!(past_engine(&hosts, 5, 8));
+    // Something else becomes of it while it drains.
+    assert!(pair.begin_drain());
+    pair.changed(false, false);
+    pair.end_drain();
+    assert!(!pair.begin_drain() && !past_engine(&hosts, 6, 8));
+}
+
+/// A message that is sent is complete, whether its receiver polls or not.
+#[test]
+fn a_message_of_who_is_drained_is_complete() {
+    let hosts = Hosts::with_rings();
+    hosts.message(1, 8);
+    assert!(hosts.a.cq.cq.poll(1).is_empty());
+    let pair = hosts.a.qp.qp.pair();
+    assert!(pair.begin_drain());
+    assert_eq!(pair.drain(), Some(true));
+    assert_eq!(hosts.a.cq.cq.poll(1).len(), 1);
+}
+
+/// The program is in the middle of a batch, which may be this thread's.
+#[test]
+fn who_has_a_batch_open_is_not_waited_for() {
+    let hosts = Hosts::with_rings();
+    let pair = hosts.a.qp.qp.pair();
+    let batch = pair.send.lock();
+    assert!(pair.begin_drain());
+    assert_eq!(pair.drain(), None);
+    drop(batch);
+    assert_eq!(pair.drain(), Some(true));
 }
 
 /// Of a queue pair that has no ring, or nothing in it, nothing is to be taken.
 #[test]
 fn who_has_written_nothing_is_drained() {
     for hosts in [Hosts::new(false), Hosts::with_rings()] {
-        assert!(hosts.a.qp.qp.pair().drain());
+        let pair = hosts.a.qp.qp.pair();
+        assert!(pair.begin_drain());
+        assert_eq!(pair.drain(), Some(true));
     }
 }
