@@ -47,6 +47,8 @@ def test_nonsense_in_rings_harms_nobody_else(pair, rdma, saw, shared):
         victim, hostile = connected(rdma, pair, shared=shared)
         source, target, back = victim.region(SHORT, 1), victim.region(LONG, 2), hostile.region(SHORT, 3)
         warm(victim, hostile)
+        # The peer has no key of it.
+        private = victim.region(LONG, 4)
         assert [side.program.ring_count() for side in (victim, hostile)] == [2, 2], "no rings"
         victim.program.begin("endure", victim.srq or victim.qp, victim.qp, victim.cq, sge(source), sge(target), remote(back), SECONDS)
         hostile.program.begin("scribble", hostile.srq or hostile.qp, hostile.cq, sge(back), remote(target), kinds, SECONDS)
@@ -54,6 +56,7 @@ def test_nonsense_in_rings_harms_nobody_else(pair, rdma, saw, shared):
         wrote += hostile.program.result(60)
         found.append(victim.program.result(60))
         others.go_on()
+        victim.check(private)
         hostile.program.end(kill=len(found) % 2 == 0)
         assert victim.program.end() == 0, "the peer of a hostile program did not end as it should"
     saw(f"{wrote} times nonsense; {found}")
