@@ -15,6 +15,7 @@ import cargo
 import pool
 import results
 from pair import Pair
+from profile import Profile
 
 OURS, PEER = "nupa_rdma0", "rxe0"
 PEER_ROCE = "soft RoCE, {}"
@@ -99,6 +100,16 @@ def alternate(one, two, runs):
     return values, copies
 
 
+def print_profiles(pair, one, two, seconds):
+    """Says where the time of our side goes, for each work."""
+    for text, _, work, _ in WORKS.values():
+        with Profile(pair.processes(), pair.nodes, seconds) as profile:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                work(one, two, OURS, two.ip)
+        print(f"\nprofile of {text}, ours\n{profile.text}", flush=True)
+
+
 def measure(mode, options):
     """Entries of all RDMA works."""
     cost = provider_cost(mode)
@@ -108,6 +119,8 @@ def measure(mode, options):
         nodes = pair.up()
         add_soft_roce(nodes)
         values, copies = alternate(*nodes, options.runs)
+        if options.profile:
+            print_profiles(pair, *nodes, options.seconds)
         peer_name = PEER_ROCE.format(pair.peer_name)
         found = [results.entry(text, mode, unit, values[name]["ours"], values[name]["peer"], peer_name, options.runs, higher)
                  for name, (text, unit, _, higher) in WORKS.items()]
