@@ -63,6 +63,9 @@ struct Shared {
     completion_id: [AtomicU64; 1 << LOG],
     slots: [[AtomicU32; 3]; 4],
     raised: AtomicU32,
+    /// Stored to before each access to those: loom remembers only the last access to a word, and would not try a load of one thread behind a store of the
+    /// other one that has loaded the word itself before.
+    steps: AtomicU32,
     /// All other bytes.
     rest: Mutex<Vec<u8>>,
 }
@@ -83,12 +86,19 @@ impl Machine {
             completion_id: std::array::from_fn(long),
             slots: std::array::from_fn(|_| std::array::from_fn(word)),
             raised: AtomicU32::new(0),
+            steps: AtomicU32::new(0),
             rest: Mutex::new(vec![0; 16640]),
         }))
     }
 
+    /// A word is about to be accessed.
+    fn step(&self) {
+        self.0.steps.store(0, Ordering::Relaxed);
+    }
+
     /// The hand-over word at an address.
     fn valid(&self, addr: u64) -> &AtomicU32 {
+        self.step();
         match addr {
             EVENT.. => &self.0.event_valid[((addr - EVENT) / 16) as usize],
             _ => &self.0.completion_valid[((addr - COMPLETION) / 64) as usize],
@@ -114,6 +124,7 @@ impl Machine {
         let at = addr as usize;
         buf.copy_from_slice(&self.0.rest.lock().expect("no panic")[at..at + buf.len()]);
         if let Some((word, offset)) = self.id(addr) {
+            self.step();
             let id = word.load(Ordering::Relaxed).to_le_bytes();
             buf[offset..offset + 8].copy_from_slice(&id);
         }
@@ -123,12 +134,14 @@ impl Machine {
         let at = addr as usize;
         self.0.rest.lock().expect("no panic")[at..at + bytes.len()].copy_from_slice(bytes);
         if let Some((word, offset)) = self.id(addr) {
+            self.step();
             let id = bytes[offset..offset + 8].try_into().expect("eight bytes");
             word.store(u64::from_le_bytes(id), Ordering::Relaxed);
         }
     }
 
     fn word(&self, slot: u16, word: SlotWord) -> &AtomicU32 {
+        self.step();
         &self.0.slots[usize::from(slot)][word.offset() / 4]
     }
 }

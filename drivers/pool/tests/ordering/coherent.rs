@@ -27,6 +27,9 @@ pub struct Coherent<const TORN: bool>;
 pub struct Memory {
     cold: Cold,
     hot: BTreeMap<u64, Arc<AtomicU64>>,
+    /// Stored to before each access to those, so that loom takes all of them for dependent. It remembers no more than the last access to a word, and would not try a
+    /// load of one host behind a store of another one that has loaded the word itself before.
+    steps: AtomicUsize,
     torn: Option<Settling>,
     /// Stores past the caches that are under way, and which thread's they are.
     streams: Mutex<Vec<(ThreadId, JoinHandle<()>)>>,
@@ -50,6 +53,7 @@ impl<const TORN: bool> Hosts for Coherent<TORN> {
         let word = |at: &u64| (*at, Arc::new(AtomicU64::new(cold.load(*at).unwrap())));
         let memory = Arc::new(Memory {
             hot: hot.iter().map(word).collect(),
+            steps: AtomicUsize::new(0),
             torn: TORN.then(Settling::new),
             streams: Mutex::default(),
             cold,
@@ -141,9 +145,17 @@ impl Memory {
         }
     }
 
+    /// The hot word at an offset, if there is one; it is about to be accessed.
+    fn hot(&self, offset: u64) -> Option<&AtomicU64> {
+        let word = self.hot.get(&offset)?;
+        self.steps.store(0, Ordering::Relaxed);
+        Some(word)
+    }
+
     /// Calls `hot` with each hot word in a range, and where in the range it begins.
     fn each_hot(&self, offset: u64, len: usize, mut hot: impl FnMut(usize, &AtomicU64)) {
         for (at, word) in self.hot.range(offset..offset + len as u64) {
+            self.steps.store(0, Ordering::Relaxed);
             assert!(at + 8 <= offset + len as u64);
             hot((at - offset) as usize, word);
         }
@@ -160,21 +172,21 @@ impl Window for Memory {
     }
 
     fn load(&self, offset: u64) -> Result<u64, Poisoned> {
-        match self.hot.get(&offset) {
+        match self.hot(offset) {
             Some(word) => Ok(word.load(Ordering::Acquire)),
             None => self.cold.load(offset),
         }
     }
 
     fn store(&self, offset: u64, value: u64) {
-        match self.hot.get(&offset) {
+        match self.hot(offset) {
             Some(word) => word.store(value, Ordering::Release),
             None => self.cold.store(offset, value),
         }
     }
 
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<bool, Poisoned> {
-        let Some(word) = self.hot.get(&offset) else {
+        let Some(word) = self.hot(offset) else {
             return self.cold.compare_exchange(offset, current, new);
         };
         Ok(match &self.torn {
