@@ -373,6 +373,8 @@ def test_writes_are_there_when_their_queue_pair_is_drained(pair, rdma, saw):
         if requests(pair[0]) - before == 2:
             assert arrived and len(found) == BATCH and not late, f"{len(found)} complete, then {len(late)}"
             told += 1
+        if told == 3:
+            break
     saw(f"told the receiver's engine {told} times")
     assert told, "the receiver's engine was not told of any"
 

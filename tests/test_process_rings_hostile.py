@@ -8,7 +8,7 @@ from verbs import remote, sge
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
 
 SECONDS = 1.0
-KINDS = ("word", "entry", "entry entry entry word", "anywhere", "word entry anywhere")
+KINDS = ("word", "entry", "word entry anywhere")
 SIZES = [(SHORT, 1, LONG, 40, 41, 2000, 2024, 2025)[number % 8] for number in range(2 * BATCH)]
 
 
