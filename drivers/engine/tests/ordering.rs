@@ -63,8 +63,8 @@ struct Shared {
     completion_id: [AtomicU64; 1 << LOG],
     slots: [[AtomicU32; 3]; 4],
     raised: AtomicU32,
-    /// Stored to before each access to those: loom remembers only the last access to a word, and would not try a load of one thread behind a store of the
-    /// other one that has loaded the word itself before.
+    /// Stored to before each access to those, and before fences: loom remembers only the last access to a word, and would not try a load of one thread behind a store of
+    /// the other one that has loaded the word itself before; and it does not switch threads at a fence.
     steps: AtomicU32,
     /// All other bytes.
     rest: Mutex<Vec<u8>>,
@@ -91,7 +91,7 @@ impl Machine {
         }))
     }
 
-    /// A word is about to be accessed.
+    /// A word is about to be accessed, or a fence comes.
     fn step(&self) {
         self.0.steps.store(0, Ordering::Relaxed);
     }
@@ -205,6 +205,7 @@ impl Doorbells for Machine {
     }
 
     fn fence(&self) {
+        self.step();
         fence(Ordering::SeqCst);
     }
 }
@@ -254,7 +255,7 @@ impl Doorbell for View {
     }
 
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        Doorbells::fence(&self.0);
     }
 
     fn kick(&self, _index: u32) {}

@@ -50,7 +50,7 @@ pub(crate) use lock::Lock;
 pub(crate) use memory::DoorbellPair;
 pub(crate) use memory::{Pages, Slot};
 #[cfg(all(test, debug_assertions))]
-pub(crate) use modelled::{fence, fence_behind_swap, yield_now, RingPages};
+pub(crate) use modelled::{fence, fence_after_cas, yield_now, RingPages};
 pub(crate) use process_bytes::ProcessBytes;
 #[cfg(not(all(test, debug_assertions)))]
 pub(crate) use std::{sync::atomic::fence, thread::yield_now};
@@ -58,7 +58,7 @@ pub(crate) use std::{sync::atomic::fence, thread::yield_now};
 /// A full fence behind a compare and swap. A locked instruction of x86 is one by itself.
 #[cfg(not(all(test, debug_assertions)))]
 #[inline(always)]
-pub(crate) fn fence_behind_swap() {
+pub(crate) fn fence_after_cas() {
     use std::sync::atomic::{compiler_fence, Ordering};
     match cfg!(target_arch = "x86_64") {
         true => compiler_fence(Ordering::SeqCst),

@@ -27,8 +27,8 @@ pub struct Coherent<const TORN: bool>;
 pub struct Memory {
     cold: Cold,
     hot: BTreeMap<u64, Arc<AtomicU64>>,
-    /// Stored to before each access to those, so that loom takes all of them for dependent. It remembers no more than the last access to a word, and would not try a
-    /// load of one host behind a store of another one that has loaded the word itself before.
+    /// Stored to before each access to those, and before fences, so that loom takes all of them for dependent. It remembers no more than the last access to a word, and would
+    /// not try a load of one host behind a store of another one that has loaded the word itself before; and it does not switch threads at a fence.
     steps: AtomicUsize,
     torn: Option<Settling>,
     /// Stores past the caches that are under way, and which thread's they are.
@@ -221,6 +221,7 @@ impl Window for Memory {
     fn fence(&self) {
         let own = thread::current().id();
         self.drain(|thread| thread == own);
+        self.steps.store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 }

@@ -31,16 +31,30 @@ thread_local! {
     static LOOM: Cell<bool> = const { Cell::new(false) };
 }
 
+loom::lazy_static! {
+    /// Stored to before each access and each fence, so that loom takes all of them for dependent. It remembers no more than the last access to an object, so it would not
+    /// try a load of one thread behind a store of another one that has loaded the word itself before; and it does not switch threads at a fence.
+    static ref STEPS: AtomicU32 = AtomicU32::new(0);
+}
+
+/// A word is about to be accessed, or a fence comes.
+fn step() {
+    STEPS.store(0, Ordering::Relaxed);
+}
+
 /// As that of the standard library, or loom's while that runs.
 pub(crate) fn fence(order: Ordering) {
     match LOOM.get() {
-        true => atomic::fence(order),
+        true => {
+            step();
+            atomic::fence(order);
+        }
         false => std::sync::atomic::fence(order),
     }
 }
 
 /// As [`fence`]. A full one, as models take a processor to need it.
-pub(crate) fn fence_behind_swap() {
+pub(crate) fn fence_after_cas() {
     fence(Ordering::SeqCst);
 }
 
@@ -84,35 +98,31 @@ pub(crate) fn spawn<T: Send + 'static>(
         .unwrap()
 }
 
-/// Words of a ring that both ends use; all others are 0 and stay so.
+/// Words of a ring that both ends use. No others may be accessed.
 #[derive(Debug)]
 pub(crate) struct Words {
-    halves: BTreeMap<usize, AtomicU32>,
-    wholes: BTreeMap<usize, AtomicU64>,
-    /// Stored to before each access, so that loom takes all of them for dependent: it remembers the last access to an object only, so it would not try a load of
-    /// one thread behind a store of another one that has loaded the word before.
-    steps: AtomicU32,
+    words32: BTreeMap<usize, AtomicU32>,
+    words64: BTreeMap<usize, AtomicU64>,
 }
 
 impl Words {
     /// With words of 32 and of 64 bits at these offsets.
-    pub(crate) fn new(halves: &[usize], wholes: &[usize]) -> Arc<Self> {
+    pub(crate) fn new(words32: &[usize], words64: &[usize]) -> Arc<Self> {
         Arc::new(Self {
-            halves: halves.iter().map(|at| (*at, AtomicU32::new(0))).collect(),
-            wholes: wholes.iter().map(|at| (*at, AtomicU64::new(0))).collect(),
-            steps: AtomicU32::new(0),
+            words32: words32.iter().map(|at| (*at, AtomicU32::new(0))).collect(),
+            words64: words64.iter().map(|at| (*at, AtomicU64::new(0))).collect(),
         })
     }
 
     fn half(&self, offset: usize) -> &AtomicU32 {
-        self.steps.store(0, Ordering::Relaxed);
-        let word = self.halves.get(&offset);
+        step();
+        let word = self.words32.get(&offset);
         word.unwrap_or_else(|| panic!("the word at {offset} is not in the model"))
     }
 
     fn whole(&self, offset: usize) -> &AtomicU64 {
-        self.steps.store(0, Ordering::Relaxed);
-        let word = self.wholes.get(&offset);
+        step();
+        let word = self.words64.get(&offset);
         word.unwrap_or_else(|| panic!("the line at {offset} is not in the model"))
     }
 

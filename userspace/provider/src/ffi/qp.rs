@@ -25,9 +25,9 @@ use crate::queue::{
 };
 
 /// How long a queue pair on its way to the SQD state waits for WRITEs in its ring to be taken: much longer than a receiver's engine takes.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for a send queue that is locked.
-const BATCH: Duration = Duration::from_millis(10);
+const LOCKED_TIMEOUT: Duration = Duration::from_millis(10);
 /// How long between two looks at that.
 const DRAIN_STEP: Duration = Duration::from_micros(200);
 
@@ -303,23 +303,26 @@ unsafe fn command(
 }
 
 /// Has the receiver take the WRITEs that are in the ring of a queue pair on its way to the SQD state: they are to be complete when the kernel says that the queue pair is
-/// drained. Gives up after [`DRAIN`], because a receiver may never take them, or after [`BATCH`], because this thread may have a batch open.
+/// drained. Gives up after [`DRAIN_TIMEOUT`], because a receiver may never take them, or after [`LOCKED_TIMEOUT`], because this thread may have a batch open.
 fn drain(pair: &QueuePair) {
     let start = Instant::now();
+    // When the send queue was last seen not to be locked.
+    let mut free = start;
     loop {
-        let most = match pair.drain() {
+        match pair.drain() {
             Some(true) => return,
-            Some(false) => DRAIN,
-            None => BATCH,
-        };
-        if start.elapsed() >= most {
+            Some(false) => free = Instant::now(),
+            None if free.elapsed() >= LOCKED_TIMEOUT => return,
+            None => {}
+        }
+        if start.elapsed() >= DRAIN_TIMEOUT {
             return;
         }
         std::thread::sleep(DRAIN_STEP);
     }
 }
 
-/// `verbs_context_ops::modify_qp`. May sleep: up to [`DRAIN`] on the way to the SQD state.
+/// `verbs_context_ops::modify_qp`. May sleep: up to [`DRAIN_TIMEOUT`] on the way to the SQD state.
 pub(super) unsafe extern "C" fn modify_qp(
     qp: *mut sys::ibv_qp,
     attr: *mut sys::ibv_qp_attr,

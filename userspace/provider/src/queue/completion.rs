@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nupa_engine::rings::CompletionRing;
 use nupa_proto::cqe::Cqe;
 
-pub(super) use self::member::try_with;
+pub(super) use self::member::try_with_send_queue;
 pub(crate) use self::member::{Member, SharedReceives};
 use super::bypass::{BypassState, Bypasses, Maker, Sent, Step, BEFORE_RING};
 use super::members::Members;

@@ -8,7 +8,7 @@ use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
 
 use super::bypass::{BypassState, Connection, Maker, Sender, Sent};
-use super::completion::try_with;
+use super::completion::try_with_send_queue;
 use super::regions::Regions;
 use super::{CompletionQueue, Member, RecvQueue, SendQueue, SharedReceives};
 use crate::ffi::{Calls, Lock, Slot};
@@ -167,7 +167,7 @@ impl QueuePair {
             queue.drain();
             !queue.has_untaken()
         };
-        try_with(&self.send, self.calls.queue.as_ref(), drain)
+        try_with_send_queue(&self.send, self.calls.queue.as_ref(), drain)
     }
 
     /// It did not go to the SQD state.

@@ -339,7 +339,7 @@ impl Bypass {
             let first = sent.first()?;
             self.waited = self.waited.saturating_add(1);
             let received = sent.is_received(&first);
-            // Of one that is drained nothing is to complete later than it need.
+            // Where nothing goes into the ring any more nothing completes later than it need, as of a queue pair that is drained.
             let waited = || at_once || self.waited >= SHOWN_AFTER || !self.bypass_state.is_ready();
             if first.is_write() {
                 self.slow |= !received && self.waited % SHOWN_AFTER == 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Sender and receiver of a ring in all orders that the memory model allows (loom). Both are the real thing; the words of the ring that they use
-//! are loom's atomics, those of entries' contents relaxed ones.
+//! Sender and receiver of a ring in all orders that the memory model allows and a bound on preemptions (loom). Both are the real thing, but for the fence of who arms the
+//! completion queue; the words of the ring that they use are loom's atomics, those of entries' contents relaxed ones. What each process has for itself, such as its locks, is
+//! the standard library's. The engine and the kernel are not here.
 
 #![allow(
     clippy::arithmetic_side_effects,

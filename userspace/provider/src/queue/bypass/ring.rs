@@ -11,7 +11,7 @@ use nupa_proto::process_ring::{
     TAKER, TAKER_PROCESS,
 };
 
-use crate::ffi::{fence_behind_swap, ProcessBytes, RingPages};
+use crate::ffi::{fence_after_cas, ProcessBytes, RingPages};
 
 /// Bytes of the lines.
 const LINE_BYTES: usize = LINES as usize * LINE_SIZE;
@@ -146,7 +146,7 @@ impl Ring {
     pub(super) fn hold(&self) -> bool {
         let held = self.pages.compare_exchange_wide(TAKER, 0, TAKER_PROCESS);
         // A sender that takes an entry back looks at the word behind that. So the entry is looked at behind the word.
-        fence_behind_swap();
+        fence_after_cas();
         held
     }
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 const IDLE: u8 = 0;
 /// It sends.
 const READY: u8 = 1;
-/// It is on its way to the SQD state: what is in the ring is taken, and nothing goes there.
-const DRAINING: u8 = 3;
 /// It has failed, or was told to: until it is reset nothing goes into a ring, and no ring is opened.
 const STOPPED: u8 = 2;
+/// It is on its way to the SQD state: what is in the ring is taken, and nothing goes there.
+const DRAINING: u8 = 3;
 
 /// Whether a queue pair sends and receives by way of rings.
 #[derive(Debug, Default)]

@@ -107,7 +107,7 @@ impl Member {
         let Some(sends) = &self.sends else {
             return true;
         };
-        try_with(sends, self.called.as_ref(), change).is_some()
+        try_with_send_queue(sends, self.called.as_ref(), change).is_some()
     }
 
     /// A queue pair that has failed sends nothing past the engine any more.
@@ -133,7 +133,7 @@ impl Member {
 }
 
 /// Does something with a send queue, and kicks it if need be. `None`, and it does nothing, if that is locked.
-pub(in crate::queue) fn try_with<T>(
+pub(in crate::queue) fn try_with_send_queue<T>(
     queue: &Lock<SendQueue>,
     called: Option<&Called>,
     change: impl FnOnce(&mut SendQueue) -> T,
