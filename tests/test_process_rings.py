@@ -253,6 +253,14 @@ def test_a_killed_receiver_is_noticed(pair, rdma, saw, shared):
     saw(f"{len(statuses) - 1} messages after the kill before the error")
 
 
+def free_again(rdma, pair, total):
+    """Fails unless all device memory comes back."""
+    for node in pair:
+        program = rdma.program(node)
+        program.device_memory(total, wait=60)
+        program.end()
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
 def test_rings_do_not_leak(pair, rdma, saw, kill):
     """Once both programs of a connection have ended, all device memory is free."""
@@ -266,10 +274,7 @@ def test_rings_do_not_leak(pair, rdma, saw, kill):
             program.end()
         for side in (a, b):
             side.program.end(kill=kill)
-        for node in pair:
-            program = rdma.program(node)
-            program.device_memory(total, wait=60)
-            program.end()
+        free_again(rdma, pair, total)
     saw(f"all {total} bytes after 3 connections with rings")
 
 

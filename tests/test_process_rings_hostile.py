@@ -2,7 +2,7 @@
 """A program that writes what it likes into process rings (Documentation/process-rings.md, "What a peer can do")."""
 
 from modes import POOLS, only
-from test_process_rings import BATCH, LONG, SHARED_OR_NOT, SHORT, compare, connected, regions, transfer, warm
+from test_process_rings import BATCH, LONG, SHARED_OR_NOT, SHORT, compare, connected, free_again, regions, transfer, warm
 from verbs import remote, sge
 
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
@@ -27,14 +27,6 @@ class Bystanders:
             source.program.fill(source.buffer, self.seed)
             transfer(one, two, source, target, 0, SIZES)
             compare(two, source, target, SIZES)
-
-
-def free_again(rdma, pair, total):
-    """Fails unless all device memory comes back."""
-    for node in pair:
-        program = rdma.program(node)
-        program.device_memory(total, wait=60)
-        program.end()
 
 
 @SHARED_OR_NOT

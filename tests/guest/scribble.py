@@ -15,10 +15,13 @@ CONTROL_SIZE = 4096
 LINE_SIZE = 64
 LINES = 256
 RING_SIZE = CONTROL_SIZE + LINES * LINE_SIZE
+STATE = 0
 SECRET = 8
 TAKEN = 68
+RECEIVED = 72
+TAKER = 128
 # Offset in the control page and size of each word that somebody reads.
-WORDS = ((0, 4), (4, 4), (SECRET, 8), (64, 4), (TAKEN, 4), (72, 4), (76, 4), (128, 8), (192, 8), (200, 8), (256, 8), (264, 8))
+WORDS = ((STATE, 4), (4, 4), (SECRET, 8), (64, 4), (TAKEN, 4), (RECEIVED, 4), (76, 4), (TAKER, 8), (192, 8), (200, 8), (256, 8), (264, 8))
 ENTRY = struct.Struct("<QIIIB3x")
 TARGET = struct.Struct("<QII")
 ENTRY_WRITE = 4
@@ -62,7 +65,7 @@ class Ring:
         target = self.target if self.numbers.random() < 0.5 else (self.numbers.getrandbits(64), self.numbers.getrandbits(32))
         flags = self.numbers.choice((0, 1, ENTRY_WRITE, ENTRY_WRITE, self.numbers.getrandbits(8)))
         length = self.numbers.choice((0, 8, 16, 24, 40, 100, 2024, self.numbers.getrandbits(32)))
-        message = self.word(72, 4).value + self.numbers.choice((0, 1, -1, 300, self.numbers.getrandbits(32)))
+        message = self.word(RECEIVED, 4).value + self.numbers.choice((0, 1, -1, 300, self.numbers.getrandbits(32)))
         head = ENTRY.pack(self.secret ^ (index & 0xFFFFFFFF), length, message & 0xFFFFFFFF, 0, flags)
         line = (head + TARGET.pack(*target, 0)).ljust(LINE_SIZE, b"\x55")
         place = self.start + CONTROL_SIZE + index % LINES * LINE_SIZE
@@ -72,9 +75,9 @@ class Ring:
 
     def reopen(self):
         """So that more is sent and taken after nonsense has closed the ring."""
-        self.word(0, 4).value = 1 | self.numbers.choice((0, 8))
+        self.word(STATE, 4).value = 1 | self.numbers.choice((0, 8))
         self.word(SECRET, 8).value = self.secret
-        self.word(128, 8).value = 0
+        self.word(TAKER, 8).value = 0
 
 
 class Scribble:

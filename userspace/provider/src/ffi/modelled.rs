@@ -114,16 +114,16 @@ impl Words {
         })
     }
 
-    fn half(&self, offset: usize) -> &AtomicU32 {
+    fn word32(&self, offset: usize) -> &AtomicU32 {
         step();
         let word = self.words32.get(&offset);
         word.unwrap_or_else(|| panic!("the word at {offset} is not in the model"))
     }
 
-    fn whole(&self, offset: usize) -> &AtomicU64 {
+    fn word64(&self, offset: usize) -> &AtomicU64 {
         step();
         let word = self.words64.get(&offset);
-        word.unwrap_or_else(|| panic!("the line at {offset} is not in the model"))
+        word.unwrap_or_else(|| panic!("the word at {offset} is not in the model"))
     }
 
     /// Reads data word by word, in no order.
@@ -131,7 +131,7 @@ impl Words {
         let mut at = offset;
         for chunk in buf.chunks_mut(WORD) {
             assert!(at % WORD == 0, "data is read in words");
-            let word = self.whole(at).load(Ordering::Relaxed).to_le_bytes();
+            let word = self.word64(at).load(Ordering::Relaxed).to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
             at += WORD;
         }
@@ -143,7 +143,7 @@ impl Words {
             assert!(at % WORD == 0, "data is written in words");
             let mut word = [0; WORD];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.whole(at)
+            self.word64(at)
                 .store(u64::from_le_bytes(word), Ordering::Relaxed);
             at += WORD;
         }
@@ -174,14 +174,14 @@ impl RingPages {
     pub(crate) fn load(&self, offset: usize) -> u32 {
         match self {
             Self::Mapped(pages) => pages.load(offset),
-            Self::Modelled(words) => words.half(offset).load(Ordering::Acquire),
+            Self::Modelled(words) => words.word32(offset).load(Ordering::Acquire),
         }
     }
 
     pub(crate) fn store(&self, offset: usize, value: u32) {
         match self {
             Self::Mapped(pages) => pages.store(offset, value),
-            Self::Modelled(words) => words.half(offset).store(value, Ordering::Release),
+            Self::Modelled(words) => words.word32(offset).store(value, Ordering::Release),
         }
     }
 
@@ -189,7 +189,7 @@ impl RingPages {
         match self {
             Self::Mapped(pages) => pages.compare_exchange(offset, expected, value),
             Self::Modelled(words) => {
-                let word = words.half(offset);
+                let word = words.word32(offset);
                 let order = (Ordering::AcqRel, Ordering::Acquire);
                 word.compare_exchange(expected, value, order.0, order.1)
                     .is_ok()
@@ -200,14 +200,14 @@ impl RingPages {
     pub(crate) fn load_wide(&self, offset: usize) -> u64 {
         match self {
             Self::Mapped(pages) => pages.load_wide(offset),
-            Self::Modelled(words) => words.whole(offset).load(Ordering::Acquire),
+            Self::Modelled(words) => words.word64(offset).load(Ordering::Acquire),
         }
     }
 
     pub(crate) fn store_wide(&self, offset: usize, value: u64) {
         match self {
             Self::Mapped(pages) => pages.store_wide(offset, value),
-            Self::Modelled(words) => words.whole(offset).store(value, Ordering::Release),
+            Self::Modelled(words) => words.word64(offset).store(value, Ordering::Release),
         }
     }
 
@@ -215,7 +215,7 @@ impl RingPages {
         match self {
             Self::Mapped(pages) => pages.compare_exchange_wide(offset, expected, value),
             Self::Modelled(words) => {
-                let word = words.whole(offset);
+                let word = words.word64(offset);
                 let order = (Ordering::AcqRel, Ordering::Acquire);
                 word.compare_exchange(expected, value, order.0, order.1)
                     .is_ok()

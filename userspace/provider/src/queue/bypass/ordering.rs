@@ -86,7 +86,6 @@ struct Ends {
     receiver: Receiver,
     queue: Arc<Lock<RecvQueue>>,
     source: Arc<Source>,
-    words: Arc<Words>,
     /// What the receiver's program has registered.
     memory: Arc<Pages>,
 }
@@ -170,7 +169,6 @@ impl Ends {
             receiver,
             queue,
             source,
-            words,
             memory,
         }
     }
@@ -222,7 +220,6 @@ fn messages_are_seen_whole_and_in_order() {
             mut sender,
             mut receiver,
             memory,
-            queue: _queue,
             ..
         } = Ends::new(2);
         let at = Arc::clone(&memory);
@@ -340,7 +337,6 @@ fn what_was_taken_back_is_not_written_later() {
             mut sender,
             mut receiver,
             memory,
-            words: _words,
             ..
         } = Ends::new(1);
         receiver.offer_writes();
