@@ -10,7 +10,7 @@ use crate::{
 };
 use nupa_engine::{
     hal::{Clock as _, VecStorage},
-    Engine, NoLink, Node, NodeTable, Peer,
+    Engine, MappedGrant, NoLink, Node, NodeTable, Peer,
 };
 use nupa_proto::{
     admin::{ModifyMr, ModifyQp},
@@ -403,5 +403,27 @@ impl Engines {
 
     pub fn writers_gone(&mut self, nodes: &mut Nodes, id: u16) -> bool {
         self.at(nodes, id, |engine, host| engine.writers_gone(host, id))
+    }
+
+    pub fn map_grant(
+        &mut self,
+        nodes: &mut Nodes,
+        id: u16,
+        qpn: u32,
+        key: u32,
+    ) -> Option<MappedGrant> {
+        self.at(nodes, id, |engine, host| {
+            engine.map_grant(host, id, qpn, key)
+        })
+    }
+
+    pub fn is_granted(&mut self, nodes: &mut Nodes, id: u16, mapped: &MappedGrant) -> bool {
+        self.at(nodes, id, |engine, host| {
+            engine.is_granted(host, id, mapped)
+        })
+    }
+
+    pub fn unmap_grant(&mut self, nodes: &mut Nodes, id: u16, mapped: &MappedGrant) {
+        self.at(nodes, id, |engine, host| engine.unmap_grant(host, mapped));
     }
 }

@@ -4,7 +4,7 @@
 //! Each host has its own engine. The one where a request is posted fetches it and puts it with its payload into a ring;
 //! the engine of the responder's host carries it out with all its checks, and answers in another ring.
 
-use nupa_pool::{Body, Grant, Outgoing};
+use nupa_pool::{Body, Grant, InUse, Outgoing};
 use nupa_proto::pool::{message::READ_PIECE, Class};
 
 /// An entry that a peer has put into a ring. What it says was checked as far as that can be done without knowing the node: lengths
@@ -111,8 +111,8 @@ pub trait DirectLink {
     /// Says which grant of this host's node the peer's word stands for; 0: none any more.
     fn give(&mut self, slot: u16, serial: u64);
 
-    /// Full fence, then: serial of the grant that the peer writes with just now, or 0.
-    fn in_use(&mut self) -> u64;
+    /// Full fence, then: what the peer does just now with grants of this host's node.
+    fn in_use(&mut self) -> InUse;
 
     /// DMA address of what the peer grants. If that is not the peer's to give the link is refused.
     fn take(&mut self, grant: &Grant) -> Option<u64>;
@@ -122,6 +122,15 @@ pub trait DirectLink {
 
     /// All that was to be written with a grant is written, from then on for the peer too.
     fn end(&mut self);
+
+    /// Says that a process of this host maps what a grant that was taken is about; false if that does not hold any more.
+    fn map(&mut self, grant: &Grant) -> bool;
+
+    /// Whether a grant that was taken still holds.
+    fn holds(&mut self, grant: &Grant) -> bool;
+
+    /// No process of this host has the memory of the grant in a slot mapped any more.
+    fn unmap(&mut self, slot: u16);
 }
 
 /// No way to anywhere: for hosts that have all nodes in one place.

@@ -35,6 +35,7 @@ pub use self::{
     pool::{
         grant::WRITERS_PAUSE_US,
         link::{PoolLink, Shown},
+        mapping::MappedGrant,
     },
     state::{
         check::{Check, WcError},

@@ -9,6 +9,7 @@ mod fill;
 mod frame;
 pub(crate) mod grant;
 pub(crate) mod link;
+pub(crate) mod mapping;
 mod notify;
 mod process_ring;
 mod read;

@@ -6,6 +6,7 @@
 
 use crate::{
     geometry::Inbox,
+    grants,
     link::{Ends, Link},
     membership::Membership,
     node_set::NodeSet,
@@ -206,8 +207,7 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
                 number,
             };
             let at = self.pool().geometry().inbox(inbox);
-            let busy = at.and_then(|at| window.load(at.wrapping_add(INBOX_BUSY)).ok());
-            busy.unwrap_or(0) != 0
+            at.is_some_and(|at| grants::is_busy(window, at.wrapping_add(INBOX_BUSY)))
         };
         let is_there = |node: u16| self.has_slot(window, node);
         let mut writers = self.others().filter(|node| {

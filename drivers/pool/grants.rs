@@ -10,7 +10,7 @@ use core::ops::Range;
 use nupa_proto::pool::{
     inbox::{INBOX_BUSY, INBOX_GRANTS},
     message::ResponseBody,
-    GRANT_BUSY, GRANT_SLOTS, GRANT_TABLE, LINE,
+    GRANT_BUSY, GRANT_MAPPED, GRANT_READS, GRANT_SLOTS, GRANT_TABLE, LINE,
 };
 
 /// Bytes of a word.
@@ -34,6 +34,35 @@ pub struct Grant {
     pub len: u64,
     /// Key of the region.
     pub key: u32,
+    /// Whether READs of the memory are allowed as well.
+    pub reads: bool,
+}
+
+/// What another node does just now with grants that it has of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InUse {
+    /// Serial of the grant that it writes with; 0: it does not.
+    pub serial: u64,
+    /// Bit *n*: a process of its has mapped what the grant in slot *n* is about.
+    pub mapped: u64,
+}
+
+impl InUse {
+    /// Nothing.
+    pub const NOTHING: Self = Self {
+        serial: 0,
+        mapped: 0,
+    };
+
+    /// Whether the grant with this serial, in this slot, is in use.
+    pub fn has(&self, slot: u16, serial: u64) -> bool {
+        self.serial == serial || self.is_mapped(slot)
+    }
+
+    /// Whether a process has mapped what the grant in a slot is about.
+    pub fn is_mapped(&self, slot: u16) -> bool {
+        self.mapped & bit(slot) != 0
+    }
 }
 
 impl Grant {
@@ -47,6 +76,7 @@ impl Grant {
             addr: body.grant_addr.get(),
             len: body.grant_len.get(),
             key: body.grant_key.get(),
+            reads: body.grant_flags & GRANT_READS != 0,
         })
     }
 
@@ -58,6 +88,7 @@ impl Grant {
         body.grant_addr.set(self.addr);
         body.grant_len.set(self.len);
         body.grant_key.set(self.key);
+        body.grant_flags = if self.reads { GRANT_READS } else { 0 };
     }
 
     /// Where in the pool `len` bytes at `addr` of the region are, if they lie inside.
@@ -140,11 +171,13 @@ impl Grants {
         }
     }
 
-    /// Serial of the grant that the other node writes with; 0: it does not. Begins with a full fence: who took a grant back before, and
-    /// does not find it here, has it back.
-    pub fn in_use(&self, window: &impl Window) -> Result<u64, Poisoned> {
+    /// What the other node does with grants. Begins with a full fence: who took a grant back before, and does not find it here, has it back.
+    pub fn in_use(&self, window: &impl Window) -> Result<InUse, Poisoned> {
         window.fence();
-        window.load(self.peer_busy)
+        Ok(InUse {
+            serial: window.load(self.peer_busy)?,
+            mapped: window.load(self.peer_busy.wrapping_add(GRANT_MAPPED))?,
+        })
     }
 
     /// Whether a peer may have said this.
@@ -164,12 +197,45 @@ impl Grants {
         window.store(self.busy, grant.serial);
         // The owner takes the serial away before it looks at the busy word, so one of the two sees the other.
         window.fence();
-        let found = window.load(self.taken.wrapping_add(word(grant.slot)));
-        let holds = found.map(|serial| serial == grant.serial);
+        let holds = self.holds(window, grant);
         if holds != Ok(true) {
             window.store(self.busy, 0);
         }
         holds
+    }
+
+    /// Says that a process of this node is about to map what a sound grant is about; false if that does not hold any more, or somebody has mapped it.
+    /// Then [`Grants::unmap`] need not be called.
+    pub fn map(&self, window: &impl Window, grant: &Grant) -> Result<bool, Poisoned> {
+        let at = self.busy.wrapping_add(GRANT_MAPPED);
+        let mapped = window.load(at)?;
+        if mapped & bit(grant.slot) != 0 {
+            return Ok(false);
+        }
+        window.store(at, mapped | bit(grant.slot));
+        // As in `begin`.
+        window.fence();
+        let holds = self.holds(window, grant);
+        if holds != Ok(true) {
+            window.store(at, mapped);
+        }
+        holds
+    }
+
+    /// Whether a sound grant holds.
+    pub fn holds(&self, window: &impl Window, grant: &Grant) -> Result<bool, Poisoned> {
+        let serial = window.load(self.taken.wrapping_add(word(grant.slot)))?;
+        Ok(serial == grant.serial)
+    }
+
+    /// Says that no process of this node has the memory of the grant in a slot mapped any more.
+    pub fn unmap(&self, window: &impl Window, slot: u16) -> Result<(), Poisoned> {
+        let at = self.busy.wrapping_add(GRANT_MAPPED);
+        // What was written there is in the pool before.
+        window.fence();
+        let mapped = window.load(at)?;
+        window.store(at, mapped & !bit(slot));
+        Ok(())
     }
 
     /// Says that this node has written all that it wanted to with a grant.
@@ -178,6 +244,11 @@ impl Grants {
         window.fence();
         window.store(self.busy, 0);
     }
+}
+
+/// The bit of a grant that is mapped.
+fn bit(slot: u16) -> u64 {
+    1u64.checked_shl(slot.into()).unwrap_or(0)
 }
 
 /// Offset of a grant's word in its row.
@@ -203,11 +274,27 @@ fn busy(directory: &Range<u64>, other: u16) -> u64 {
         .wrapping_add(before)
 }
 
-/// Whether a node says that it writes with a grant of another. If that cannot be read, it does not say so.
+/// Whether a node says that it writes with a grant of another, or has memory of one mapped. If that cannot be read, it does not say so.
 pub(crate) fn is_writing(window: &impl Window, geometry: &Geometry, own: u16, peer: u16) -> bool {
     let directory = geometry.directory(own).filter(|_| window.is_coherent());
-    let serial = directory.map(|directory| window.load(busy(&directory, peer)));
-    serial.is_some_and(|serial| serial.is_ok_and(|serial| serial != 0))
+    directory.is_some_and(|directory| is_busy(window, busy(&directory, peer)))
+}
+
+/// The same by the busy word's place in the pool.
+pub(crate) fn is_busy(window: &impl Window, busy: u64) -> bool {
+    let mut words = [busy, busy.wrapping_add(GRANT_MAPPED)].into_iter();
+    words.any(|at| window.load(at).is_ok_and(|word| word != 0))
+}
+
+/// Says that no process of a node has what a grant of another in a slot is about mapped any more, also if there is no link. Inboxes are cleared with their links.
+pub(crate) fn unmap(window: &impl Window, geometry: &Geometry, own: u16, peer: u16, slot: u16) {
+    let directory = geometry.directory(own);
+    if let Some(directory) = directory.filter(|_| geometry.inboxes().is_none()) {
+        let at = busy(&directory, peer).wrapping_add(GRANT_MAPPED);
+        if let Ok(mapped) = window.load(at) {
+            window.store(at, mapped & !bit(slot));
+        }
+    }
 }
 
 /// Takes back all that a node has granted another, and says that it does not write there.
@@ -262,6 +349,7 @@ mod tests {
             addr: 0x100,
             len: 0x200,
             key: 5,
+            reads: true,
         };
         assert_eq!(grant.locate(0x100, 0x200), Some(0x9000));
         assert_eq!(grant.locate(0x2ff, 1), Some(0x91ff));

@@ -171,7 +171,8 @@ pub(crate) fn second_line(message: &Outgoing<'_>) -> LineWords {
             len: body.grant_len,
             key: body.grant_key,
             slot: body.grant_slot,
-            reserved: [0; 18],
+            flags: body.grant_flags,
+            reserved: [0; 17],
         }),
         Outgoing::Frame(_) | Outgoing::Notify(_) => [0; LINE_WORDS],
     }
@@ -352,6 +353,7 @@ impl Lines {
             (body.grant_serial, body.grant_offset) = (grant.serial, grant.offset);
             (body.grant_addr, body.grant_len) = (grant.addr, grant.len);
             (body.grant_key, body.grant_slot) = (grant.key, grant.slot);
+            body.grant_flags = grant.flags;
         }
         let part = Part {
             payload_len: line.payload_len.get(),

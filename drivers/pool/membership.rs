@@ -464,6 +464,13 @@ impl<P: BorrowMut<[Peer]>> Membership<P> {
         }
     }
 
+    /// Says that no process of this node has mapped what another node has granted in a slot, also if there is no link to that any more.
+    pub fn end_mapping(&self, window: &impl Window, node: u16, slot: u16) {
+        if self.is_valid(window) {
+            grants::unmap(window, self.pool.geometry(), self.node, node, slot);
+        }
+    }
+
     /// Lets nobody write to this node's memory any more.
     fn clear_grants(&self, window: &impl Window) {
         for peer in self.others() {

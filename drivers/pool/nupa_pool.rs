@@ -55,7 +55,7 @@ pub use self::{
     attach::{Pool, Survey},
     events::{Event, Events},
     geometry::Geometry,
-    grants::{Grant, Grants},
+    grants::{Grant, Grants, InUse},
     heartbeat::Heartbeat,
     identity::identity,
     join::JoinOptions,

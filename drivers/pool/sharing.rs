@@ -197,14 +197,7 @@ impl Sharing {
         let (offset, len) = there.ok_or(Unshared::Unknown)?;
         // What another node has written there may be anything; nothing but its own memory is its to give.
         let held = pages(pool, node, offset, len).ok_or(Unshared::Invalid)?;
-        let table = table(pool, member.node(), HOLD_TABLE).ok_or(Unshared::Full)?;
-        let index = self.holds.take(is_ring(ring)).ok_or(Unshared::Full)?;
-        let line = line(table, index);
-        window.store(field!(line, Hold.offset), held.start);
-        let held_len = held.end.saturating_sub(held.start);
-        window.store(field!(line, Hold.len), held_len);
-        window.publish(line, LINE);
-        window.fence();
+        let index = self.take_hold(window, member, held, is_ring(ring))?;
         // It stood from before the hold until after it: a secret is there once, and not again after it was cleared.
         if exported(window, exports, handle, ring) == Ok(Some((offset, len))) {
             return Ok(Import {
@@ -218,6 +211,40 @@ impl Sharing {
             true => Unshared::Unknown,
             false => Unshared::Stale,
         })
+    }
+
+    /// Takes a hold on `len` bytes of another node's device memory at `offset` in the pool, which a process maps by a grant. `Invalid` if they are not that.
+    pub fn hold_granted(
+        &mut self,
+        window: &impl Window,
+        member: &Membership<impl BorrowMut<[Peer]>>,
+        node: u16,
+        (offset, len): (u64, u64),
+    ) -> Result<u16, Unshared> {
+        if !member.is_valid(window) {
+            return Err(Unshared::Void);
+        }
+        let held = pages(member.pool(), node, offset, len).ok_or(Unshared::Invalid)?;
+        self.take_hold(window, member, held, false)
+    }
+
+    /// Writes a hold on whole pages, and issues a full fence. `is_ring`: it is of those that have a part of the table only.
+    fn take_hold(
+        &mut self,
+        window: &impl Window,
+        member: &Membership<impl BorrowMut<[Peer]>>,
+        held: Range<u64>,
+        is_ring: bool,
+    ) -> Result<u16, Unshared> {
+        let table = table(member.pool(), member.node(), HOLD_TABLE).ok_or(Unshared::Full)?;
+        let index = self.holds.take(is_ring).ok_or(Unshared::Full)?;
+        let line = line(table, index);
+        window.store(field!(line, Hold.offset), held.start);
+        let len = held.end.saturating_sub(held.start);
+        window.store(field!(line, Hold.len), len);
+        window.publish(line, LINE);
+        window.fence();
+        Ok(index)
     }
 
     /// Gives a hold back: no program of this node uses the memory any more.

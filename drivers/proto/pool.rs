@@ -296,11 +296,16 @@ pub const DIRECTORY_SIZE: u64 = 0x10000;
 /// Offset in a directory of its owner's busy words: one for each other node, a line each. It is the serial of the grant of that node
 /// that the owner writes with just now, or 0.
 pub const GRANT_BUSY: u64 = 0;
+/// Offset behind a busy word of the word that says which of those grants processes of the owner have mapped: bit *n* is about the one in slot *n*.
+pub const GRANT_MAPPED: u64 = 8;
 /// Offset in a directory of its owner's grants: [`GRANT_SLOTS`] words for each other node. Each is the serial of a grant that holds,
 /// or 0.
 pub const GRANT_TABLE: u64 = 0x1000;
 /// Grants that a node may have of another at a time.
 pub const GRANT_SLOTS: u16 = 16;
+const _: () = assert!(GRANT_SLOTS as u32 <= u64::BITS && GRANT_MAPPED + 8 <= LINE);
+/// Flag of a grant: READs of the memory are allowed as well.
+pub const GRANT_READS: u8 = 1 << 0;
 /// Most bytes that are written while a busy word stands.
 pub const GRANT_STEP: u32 = 0x10000;
 /// Microseconds for which a busy word of a grant that was taken back may stand before its writer is isolated.

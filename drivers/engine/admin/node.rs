@@ -28,7 +28,7 @@ impl Engine {
         node.reset();
         self.revoke_grants(nodes, id, Writers::Await);
         // Nobody else is kept waiting: the node has nothing to do.
-        while !self.writers_gone(nodes, id) {
+        while !self.direct_writers_gone(nodes, id) {
             if let Some((_, platform)) = nodes.node(id) {
                 platform.pause_us(WRITERS_PAUSE_US);
             }

@@ -9,10 +9,11 @@ use crate::{
 };
 
 impl Engine {
-    /// Whether nothing that was asked of a node of another host is under way, and nothing that it has asked is left to be answered or told.
+    /// Whether nothing that was asked of a node of another host is under way, nothing that it has asked is left to be answered or told, and no process has mapped
+    /// anything of its.
     /// While its [link](crate::link::Link::may_begin) lets nothing begin, this becomes true, and then stays so but for what the node asks.
     pub fn is_done_with<N: NodeTable>(&self, nodes: &mut N, id: u16) -> bool {
-        let clear = |peer: &mut Peer<N::Link>| peer.transit.is_clear();
+        let clear = |peer: &mut Peer<N::Link>| peer.transit.is_clear() && peer.mapped == 0;
         nodes.peer_mut(id).is_none_or(clear)
             && self.all_pairs_with(nodes, id, |qp| {
                 qp.has_sent_whole() && qp.send.inflight.count == 0

@@ -19,9 +19,9 @@ use crate::{
         peer::Peer,
     },
 };
-use nupa_pool::Grant;
+use nupa_pool::{Grant, InUse};
 use nupa_proto::{
-    admin::ACCESS_REMOTE_WRITE,
+    admin::{ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE},
     pool::{GRANT_SLOTS, GRANT_TIMEOUT_US},
     wqe::Opcode,
 };
@@ -45,8 +45,18 @@ impl<L: Link> Peer<L> {
                 other.ended_us.is_none() && who == (given.qpn, given.source, given.key)
             })
         };
+        let given = GrantGiven {
+            reads: piece.reads,
+            ..given
+        };
         let slot = match self.grants_given.find(same) {
-            Some(slot) => slot,
+            Some(slot) => {
+                let known = self.grants_given.get(slot)?;
+                let reads = known.reads || given.reads;
+                self.grants_given
+                    .set(slot, Some(GrantGiven { reads, ..known }));
+                slot
+            }
             None => {
                 let slot = self.free_slot(now)?;
                 let serial = self.grants_given.serial(epoch)?;
@@ -56,23 +66,37 @@ impl<L: Link> Peer<L> {
                 slot
             }
         };
+        let given = self.grants_given.get(slot)?;
         Some(Grant {
             slot,
-            serial: self.grants_given.get(slot)?.serial,
+            serial: given.serial,
             offset,
             addr: piece.addr,
             len: piece.len,
             key: given.key,
+            reads: given.reads,
         })
     }
 
-    /// A slot that is free, or is made so.
+    /// A slot that is free, or is made so: not that of a grant whose memory a process has mapped, and none while one that was made free is still in use.
     fn free_slot(&mut self, now: u64) -> Option<u16> {
         if let Some(slot) = self.grants_given.find(Option::is_none) {
             return Some(slot);
         }
-        let slot = self.grants_given.next;
-        self.grants_given.next = slot.wrapping_add(1).checked_rem(GRANT_SLOTS)?;
+        self.is_writing(now);
+        if let Some(slot) = self.grants_given.find(Option::is_none) {
+            return Some(slot);
+        }
+        let ended =
+            |given: &Option<GrantGiven>| given.is_some_and(|given| given.ended_us.is_some());
+        if self.grants_given.find(ended).is_some() {
+            return None;
+        }
+        let used = self.link_mut().direct()?.in_use();
+        let first = self.grants_given.next;
+        let slots = (0..GRANT_SLOTS).map(|ahead| first.wrapping_add(ahead) % GRANT_SLOTS);
+        let slot = slots.into_iter().find(|slot| !used.is_mapped(*slot))?;
+        self.grants_given.next = slot.wrapping_add(1) % GRANT_SLOTS;
         self.end_grant(slot, now);
         self.is_writing(now);
         self.grants_given.get(slot).is_none().then_some(slot)
@@ -91,20 +115,27 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Whether the peer writes with a grant that had ended by then. Those that ended and that it does not write with are forgotten.
+    /// Whether the peer writes with a grant that had ended by then, or a process of its has mapped what that was about. Those that ended and that it does not use
+    /// are forgotten.
     fn is_writing(&mut self, by_us: u64) -> bool {
-        let Some(used) = self.link_mut().direct().map(|link| link.in_use()) else {
+        self.uses(by_us, |used| used)
+    }
+
+    /// The same, as far as what it does with grants counts.
+    fn uses(&mut self, by_us: u64, counts: impl FnOnce(InUse) -> InUse) -> bool {
+        let used = self.link_mut().direct().map(|link| link.in_use());
+        let Some(used) = used.map(counts) else {
             // Who has no link was told that nothing holds.
             self.grants_given.clear();
             return false;
         };
         let mut writing = false;
-        for place in &mut self.grants_given.slots {
+        for (slot, place) in (0..).zip(&mut self.grants_given.slots) {
             let ended = place.and_then(|given| Some((given.serial, given.ended_us?)));
             let Some((serial, ended_us)) = ended else {
                 continue;
             };
-            if serial == used {
+            if used.has(slot, serial) {
                 writing |= ended_us <= by_us;
             } else {
                 *place = None;
@@ -131,6 +162,7 @@ impl Engine {
             qpn,
             source: request.source,
             key,
+            reads: false,
             serial: 0,
             ended_us: None,
         };
@@ -164,6 +196,21 @@ impl Engine {
     /// with other pages or fewer rights, or of a queue pair that receives no more. If one does, ask again [`WRITERS_PAUSE_US`] later.
     /// A peer that goes on for `GRANT_TIMEOUT_US` is refused. Any context.
     pub fn writers_gone<N: NodeTable>(&self, nodes: &mut N, home: u16) -> bool {
+        self.gone(nodes, home, |used| used)
+    }
+
+    /// The same of peers that write themselves. What their processes have mapped of a node that is reset is nobody else's before it is not mapped any more, because
+    /// they hold it.
+    pub(crate) fn direct_writers_gone<N: NodeTable>(&self, nodes: &mut N, home: u16) -> bool {
+        self.gone(nodes, home, |used| InUse { mapped: 0, ..used })
+    }
+
+    fn gone<N: NodeTable>(
+        &self,
+        nodes: &mut N,
+        home: u16,
+        counts: impl Fn(InUse) -> InUse,
+    ) -> bool {
         let there = nodes.node(home);
         let Some((since, now)) =
             there.and_then(|(node, platform)| Some((node.awaits_since?, platform.now_us())))
@@ -179,7 +226,7 @@ impl Engine {
             let Some(peer) = nodes.peer_mut(id) else {
                 continue;
             };
-            if !peer.is_writing(since) {
+            if !peer.uses(since, &counts) {
                 continue;
             }
             if is_over {
@@ -231,6 +278,8 @@ impl<S: Storage> Node<S> {
                 dma: *dma,
                 addr: mr.iova,
                 len: mr.len,
+                reads: qp.access & mr.access & ACCESS_REMOTE_READ != 0
+                    && qp.max_dest_rd_atomic != 0,
             }),
             _ => None,
         }
@@ -239,7 +288,8 @@ impl<S: Storage> Node<S> {
     /// Whether a grant holds.
     fn is_grant_sound(&self, given: &GrantGiven) -> bool {
         let qp = self.qps.get(given.qpn);
-        qp.is_some_and(|qp| qp.remote == Some(given.source))
-            && self.grantable(given.qpn, given.key).is_some()
+        let same = qp.is_some_and(|qp| qp.remote == Some(given.source));
+        let range = self.grantable(given.qpn, given.key);
+        same && range.is_some_and(|range| range.reads || !given.reads)
     }
 }

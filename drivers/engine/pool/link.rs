@@ -3,7 +3,8 @@
 
 use crate::link::{Arrival, DirectLink, Link};
 use nupa_pool::{
-    Blocked, Body, Grant, Grants, Outgoing, PerClass, Poisoned, Reservation, Violation, Window,
+    Blocked, Body, Grant, Grants, InUse, Outgoing, PerClass, Poisoned, Reservation, Violation,
+    Window,
 };
 use nupa_proto::{
     ident::MULTICAST_QPN,
@@ -123,7 +124,7 @@ impl<W: Window> PoolLink<W> {
     /// Takes note of whether it was used since this was called before, which is to be often. Frames and datagrams for many nodes are no use.
     pub fn note_use(&mut self, now_us: u64) {
         // Of direct writes, the peer's engine has no part in which this would be noted.
-        let used = core::mem::take(&mut self.used) || self.in_use() != 0;
+        let used = core::mem::take(&mut self.used) || self.in_use().serial != 0;
         if core::mem::take(&mut self.is_new) {
             self.used_at_us = now_us.saturating_add(NEW_US);
         }
@@ -374,6 +375,14 @@ impl<W: Window> PoolLink<W> {
     fn grants(&self) -> Option<&Grants> {
         self.open.as_ref()?.grants.as_ref()
     }
+
+    /// What is so of grants of a peer that is not refused; false without any.
+    #[inline]
+    fn ask(&mut self, about: impl FnOnce(&Grants, &W) -> Result<bool, Poisoned>) -> bool {
+        let grants = self.grants().filter(|_| !self.refused);
+        let answer = grants.map(|grants| about(grants, &self.window));
+        self.readable(answer.unwrap_or(Ok(false))).unwrap_or(false)
+    }
 }
 
 impl<W: Window> DirectLink for PoolLink<W> {
@@ -393,9 +402,10 @@ impl<W: Window> DirectLink for PoolLink<W> {
         }
     }
 
-    fn in_use(&mut self) -> u64 {
+    fn in_use(&mut self) -> InUse {
         let used = self.grants().map(|grants| grants.in_use(&self.window));
-        self.readable(used.unwrap_or(Ok(0))).unwrap_or(0)
+        let used = used.unwrap_or(Ok(InUse::NOTHING));
+        self.readable(used).unwrap_or(InUse::NOTHING)
     }
 
     fn take(&mut self, grant: &Grant) -> Option<u64> {
@@ -410,9 +420,7 @@ impl<W: Window> DirectLink for PoolLink<W> {
     #[inline]
     fn begin(&mut self, grant: &Grant) -> bool {
         self.used = true;
-        let grants = self.grants().filter(|_| !self.refused);
-        let begun = grants.map(|grants| grants.begin(&self.window, grant));
-        self.readable(begun.unwrap_or(Ok(false))).unwrap_or(false)
+        self.ask(|grants, window| grants.begin(window, grant))
     }
 
     #[inline]
@@ -420,5 +428,19 @@ impl<W: Window> DirectLink for PoolLink<W> {
         if let Some(grants) = self.grants() {
             grants.end(&self.window);
         }
+    }
+
+    fn map(&mut self, grant: &Grant) -> bool {
+        self.ask(|grants, window| grants.map(window, grant))
+    }
+
+    fn holds(&mut self, grant: &Grant) -> bool {
+        // A link that is to end waits for those who have mapped something.
+        !self.ends && self.ask(|grants, window| grants.holds(window, grant))
+    }
+
+    fn unmap(&mut self, slot: u16) {
+        let done = self.grants().map(|grants| grants.unmap(&self.window, slot));
+        self.readable(done.unwrap_or(Ok(())));
     }
 }

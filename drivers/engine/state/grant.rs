@@ -12,6 +12,8 @@ pub(crate) struct GrantGiven {
     pub(crate) qpn: u32,
     pub(crate) source: Remote,
     pub(crate) key: u32,
+    /// The peer was told that it may read there, too.
+    pub(crate) reads: bool,
     pub(crate) serial: u64,
     /// When it ended, in the clock's microseconds, if it holds no more; the peer may be writing with it.
     pub(crate) ended_us: Option<u64>,
@@ -34,6 +36,8 @@ pub(crate) struct GrantRange {
     pub(crate) dma: u64,
     pub(crate) addr: u64,
     pub(crate) len: u64,
+    /// Whether the peer may read there, too.
+    pub(crate) reads: bool,
 }
 
 /// Whether a driver waits until nobody writes with what was taken back.

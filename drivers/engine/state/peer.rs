@@ -86,6 +86,10 @@ pub struct Peer<L> {
     pub(crate) grants_given: GrantsGiven,
     /// What may be written to there.
     pub(crate) grants_held: [Option<GrantHeld>; GRANT_SLOTS as usize],
+    /// A bit for each slot of those that a process has mapped something of, whatever became of the link meanwhile.
+    pub(crate) mapped: u32,
+    /// They are to give that back.
+    pub(crate) recalled: bool,
 }
 
 impl<L: Link> Peer<L> {
@@ -100,6 +104,8 @@ impl<L: Link> Peer<L> {
             transit: InTransit::default(),
             grants_given: GrantsGiven::default(),
             grants_held: [None; GRANT_SLOTS as usize],
+            mapped: 0,
+            recalled: false,
         }
     }
 

@@ -5,7 +5,7 @@ use super::{
     hal::{Notice, PoolHal},
     node::PoolNode,
 };
-use nupa_engine::NodeTable;
+use nupa_engine::{NodeTable, Peer};
 use nupa_pool::{Link, LinkState, NodeCursor, NodeSet};
 
 /// How long a link was not used that is ended where another one is wanted and there is no inbox for it, in microseconds.
@@ -77,8 +77,8 @@ impl<H: PoolHal> PoolNode<H> {
         }
         let mut tried = NodeSet::default();
         for _ in 0..TRIES {
-            let Some(id) = self.idlest(&tried, idle_us, now_us) else {
-                return;
+            let Some(id) = self.idlest(&tried, false, idle_us, now_us) else {
+                break;
             };
             let functions = &mut self.model.functions;
             if self.model.engine.is_done_with(functions, id)
@@ -89,17 +89,24 @@ impl<H: PoolHal> PoolNode<H> {
             }
             tried.insert(id);
         }
+        // Then one that processes have mapped something of, as soon as they have not.
+        let mapped = self.idlest(&tried, true, idle_us, now_us);
+        if let Some(peer) = mapped.and_then(|id| self.model.functions.peer_mut(id)) {
+            peer.recall();
+        }
     }
 
-    /// The link that was not used for longest, but for some, if that is long enough.
-    fn idlest(&mut self, tried: &NodeSet, idle_us: u64, now_us: u64) -> Option<u16> {
+    /// The link that was not used for longest, but for some, if that is long enough: of those to nodes that processes have mapped something of, or of the others.
+    fn idlest(&mut self, tried: &NodeSet, mapped: bool, idle_us: u64, now_us: u64) -> Option<u16> {
         let mut idlest: Option<(u64, u16)> = None;
         let mut linked = NodeCursor::new(0);
         while let Some(id) = linked.next(&self.state.linked) {
             let peer = self.model.functions.peer_mut(id);
-            let Some(peer) =
-                peer.filter(|_| !tried.contains(id) && !self.state.ending.contains(id))
-            else {
+            let fits = |peer: &&mut Peer<_>| {
+                let may_end = !tried.contains(id) && !self.state.ending.contains(id);
+                may_end && peer.is_mapped() == mapped
+            };
+            let Some(peer) = peer.filter(fits) else {
                 continue;
             };
             let idle = peer.link().idle_us(now_us);

@@ -7,8 +7,8 @@ use super::{
     rate_limit::{RateLimit, FAULTS},
 };
 use crate::model::{FetchedCommand, Kick, Model};
-use nupa_engine::{hal::Platform, Volume};
-use nupa_pool::{Events, NodeSet, Sharing};
+use nupa_engine::{hal::Platform, MappedGrant, Volume};
+use nupa_pool::{Events, NodeSet, Sharing, Unshared};
 use nupa_proto::pool::DEAD_AFTER_US;
 
 /// Memory of a function's driver.
@@ -194,6 +194,55 @@ impl<H: PoolHal> PoolNode<H> {
         } = &mut self.model;
         engine.make_own_event(functions, id, qpn);
         self.send(kicks)
+    }
+
+    /// Lets a process map the memory that a queue pair has a grant for, by its key. The number of the hold on it is returned as well. `Unknown` if there is no
+    /// grant (yet), or its memory cannot be mapped.
+    pub fn map_grant(&mut self, qpn: u32, key: u32) -> Result<(u16, MappedGrant), Unshared> {
+        let id = self.id();
+        let Model {
+            engine, functions, ..
+        } = &mut self.model;
+        let mapped = engine.map_grant(functions, id, qpn, key);
+        let mapped = mapped.ok_or(Unshared::Unknown)?;
+        let place = (mapped.offset(), mapped.len());
+        let (window, member) = (&self.window, &self.membership);
+        let hold = self
+            .sharing
+            .hold_granted(window, member, mapped.node(), place);
+        let hold = match hold {
+            Ok(hold) => hold,
+            Err(why) => {
+                engine.unmap_grant(functions, &mapped);
+                return Err(why);
+            }
+        };
+        // Its owner may have been reset since the grant was looked at, and have freed it before there was a hold.
+        if engine.is_granted(functions, id, &mapped) {
+            return Ok((hold, mapped));
+        }
+        self.unmap_grant(hold, &mapped);
+        Err(Unshared::Unknown)
+    }
+
+    /// Whether the process may go on.
+    pub fn is_granted(&mut self, mapped: &MappedGrant) -> bool {
+        let id = self.id();
+        let Model {
+            engine, functions, ..
+        } = &mut self.model;
+        engine.is_granted(functions, id, mapped)
+    }
+
+    /// No process has the memory mapped any more.
+    pub fn unmap_grant(&mut self, hold: u16, mapped: &MappedGrant) {
+        let Model {
+            engine, functions, ..
+        } = &mut self.model;
+        engine.unmap_grant(functions, mapped);
+        self.membership
+            .end_mapping(&self.window, mapped.node(), mapped.slot());
+        self.sharing.release(&self.window, &self.membership, hold);
     }
 
     fn post(&mut self, kicks: &impl Kicks, now_us: u64) -> Turn {

@@ -10,7 +10,7 @@
 
 mod rig;
 
-use nupa_pool::{Grant, Grants, JoinOptions, Time, Window};
+use nupa_pool::{Grant, Grants, InUse, JoinOptions, Time, Window};
 use nupa_proto::pool::{DEAD_AFTER_US, GRANT_SLOTS, GRANT_TIMEOUT_US};
 use rig::{options, pair, settle, Host, Node, Run};
 
@@ -23,7 +23,19 @@ fn grant(grants: &Grants, slot: u16, serial: u64) -> Grant {
         addr: 0,
         len: 64,
         key: 9,
+        reads: true,
     }
+}
+
+/// The other node writes with a grant.
+fn writing(serial: u64) -> InUse {
+    InUse { serial, mapped: 0 }
+}
+
+/// Processes of the other node have mapped what grants in these slots are about.
+fn mapped(slots: &[u16]) -> InUse {
+    let mapped = slots.iter().map(|slot| 1 << slot).sum();
+    InUse { serial: 0, mapped }
 }
 
 fn grants(node: &Node) -> Grants {
@@ -41,22 +53,49 @@ fn each_sees_what_the_other_gives_and_uses() {
         assert!(here.is_sound(&grant) && !there.is_sound(&grant));
         assert_eq!(here.begin(&a.host, &grant), Ok(false));
         there.give(&b.host, slot, serial);
-        assert_eq!(there.in_use(&b.host), Ok(0));
+        assert_eq!(there.in_use(&b.host), Ok(InUse::NOTHING));
         assert_eq!(here.begin(&a.host, &grant), Ok(true));
-        assert_eq!(there.in_use(&b.host), Ok(serial));
-        assert_eq!(here.in_use(&a.host), Ok(0));
+        assert_eq!(there.in_use(&b.host), Ok(writing(serial)));
+        assert_eq!(here.in_use(&a.host), Ok(InUse::NOTHING));
         here.end(&a.host);
-        assert_eq!(there.in_use(&b.host), Ok(0));
+        assert_eq!(there.in_use(&b.host), Ok(InUse::NOTHING));
         assert_eq!(
             here.begin(&a.host, &Grant { serial: 7, ..grant }),
             Ok(false)
         );
         there.give(&b.host, slot, 0);
         assert_eq!(here.begin(&a.host, &grant), Ok(false));
-        assert_eq!(there.in_use(&b.host), Ok(0));
+        assert_eq!(there.in_use(&b.host), Ok(InUse::NOTHING));
     }
     // There is no such word.
     there.give(&b.host, GRANT_SLOTS, 5);
+}
+
+#[test]
+fn the_owner_sees_what_processes_have_mapped() {
+    let (_, a, b) = pair(true, 1);
+    let (here, there) = (grants(&a), grants(&b));
+    let [first, last] = [0, GRANT_SLOTS - 1].map(|slot| grant(&there, slot, 100));
+    assert_eq!(here.map(&a.host, &first), Ok(false));
+    assert_eq!(there.in_use(&b.host), Ok(InUse::NOTHING));
+    [first, last].map(|grant| there.give(&b.host, grant.slot, 100));
+    for grant in [first, last] {
+        assert_eq!(here.map(&a.host, &grant), Ok(true));
+        assert_eq!(here.map(&a.host, &grant), Ok(false), "it is mapped");
+    }
+    let both = there.in_use(&b.host).unwrap();
+    assert_eq!(both, mapped(&[0, last.slot]));
+    assert!(both.has(0, 5) && both.has(last.slot, 5) && !both.has(1, 5));
+    there.give(&b.host, 0, 0);
+    assert_eq!(here.holds(&a.host, &first), Ok(false));
+    assert_eq!(here.holds(&a.host, &last), Ok(true));
+    assert_eq!(here.begin(&a.host, &last), Ok(true));
+    assert_eq!(there.in_use(&b.host).unwrap().serial, 100);
+    here.end(&a.host);
+    here.unmap(&a.host, 0).unwrap();
+    assert_eq!(there.in_use(&b.host), Ok(mapped(&[last.slot])));
+    here.unmap(&a.host, last.slot).unwrap();
+    assert_eq!(there.in_use(&b.host), Ok(InUse::NOTHING));
 }
 
 #[test]
@@ -126,7 +165,7 @@ fn a_new_link_begins_without_grants() {
     a.member.enable(&a.host);
     settle(&mut [&mut a, &mut b]);
     assert_eq!(here.begin(&a.host, &grant(&there, 3, 77)), Ok(false));
-    assert_eq!(there.in_use(&b.host), Ok(0));
+    assert_eq!(there.in_use(&b.host), Ok(InUse::NOTHING));
 }
 
 #[test]
@@ -160,7 +199,7 @@ fn nobody_writes_after_the_owner_has_waited() {
             }
             there.give(&host, 0, 0);
             host.fence();
-            while there.in_use(&host) == Ok(5) {}
+            while there.in_use(&host) == Ok(writing(5)) {}
             let found = (host.load(at), host.load(at + 8));
             assert_eq!(found.0, found.1, "half of a write");
             for _ in 0..100 {

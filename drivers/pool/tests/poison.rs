@@ -286,6 +286,7 @@ fn what_a_peer_says_of_device_memory_and_cannot_be_read() {
         addr: 0,
         len: 64,
         key: 1,
+        reads: true,
     };
     let grants = nodes[0].link(VICTIM).grants.clone().unwrap();
     let (table, busy) = (directory + GRANT_TABLE, directory + GRANT_BUSY);

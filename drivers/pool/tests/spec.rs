@@ -106,6 +106,7 @@ fn layouts_are_those_of_the_specification() {
             grant_key,
             grant_slot,
             credits,
+            grant_flags,
             reserved1
         }),
         layout!(FrameBody {
@@ -169,6 +170,7 @@ fn layouts_are_those_of_the_specification() {
             len,
             key,
             slot,
+            flags,
             reserved
         }),
         layout!(FrameLine {
@@ -256,8 +258,10 @@ fn constants_are_those_of_the_specification() {
         ("CAP_POOL_LINES", CAP_POOL_LINES),
         ("DIRECTORY_SIZE", DIRECTORY_SIZE),
         ("GRANT_BUSY", GRANT_BUSY),
+        ("GRANT_MAPPED", GRANT_MAPPED),
         ("GRANT_TABLE", GRANT_TABLE),
         ("GRANT_SLOTS", u64::from(GRANT_SLOTS)),
+        ("GRANT_READS", u64::from(GRANT_READS)),
         ("GRANT_STEP", u64::from(GRANT_STEP)),
         ("GRANT_TIMEOUT_US", GRANT_TIMEOUT_US),
         ("EXPORT_TABLE", EXPORT_TABLE),

@@ -154,8 +154,10 @@ pub struct GrantLine {
     pub key: U32,
     /// Number of the grant among those for this peer.
     pub slot: U16,
+    /// [`GRANT_READS`](super::GRANT_READS).
+    pub flags: u8,
     /// Zero.
-    pub reserved: [u8; 18],
+    pub reserved: [u8; 17],
 }
 assert_size!(GrantLine, LINE_BODY);
 

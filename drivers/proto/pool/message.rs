@@ -333,8 +333,10 @@ pub struct ResponseBody {
     /// Receive entries of the target's queue pair that are posted and not used, behind this request. More requests that take one are
     /// not sent before they are answered.
     pub credits: U16,
+    /// `GRANT_*`.
+    pub grant_flags: u8,
     /// Zero.
-    pub reserved1: [u8; 32],
+    pub reserved1: [u8; 31],
 }
 assert_size!(ResponseBody, BODY_SIZE);
 

@@ -9,6 +9,7 @@ mod event;
 mod floods;
 mod flush;
 mod lanes;
+mod mapping;
 mod nontemporal;
 mod not_ready;
 pub mod parts;

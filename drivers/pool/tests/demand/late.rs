@@ -75,6 +75,7 @@ fn no_grant_of_a_slots_former_owner_counts_once_the_slot_is_taken() {
         addr: 0,
         len: 64,
         key: 9,
+        reads: true,
     };
     there.give(&host, grant.slot, grant.serial);
     assert_eq!(here.begin(&host, &grant), Ok(true));

@@ -8,7 +8,7 @@ use crate::{
 };
 use loom::sync::atomic::{AtomicU64, Ordering};
 use nupa_pool::{Grant, Grants, Window};
-use nupa_proto::pool::{GRANT_BUSY, GRANT_TABLE, LINE};
+use nupa_proto::pool::{GRANT_BUSY, GRANT_MAPPED, GRANT_TABLE, LINE};
 use std::sync::Arc;
 
 /// What the owner writes into memory that it has back.
@@ -44,6 +44,7 @@ fn grant(owner: &Grants) -> Grant {
         addr: 0,
         len: LINE,
         key: 1,
+        reads: true,
     }
 }
 
@@ -77,7 +78,7 @@ fn take_back<H: Hosts>(setup: &Setup) {
     };
     let take = |memory: &H::Host| {
         owner.give(memory, 0, 0);
-        let is_back = owner.in_use(memory).unwrap() != SERIAL;
+        let is_back = !owner.in_use(memory).unwrap().has(0, SERIAL);
         if is_back {
             assert!(granted.is_settled(), "something is still to arrive");
             granted.write(OWNERS);
@@ -106,7 +107,7 @@ fn take_back_late<H: Hosts<Host = Memory>>(setup: &Setup) {
     };
     let take = |memory: &Memory| {
         owner.give(memory, 0, 0);
-        let is_back = owner.in_use(memory).unwrap() != SERIAL;
+        let is_back = !owner.in_use(memory).unwrap().has(0, SERIAL);
         if is_back {
             memory.store(grant.offset, OWNERS);
         }
@@ -115,6 +116,48 @@ fn take_back_late<H: Hosts<Host = Memory>>(setup: &Setup) {
     let ((), is_back) = H::run(&hosts, write, take);
     let last = hosts[0].load(grant.offset).unwrap();
     assert!(!is_back || last == OWNERS, "it is written");
+}
+
+/// A process of node 0 maps the memory, and writes there until it is seen that the grant has gone; node 1 takes its memory back meanwhile.
+fn take_back_mapped<H: Hosts>(setup: &Setup) {
+    let memory = setup.memory();
+    let (_, [writer, owner]) = setup.opened(&memory, 0);
+    let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
+    owner.give(&memory, 0, SERIAL);
+    let [given, busy] = words(setup);
+    let hosts = H::map(memory, &[given, busy, busy + GRANT_MAPPED]);
+    let granted = Arc::new(Granted {
+        seen: AtomicU64::new(0),
+        written: std::sync::atomic::AtomicU64::new(0),
+    });
+    let grant = grant(&owner);
+    let cell = granted.clone();
+    let write = move |memory: &H::Host| {
+        if writer.map(memory, &grant).unwrap() {
+            cell.write(1);
+            if writer.holds(memory, &grant).unwrap() {
+                cell.write(2);
+            }
+            writer.unmap(memory, grant.slot).unwrap();
+        }
+    };
+    let take = |memory: &H::Host| {
+        owner.give(memory, 0, 0);
+        let is_back = !owner.in_use(memory).unwrap().has(0, SERIAL);
+        if is_back {
+            assert!(granted.is_settled(), "something is still to arrive");
+            granted.write(OWNERS);
+        }
+        is_back
+    };
+    let ((), is_back) = H::run(&hosts, write, take);
+    let last = granted.seen.load(Ordering::Relaxed);
+    assert!(!is_back || last == OWNERS, "it is written");
+}
+
+#[test]
+fn memory_that_was_mapped_and_taken_back_is_not_written() {
+    check::<Coherent<false>>(take_back_mapped::<Coherent<false>>);
 }
 
 #[test]

@@ -378,6 +378,7 @@ impl HostileMember<'_> {
         body.grant_len.set(len);
         body.grant_addr.set(self.draw.long() >> 1);
         body.grant_slot.set(self.draw.small_short(GRANT_SLOTS));
+        body.grant_flags = self.draw.byte();
         body
     }
 
