@@ -95,6 +95,10 @@ METHODS = [
     ("a completion queue", "caller.method(3, OWN, (OWN, 0, cq))", 0),
     ("a domain for a completion queue", "caller.method(3, OWN, (OWN, 0, caller.pick('pd')))", errno.EINVAL),
     ("no completion queue", "caller.method(3, OWN)", errno.EINVAL),
+    ("a key without a queue pair", "caller.method(14, 0, (0, 0, 0), (1, 8, 0), (2, 4, 0), (OWN, 8, caller.area), (OWN + 3, 4, 7),"
+     " (OWN + 4, 16, caller.area + 64))", errno.EINVAL),
+    ("the region of a peer, of a pair that is not connected", "caller.method(14, 0, (0, 0, 0), (1, 8, 0), (2, 4, 0),"
+     " (OWN, 8, caller.area), (OWN + 2, 0, qp), (OWN + 3, 4, 7), (OWN + 4, 16, caller.area + 64))", errno.EINVAL),
     ("the clock", "caller.method(0, OWN, (OWN, 8, caller.area))", 0),
     ("half a clock", "caller.method(0, OWN, (OWN, 4, caller.area))", errno.EINVAL),
     ("a clock for nobody", "caller.method(0, OWN, (OWN, 8, 0))", errno.EFAULT),

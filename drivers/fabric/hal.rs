@@ -12,6 +12,7 @@ pub(crate) use self::{
 use core::ops::Range;
 use kernel::{bindings, prelude::*};
 use nk::{mmap::MmapRange, sched::cond_resched};
+use nupa_engine::MappedGrant;
 use nupa_proto::{
     pool::sharing::{DmHandle, RingOwner},
     regs::REG_CLOCK,
@@ -159,9 +160,27 @@ pub(crate) trait Sharing: Send + Sync {
     /// Ends a hold on `memory`: nobody on this host uses it any more.
     fn release(&self, hold: u16, memory: &Held);
 
+    /// Lets a process map memory of another function's that a queue pair of this one has a grant for, by its key, until it is released. `ENOENT` if there is no
+    /// grant (yet), or the memory cannot be mapped, `ENOSPC` if there are too many holds.
+    fn map_grant(&self, qpn: u32, key: u32) -> Result<(Granted, Held)>;
+
+    /// Whether the process may go on; else it is to stop soon.
+    fn is_granted(&self, granted: &Granted) -> bool;
+
+    /// No process has the memory mapped any more.
+    fn unmap_grant(&self, granted: &Granted);
+
     /// Tells what of the function's device memory is held by whomever, in pieces that may overlap. What was withdrawn before
     /// and is not told is nobody's.
     fn held(&self, found: &mut dyn FnMut(Range<u64>));
+}
+
+/// A grant whose memory a process has mapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Granted {
+    /// Number of the hold.
+    pub(crate) hold: u16,
+    pub(crate) mapped: MappedGrant,
 }
 
 /// Memory that this host holds.

@@ -44,8 +44,9 @@ pub use self::{
     listener::{Listener, ListenerRegistration, PortEvent},
     qp::{dma_sge, QpConfig, QpControl, QueuePair, RecvQueue, SendQueue, SendReclaim},
     verbs::{
-        ExportedMemory, ImportedMemory, KnownRing, Mr, PageArray, PageTable, Pd, Qp, QpParameters,
-        QpQueues, QpSizes, QpWatch, QueueRing, RecvPoster, SendPoster, Srq,
+        ExportedMemory, GrantedMemory, ImportedMemory, KnownRing, MappingMark, Mr, PageArray,
+        PageTable, Pd, Qp, QpParameters, QpQueues, QpSizes, QpWatch, QueueRing, RecvPoster,
+        SendPoster, Srq,
     },
 };
 

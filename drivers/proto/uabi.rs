@@ -77,6 +77,25 @@ pub const CONTEXT_RING_WRITES: u8 = 1 << 2;
 /// doorbell pages (and a function that was pulled reads as all ones). So whoever reads anything else here, and then finds
 /// a completion queue empty, will get no completion any more.
 pub const SLOT_LIVE: u32 = 1;
+/// Bits of the same word of a queue pair's send queue: a number that changes before a mapping of a peer's region ([`ALLOC_DM_KEY`]) is taken away. Whoever copies
+/// something there puts [`SLOT_COPIES`] into the word, unless the number is another one than before the region was looked for.
+pub const SLOT_MAPPINGS: u32 = 0x0000_fffe;
+/// A number above that, which changes if the mapping was taken away although [`SLOT_COPIES`] stood for long: what was stored meanwhile may be lost.
+pub const SLOT_FORCED: u32 = 0x7fff_0000;
+/// Bit of the same word: the process is copying.
+pub const SLOT_COPIES: u32 = 1 << 31;
+
+/// The word with the next number in some of its bits. It is never that of a function which was pulled.
+pub const fn next_in(word: u32, bits: u32) -> u32 {
+    let number = (word | !bits).wrapping_add(1) & bits;
+    let word = word & !bits;
+    // All ones are left out.
+    if number == bits {
+        word
+    } else {
+        word | number
+    }
+}
 
 /// `alloc_ucontext` response.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
@@ -113,6 +132,24 @@ pub const ALLOC_DM_IMPORT: u16 = ALLOC_DM_MMAP_OFFSET + 1;
 /// Attribute of the same method, which may be missing: a queue pair. The process gets the process ring that the queue pair's peer receives from
 /// it with, if there is one (else `ENOENT`), and must ask for [`RING_SIZE`](crate::process_ring::RING_SIZE) bytes.
 pub const ALLOC_DM_RING: u16 = ALLOC_DM_IMPORT + 1;
+
+/// Attribute of the same method, which may be missing, with [`ALLOC_DM_RING`]: a key of the queue pair's peer, 32 bits. Instead of the ring the process gets the
+/// region of device memory that the key names for requests of the queue pair, for as long as it may write and read there: if the peer has granted that
+/// (`Documentation/pool.md`, "Mapped regions"), and it is whole pages, else `ENOENT`. It asks for 0 bytes, and maps as many as [`ALLOC_DM_REGION`] says.
+pub const ALLOC_DM_KEY: u16 = ALLOC_DM_RING + 1;
+/// Attribute of the same method, which the kernel writes with [`ALLOC_DM_KEY`]: a [`RegionPlace`].
+pub const ALLOC_DM_REGION: u16 = ALLOC_DM_KEY + 1;
+
+/// Where a region of device memory is.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RegionPlace {
+    /// Address of its first byte, as requests name it.
+    pub addr: U64,
+    /// Its bytes.
+    pub len: U64,
+}
+assert_size!(RegionPlace, 16);
 
 /// Method of `UVERBS_OBJECT_DM`, the driver's own: lets others import an allocation, for as long as it exists.
 pub const METHOD_DM_EXPORT: u16 = 1 << 12;

@@ -14,6 +14,7 @@ use crate::{
     ring::PAGE_SIZES,
     srq::Srq,
 };
+use core::ops::Range;
 use kernel::{prelude::*, sync::Arc};
 use nk_rdma::{
     Access, AhAttributes, Context, CqInit, CqNotifier, Details, Device, DeviceAttributes,
@@ -270,6 +271,15 @@ impl Driver for Rdma {
         qp: &nk_rdma::Qp<Self>,
     ) -> Result<(Arc<Piece>, u64)> {
         Piece::find_ring(dev, context, len, qp)
+    }
+
+    fn find_region(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        qp: &nk_rdma::Qp<Self>,
+        key: u32,
+    ) -> Result<(Arc<Piece>, u64, Range<u64>)> {
+        Piece::find_region(dev, context, qp, key)
     }
 
     fn export_dm(dm: &nk_rdma::Dm<Self>) -> Result<DmHandle> {

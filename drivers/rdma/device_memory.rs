@@ -4,10 +4,12 @@
 use crate::{
     context::Mapping,
     device::Rdma,
+    peer_region::MappedRegion,
     process_ring::{OwnRing, RingPart},
     qp::Qp,
     region::Region,
 };
+use core::ops::Range;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -44,6 +46,11 @@ enum Memory {
         memory: ImportedMemory,
         /// Dropped after `memory`.
         _charge: Charge,
+    },
+    /// A region of a queue pair's peer, which the process may map until the peer, or the pair, ends that.
+    PeerRegion {
+        /// Ends with the piece.
+        _region: MappedRegion,
     },
 }
 
@@ -153,6 +160,26 @@ impl Piece {
         Self::offer(context, memory, len, window)
     }
 
+    /// The region that a key of a queue pair's peer names, where it begins for requests of the pair, and its bytes. `EOPNOTSUPP` where there is none, `EDQUOT` if the
+    /// user has its share of what is mapped of peers', else as [`Port::map_granted`] says.
+    pub(crate) fn find_region(
+        dev: &Device<Rdma>,
+        context: &Context<Rdma>,
+        qp: &Qp,
+        key: u32,
+    ) -> Result<(Arc<Self>, u64, Range<u64>)> {
+        let charge = dev.limits().regions.charge_user()?;
+        let (region, place) = qp.map_region(dev, key, charge)?;
+        let offset = context.offer_revocable(region.memory())?;
+        let piece = Self {
+            memory: Memory::PeerRegion { _region: region },
+            len: place.end.saturating_sub(place.start),
+        };
+        let piece = Arc::new(piece, GFP_KERNEL_ACCOUNT);
+        let piece = piece.inspect_err(|_| context.withdraw(offset))?;
+        Ok((piece, offset, place))
+    }
+
     /// Lets a process map a piece.
     fn offer(
         context: &Context<Rdma>,
@@ -172,7 +199,7 @@ impl Piece {
             Memory::Own(own) => own,
             // Who may use it may pass it on.
             Memory::Imported { handle, .. } => return bytes(handle),
-            Memory::PeerRing { .. } => return Err(EINVAL),
+            Memory::PeerRing { .. } | Memory::PeerRegion { .. } => return Err(EINVAL),
         };
         let mut exported = own.exported.lock();
         match &*exported {
@@ -221,6 +248,8 @@ impl Piece {
             Memory::Imported { memory, .. } | Memory::PeerRing { memory, .. } => {
                 Ok(memory.address())
             }
+            // Nobody would take away what the controller has of it.
+            Memory::PeerRegion { .. } => Err(EINVAL),
         }
     }
 

@@ -10,6 +10,9 @@ use nupa_proto::{
     pool::sharing::{EXPORTS, HOLDS, MAX_RINGS},
 };
 
+/// Regions of peers that processes of a node may have mapped. Each takes a hold, of which there are some for rings, too.
+const MAX_REGIONS: u32 = HOLDS as u32 / 4;
+
 /// What of the device is counted for users.
 pub(crate) struct Limits {
     /// Memory keys: regions and windows.
@@ -28,6 +31,8 @@ pub(crate) struct Limits {
     pub(crate) rings: Arc<Quota>,
     /// Process rings that queue pairs send to.
     pub(crate) peer_rings: Arc<Quota>,
+    /// Regions of peers that processes have mapped.
+    pub(crate) regions: Arc<Quota>,
 }
 
 impl Limits {
@@ -43,6 +48,7 @@ impl Limits {
             imports: Quota::of_processes(HOLDS.into())?,
             rings: Quota::of_processes(MAX_RINGS.into())?,
             peer_rings: Quota::of_processes(MAX_RINGS.into())?,
+            regions: Quota::of_processes(MAX_REGIONS)?,
         })
     }
 }

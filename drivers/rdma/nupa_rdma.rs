@@ -31,6 +31,7 @@ mod driver;
 mod kernel;
 mod limits;
 mod multicast;
+mod peer_region;
 mod pending;
 mod process_ring;
 mod qp;

@@ -7,12 +7,14 @@ use crate::{
     address::node_of,
     device::Rdma,
     multicast::Membership,
+    peer_region::{MappedRegion, PairsRegion},
     process_ring::{OwnRing, RingPart},
     qp::Qp,
 };
+use core::ops::Range;
 use kernel::prelude::*;
 use nk_rdma::{error::unsupported, Device, QpAttributes, QpCapabilities, QpMask, QpState, QpType};
-use nupa_fabric::{ExportedMemory, KnownRing};
+use nupa_fabric::{Charge, ExportedMemory, KnownRing};
 use nupa_proto::admin::{
     ModifyQp, MAX_RNR_TIMER, QP_MASK_ACCESS, QP_MASK_QKEY, QP_MASK_RD_ATOMIC, QP_MASK_REMOTE,
     QP_MASK_RNR_RETRY, QP_MASK_SQ_PSN, QP_MASK_STATE, RNR_RETRY_FOREVER,
@@ -38,12 +40,18 @@ struct Rings {
     export: Option<RingPart<ExportedMemory>>,
     /// The one that it sends to.
     peer: Option<RingPart<KnownRing>>,
+    /// Regions of its peer's that its process has mapped for it.
+    regions: KVec<PairsRegion>,
 }
 
+/// Most regions that a process may have mapped for a queue pair.
+const MOST_REGIONS: usize = 16;
+
 impl State {
-    /// Closes the ring that the pair receives from, if there is one. Sleeps.
+    /// Closes the ring that the pair receives from, if there is one, and takes away what its process has mapped of its peer's. Sleeps.
     pub(crate) fn close_ring(&mut self) {
         self.rings.export = None;
+        self.rings.regions.clear();
     }
 
     /// Has the controller forget the pair's rings, and closes its own: before the pair goes, and when it was reset. Sleeps.
@@ -208,6 +216,34 @@ impl Qp {
         let (of_memory, of_pair) = RingPart::both(self.object.send_to(address)?)?;
         state.rings.peer = Some(of_pair);
         Ok((of_memory, imported))
+    }
+
+    /// Lets the pair's process map the region that a key of its peer names, and says where that is for requests of the pair. The process has it until it is
+    /// dropped, or the pair is reset or goes. `EINVAL` if the pair is not connected to another node, `ENOSPC` if it has too many, else as
+    /// [`Port::map_granted`](nupa_fabric::Port::map_granted). Sleeps.
+    pub(crate) fn map_region(
+        &self,
+        dev: &Device<Rdma>,
+        key: u32,
+        charge: Charge,
+    ) -> Result<(MappedRegion, Range<u64>)> {
+        // No pair has regions from before it was reset.
+        let mut state = self.state.lock();
+        let own = dev.port().info().node;
+        let node = self.connected_to(&state.attributes);
+        node.filter(|node| *node != own).ok_or(EINVAL)?;
+        let regions = &mut state.rings.regions;
+        regions.retain(|region| !region.is_over());
+        if regions.len() >= MOST_REGIONS {
+            return Err(ENOSPC);
+        }
+        regions.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let memory = dev.port().map_granted(self.object.number(), key)?;
+        let place = memory.place();
+        let mark = self.object.mapping_mark();
+        let region = MappedRegion::new(memory, mark, charge)?;
+        regions.push(region.of_pair(), GFP_KERNEL_ACCOUNT)?;
+        Ok((region, place))
     }
 
     /// Has `export` export the process ring that this pair receives from. What is the memory's of it is returned. `address`: the ring's DMA address; the controller

@@ -8,14 +8,16 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 use nk::{
+    barrier::full_fence,
     mmap::MmapRange,
     process::Process,
+    ring::RingMemory,
     user::{charged_user, may_exceed_limits},
 };
 use nupa_engine::hal::SlotWord;
 use nupa_proto::{
     doorbell::{host_slot_offset, slot_offset, PAGE_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE},
-    uabi::SLOT_LIVE,
+    uabi::{next_in, SLOT_COPIES, SLOT_LIVE},
 };
 
 /// A use of a pair of doorbell pages, which belongs to the kernel or to one process and was cleared when it became theirs.
@@ -161,6 +163,41 @@ impl DoorbellSlot {
         let index = self.doorbells.load(self.page, self.number, SlotWord::Index);
         let function = &self.doorbells.function;
         function.kick_now(self.page, self.number, index);
+    }
+}
+
+/// How often to try to change the driver's word of a slot: its process changes it as well.
+const TRIES: u32 = 100;
+
+impl DoorbellSlot {
+    /// The driver's word, where processes map memory of peers. Any context.
+    fn word(&self) -> Option<(&RingMemory, usize)> {
+        let memory = self.doorbells.memory.as_deref()?;
+        let slot = host_slot_offset(self.page, self.number);
+        Some((memory, slot.wrapping_add(SLOT_DRIVER)))
+    }
+
+    /// Puts the next number into some bits of the driver's word, as a full fence. Any context.
+    pub(crate) fn change_mark(&self, bits: u32) {
+        let Some((memory, at)) = self.word() else {
+            return;
+        };
+        for _ in 0..TRIES {
+            let now = memory.load_acquire(at);
+            if memory.compare_exchange(at, now, next_in(now | SLOT_LIVE, bits)) {
+                return;
+            }
+        }
+        // Its process does nothing but change it. As if it copied something: it may have said that just now.
+        let now = memory.load_acquire(at) | SLOT_LIVE | SLOT_COPIES;
+        memory.store_release(at, next_in(now, bits));
+        full_fence();
+    }
+
+    /// Whether the process says that it copies to or from a peer's memory. Any context.
+    pub(crate) fn copies(&self) -> bool {
+        let word = self.word();
+        word.is_some_and(|(memory, at)| memory.load_acquire(at) & SLOT_COPIES != 0)
     }
 }
 

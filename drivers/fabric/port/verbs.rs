@@ -19,9 +19,9 @@ pub use self::{
     page_array::PageArray,
     page_table::PageTable,
     posting::{RecvPoster, SendPoster},
-    qp::{KnownRing, Qp, QpParameters, QpQueues, QpSizes, QpWatch},
+    qp::{KnownRing, MappingMark, Qp, QpParameters, QpQueues, QpSizes, QpWatch},
     region::Mr,
-    sharing::{ExportedMemory, ImportedMemory},
+    sharing::{ExportedMemory, GrantedMemory, ImportedMemory},
     srq::Srq,
 };
 

@@ -9,3 +9,4 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "helpers.h"
+#include "revocable.h"

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! User contexts and what they map.
 
-use crate::{bindings, Driver};
+use crate::{bindings, revocable::Revocable, Driver};
 use core::{
     mem::MaybeUninit,
     ptr::{addr_of, NonNull},
 };
 use kernel::{
-    error::to_result, new_mutex, page::PAGE_SIZE, prelude::*, sync::Mutex, types::Opaque,
+    error::to_result,
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{Arc, Mutex},
+    types::Opaque,
 };
 use nk::{mmap::MmapRange, process::Process};
 
@@ -34,7 +39,9 @@ pub(crate) struct Entry<D: Driver> {
     /// The only process that may map it; any that has the context's file if there is none.
     process: Option<Process>,
     /// Kept as long as the range.
-    _keep: D::Mapping,
+    _keep: Option<D::Mapping>,
+    /// The same memory, if it is one that is revoked.
+    revocable: Option<Arc<Revocable>>,
 }
 
 impl<D: Driver> Entry<D> {
@@ -106,16 +113,28 @@ impl<D: Driver> Context<D> {
     /// Lets the process map `range`, and returns the offset for `mmap()`. `keep` is dropped when nobody maps it any
     /// more and the context is gone or has withdrawn it. Sleeps.
     pub fn offer(&self, range: MmapRange, keep: D::Mapping) -> Result<u64> {
-        self.insert(range, None, keep)
+        self.insert(range, None, Some(keep), None)
+    }
+
+    /// As [`Context::offer`], until it is revoked. Children do not inherit its mappings. To be called once.
+    pub fn offer_revocable(&self, memory: &Arc<Revocable>) -> Result<u64> {
+        let range = memory.range().clone();
+        self.insert(range, None, None, Some(memory.clone()))
     }
 
     /// As [`Context::offer`], to one process alone: others that have the context's file cannot map the range (`EACCES`), and
     /// children do not inherit its mapping.
     pub fn offer_to(&self, process: &Process, range: MmapRange, keep: D::Mapping) -> Result<u64> {
-        self.insert(range, Some(process.clone()), keep)
+        self.insert(range, Some(process.clone()), Some(keep), None)
     }
 
-    fn insert(&self, range: MmapRange, process: Option<Process>, keep: D::Mapping) -> Result<u64> {
+    fn insert(
+        &self,
+        range: MmapRange,
+        process: Option<Process>,
+        keep: Option<D::Mapping>,
+        revocable: Option<Arc<Revocable>>,
+    ) -> Result<u64> {
         let len = usize::try_from(range.len())?;
         let entry = KBox::new(
             Entry::<D> {
@@ -124,6 +143,7 @@ impl<D: Driver> Context<D> {
                 range,
                 process,
                 _keep: keep,
+                revocable,
             },
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -176,10 +196,13 @@ impl<D: Driver> Context<D> {
             return Err(EINVAL);
         }
         // SAFETY: All entries of this context are embedded in an `Entry`, and there is a reference to this one.
-        let Entry { range, process, .. } = unsafe { &*raw.cast::<Entry<D>>() };
+        let entry = unsafe { &*raw.cast::<Entry<D>>() };
+        let (range, process) = (&entry.range, &entry.process);
         let inherited = process.is_none();
-        let mapped = match process {
-            Some(process) if !process.is_current() => Err(EACCES),
+        let mapped = match (process, &entry.revocable) {
+            (Some(process), _) if !process.is_current() => Err(EACCES),
+            // SAFETY: By this function's contract; the entry was made for this range.
+            (_, Some(memory)) => to_result(unsafe { memory.mmap(vma, raw) }),
             _ => {
                 let (start, cached) = (range.start(), range.is_cached());
                 // SAFETY: As above, and the area is as long as the range, as the core has checked.

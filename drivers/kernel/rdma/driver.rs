@@ -6,6 +6,7 @@ use crate::{
     Dm, GidAttributes, Mr, Pd, Pins, PortAttributes, Qp, QpAttributes, QpInit, QpMask, QpNotifier,
     Srq, SrqAttributes, SrqInit, SrqNotifier, Udata, Umem,
 };
+use core::ops::Range;
 use kernel::{prelude::*, sync::Arc};
 
 /// Memory of user space to be registered.
@@ -172,6 +173,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
         len: u64,
         qp: &Qp<Self>,
     ) -> Result<(Self::Dm, u64)>;
+
+    /// Lets the process map the peer's memory that a key names for requests of a connected queue pair, for as long as the peer allows it. Where that begins for
+    /// those requests, and its bytes, are returned as well.
+    fn find_region(
+        dev: &Device<Self>,
+        context: &Context<Self>,
+        qp: &Qp<Self>,
+        key: u32,
+    ) -> Result<(Self::Dm, u64, Range<u64>)>;
 
     /// Lets the peer of a connected queue pair find device memory as what it sends to, until one of both is destroyed or the pair does not
     /// receive any more.

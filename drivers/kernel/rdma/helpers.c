@@ -30,7 +30,10 @@ ADD_UVERBS_ATTRIBUTES_SIMPLE(nk_rdma_dm_alloc, UVERBS_OBJECT_DM, UVERBS_METHOD_D
 			     UVERBS_ATTR_PTR_IN(NUPA_IB_ATTR_ALLOC_DM_IMPORT,
 						UVERBS_ATTR_TYPE(struct nupa_ib_dm_handle), UA_OPTIONAL),
 			     UVERBS_ATTR_IDR(NUPA_IB_ATTR_ALLOC_DM_RING, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ,
-					     UA_OPTIONAL));
+					     UA_OPTIONAL),
+			     UVERBS_ATTR_PTR_IN(NUPA_IB_ATTR_ALLOC_DM_KEY, UVERBS_ATTR_TYPE(u32), UA_OPTIONAL),
+			     UVERBS_ATTR_PTR_OUT(NUPA_IB_ATTR_ALLOC_DM_REGION,
+						 UVERBS_ATTR_TYPE(struct nupa_ib_dm_region), UA_OPTIONAL));
 
 /* The queue pair of an attribute that may be missing: 1 if there is one, 0 if not. */
 static int nk_rdma_optional_qp(struct uverbs_attr_bundle *attrs, u16 attr, struct ib_qp **qp)
@@ -342,6 +345,20 @@ int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle
 int nk_rdma_dm_ring(struct uverbs_attr_bundle *attrs, struct ib_qp **qp)
 {
 	return nk_rdma_optional_qp(attrs, NUPA_IB_ATTR_ALLOC_DM_RING, qp);
+}
+
+int nk_rdma_dm_key(struct uverbs_attr_bundle *attrs, u32 *key)
+{
+	int ret = uverbs_copy_from(key, attrs, NUPA_IB_ATTR_ALLOC_DM_KEY);
+
+	return ret == -ENOENT ? 0 : ret ?: 1;
+}
+
+int nk_rdma_answer_region(struct uverbs_attr_bundle *attrs, u64 addr, u64 len)
+{
+	struct nupa_ib_dm_region region = { .addr = addr, .len = len };
+
+	return uverbs_copy_to(attrs, NUPA_IB_ATTR_ALLOC_DM_REGION, &region, sizeof(region));
 }
 
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset)

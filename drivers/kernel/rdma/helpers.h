@@ -87,10 +87,12 @@ int nk_rdma_respond_empty(struct ib_udata *udata);
 int nk_rdma_mmap(struct ib_ucontext *context, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry,
 		 phys_addr_t phys, bool cached, bool inherited);
 
-/* Device memory. nk_rdma_dm_import() returns 1 if there is a handle, 0 if not; nk_rdma_dm_ring() the same of a queue pair. */
+/* Device memory. nk_rdma_dm_import() returns 1 if there is a handle, 0 if not; nk_rdma_dm_ring() and nk_rdma_dm_key() the same of a queue pair and of a key. */
 int nk_rdma_dm_import(struct uverbs_attr_bundle *attrs, struct nk_rdma_dm_handle *handle);
 int nk_rdma_dm_ring(struct uverbs_attr_bundle *attrs, struct ib_qp **qp);
+int nk_rdma_dm_key(struct uverbs_attr_bundle *attrs, u32 *key);
 int nk_rdma_answer_dm(struct uverbs_attr_bundle *attrs, u64 offset);
+int nk_rdma_answer_region(struct uverbs_attr_bundle *attrs, u64 addr, u64 len);
 
 /* Details of resources: one attribute that holds all that a driver adds. */
 struct nlattr *nk_rdma_details_start(struct sk_buff *message);

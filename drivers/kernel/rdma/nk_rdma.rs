@@ -28,6 +28,7 @@ mod flags;
 mod kernel_verbs;
 mod object;
 mod queue;
+mod revocable;
 mod udata;
 mod umem;
 mod vtable;
@@ -49,6 +50,7 @@ pub use self::{
     queue::{
         CqInit, QpAttributes, QpCapabilities, QpInit, QpState, QpType, SrqAttributes, SrqInit,
     },
+    revocable::Revocable,
     udata::Udata,
     umem::{Blocks, Pins, Umem},
     work_completion::{Completions, NetworkHeader, WcOpcode, WorkCompletion},

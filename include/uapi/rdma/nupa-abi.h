@@ -19,8 +19,15 @@
  */
 #define NUPA_IB_UVERBS_ABI_VERSION	5
 
-/* The last word of a doorbell slot, for as long as the process has its device. */
+/* In the last word of a doorbell slot, for as long as the process has its device. */
 #define NUPA_IB_SLOT_LIVE		1
+/*
+ * In that of a send queue: a number that changes before a mapping of a peer's region for that queue (NUPA_IB_ATTR_ALLOC_DM_KEY) is taken away; one that changes if it
+ * was taken away although the process was copying, which it says by the last bit.
+ */
+#define NUPA_IB_SLOT_MAPPINGS		0x0000fffe
+#define NUPA_IB_SLOT_FORCED		0x7fff0000
+#define NUPA_IB_SLOT_COPIES		0x80000000
 
 enum nupa_ib_context_flags {
 	/* There are no trapped pages: queues are kicked by NUPA_IB_METHOD_QP_KICK and NUPA_IB_METHOD_SRQ_KICK. */
@@ -118,6 +125,14 @@ enum nupa_ib_alloc_dm_attrs {
 	NUPA_IB_ATTR_ALLOC_DM_MMAP_OFFSET = (1U << UVERBS_ID_NS_SHIFT),	/* out, __u64 */
 	NUPA_IB_ATTR_ALLOC_DM_IMPORT,		/* in, optional, struct nupa_ib_dm_handle */
 	NUPA_IB_ATTR_ALLOC_DM_RING,		/* optional, UVERBS_OBJECT_QP: the ring that its peer receives from it with */
+	NUPA_IB_ATTR_ALLOC_DM_KEY,		/* in, optional, __u32, with the one before: that peer's region with this key instead */
+	NUPA_IB_ATTR_ALLOC_DM_REGION,		/* out, with the one before, struct nupa_ib_dm_region */
+};
+
+/* A region of device memory of another node's. */
+struct nupa_ib_dm_region {
+	__aligned_u64	addr;			/* of its first byte, as requests name it */
+	__aligned_u64	len;
 };
 
 /* Of UVERBS_OBJECT_DM: lets others import an allocation for as long as it exists. */

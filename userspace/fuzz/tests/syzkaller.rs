@@ -242,6 +242,8 @@ fn numbers_are_those_of_the_driver() {
         ALLOC_DM_MMAP_OFFSET,
         ALLOC_DM_IMPORT,
         ALLOC_DM_RING,
+        ALLOC_DM_KEY,
+        ALLOC_DM_REGION,
         KICK_SEND,
         KICK_RECV,
         KICK_PEER,

@@ -4,8 +4,9 @@
 
 use nupa_proto::process_ring::RING_SIZE;
 use nupa_proto::uabi::{
-    CreateCqRequest, CreateQpRequest, CreateSrqRequest, ALLOC_DM_IMPORT, ALLOC_DM_MMAP_OFFSET,
-    ALLOC_DM_RING, EXPORT_DM, EXPORT_DM_HANDLE, EXPORT_DM_RING, METHOD_DM_EXPORT,
+    CreateCqRequest, CreateQpRequest, CreateSrqRequest, ALLOC_DM_IMPORT, ALLOC_DM_KEY,
+    ALLOC_DM_MMAP_OFFSET, ALLOC_DM_REGION, ALLOC_DM_RING, EXPORT_DM, EXPORT_DM_HANDLE,
+    EXPORT_DM_RING, METHOD_DM_EXPORT,
 };
 use rustix::io::Errno;
 
@@ -260,6 +261,10 @@ pub(crate) fn device_memory(maker: &Maker<'_>, draw: &mut Draw) -> Result<(), Er
             }
             if draw.once_in(3) {
                 list.push((ALLOC_DM_RING, 0, qp));
+            }
+            if draw.once_in(6) {
+                list.push((ALLOC_DM_KEY, 4, draw.small(64).into()));
+                list.push((ALLOC_DM_REGION, 16, answer.wrapping_add(64)));
             }
             let handle = method(OBJECT_DM, 0, &list)?;
             let offset = world.answered_long(maker.thread, 0);

@@ -17,7 +17,7 @@ use super::{
     storage::KernelStorage,
     window::HostClock,
 };
-use crate::hal::in_steps;
+use crate::hal::{in_steps, Granted};
 use core::ops::Range;
 use kernel::{
     prelude::*,
@@ -96,6 +96,9 @@ pub(super) struct PoolFunction {
     /// What works otherwise, while the host sleeps.
     #[pin]
     pub(super) asleep: Mutex<Option<Asleep>>,
+    /// What processes have not mapped any more, and is to be given back.
+    #[pin]
+    pub(super) unmapped: Mutex<KVec<Granted>>,
     /// Payload that a DMA channel copies, if there is one. While that ends nobody works with the node.
     pub(super) copies: Option<Arc<Copies>>,
 }

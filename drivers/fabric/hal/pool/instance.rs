@@ -203,6 +203,7 @@ fn function(device: &Device<Core<'_>>, place: Place) -> Result<(FaultFiles, Clos
             heartbeat,
             beating <- new_mutex!(None),
             asleep <- new_mutex!(None),
+            unmapped <- new_mutex!(KVec::new()),
             copies,
         }),
         GFP_KERNEL,

@@ -2,7 +2,7 @@
 //! Device memory that nodes of a pool share.
 
 use super::{function::PoolFunction, joined::Member, window::PoolWindow};
-use crate::hal::{unsupported, Held, Sharing};
+use crate::hal::{unsupported, Granted, Held, Sharing};
 use core::ops::Range;
 use kernel::{bindings, page::PAGE_SIZE, prelude::*};
 use nk::{mmap::MmapRange, window::Window as Mapping};
@@ -51,6 +51,15 @@ impl PoolFunction {
         // What the processor has fetched of it by itself is what lay there before.
         self.forget_lines(&held.window);
         Ok((import.line, held))
+    }
+
+    /// Gives back what is not mapped any more. Nothing happens while the host sleeps.
+    pub(super) fn settle_unmapped(&self) {
+        let give_back =
+            |granted: &Granted| self.with(|node| node.unmap_grant(granted.hold, &granted.mapped));
+        self.unmapped
+            .lock()
+            .retain(|granted| give_back(granted).is_err());
     }
 
     fn end_hold(&self, hold: u16) {
@@ -139,6 +148,37 @@ impl Sharing for PoolFunction {
             own.sharing.import_ring(window, member, &handle, ring)
         })?;
         self.held_memory(import.map_err(error)?)
+    }
+
+    fn map_grant(&self, qpn: u32, key: u32) -> Result<(Granted, Held)> {
+        let mapped = self.with(|node| node.map_grant(qpn, key))?;
+        let (hold, mapped) = mapped.map_err(error)?;
+        let granted = Granted { hold, mapped };
+        let window = self.shared.window.pages(mapped.offset(), mapped.len());
+        let window = window.ok_or(EINVAL);
+        let window = window.inspect_err(|_| self.unmap_grant(&granted))?;
+        let held = Held {
+            address: window.start(),
+            window,
+            len: mapped.len(),
+        };
+        Ok((granted, held))
+    }
+
+    fn is_granted(&self, granted: &Granted) -> bool {
+        // Once the driver is unbound the node has left.
+        let holds = self.with(|node| node.is_granted(&granted.mapped));
+        holds.unwrap_or(false)
+    }
+
+    fn unmap_grant(&self, granted: &Granted) {
+        let noted = self.unmapped.lock().push(*granted, GFP_KERNEL);
+        if noted.is_err() {
+            // There is no memory to note it for later. If the host sleeps just now the slot is lost, and its owner refuses this node when it wants the memory back.
+            let _ = self.with(|node| node.unmap_grant(granted.hold, &granted.mapped));
+        }
+        // If the host sleeps, when it has woken up. Once the driver is unbound the node has left.
+        self.settle_unmapped();
     }
 
     fn release(&self, hold: u16, memory: &Held) {

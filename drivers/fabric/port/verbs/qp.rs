@@ -14,13 +14,18 @@ use crate::{
     port::{object::Object, CqControl, EventHandler},
     slots::Wanted,
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta},
+};
 use nupa_proto::{
     admin::{
         AdminOpcode, ById, CreateQp as Parameters, GroupMember, ModifyQp, QpState, QpType,
         QP_FLAG_SRQ, QP_MASK_PEER_RING, QP_MASK_PROCESS_RINGS, QP_MASK_RING,
     },
     doorbell::SLOT_NONE,
+    uabi::{SLOT_FORCED, SLOT_MAPPINGS},
 };
 
 /// What a new queue pair is to be; where its queues are comes with it.
@@ -96,6 +101,29 @@ impl Drop for KnownRing {
         };
         // This fails if the controller was reset, went away or does not answer any more. The first two ended all of its pairs, and one that does not answer is reset.
         let _ = self.controller.modify_pair(self.generation, &command);
+    }
+}
+
+/// What a process sees when something that a queue pair of its has mapped is taken away.
+pub struct MappingMark(Arc<DoorbellSlot>);
+
+/// How long a process may go on with a copy before what it copies to or from is taken away all the same: far longer than a copy takes, and far shorter than
+/// the memory's owner waits.
+const COPY_LOOKS: u32 = 100;
+const COPY_PAUSE: Delta = Delta::from_micros(100);
+
+impl MappingMark {
+    /// Something is about to be taken away: the process begins no copy any more when this returns, and has ended those that it had begun; or it is told that what
+    /// they stored may be lost. Sleeps, for some 10 ms at most.
+    pub fn end_copies(&self) {
+        self.0.change_mark(SLOT_MAPPINGS);
+        for _ in 0..COPY_LOOKS {
+            if !self.0.copies() {
+                return;
+            }
+            fsleep(COPY_PAUSE);
+        }
+        self.0.change_mark(SLOT_FORCED);
     }
 }
 
@@ -241,6 +269,11 @@ impl Qp {
     /// Kicks the receive queue; false if the pair has none of its own. May sleep.
     pub fn kick_recv(&self) -> bool {
         self.slots.1.as_ref().map(|slot| slot.kick()).is_some()
+    }
+
+    /// What its process sees when a mapping is taken away.
+    pub fn mapping_mark(&self) -> MappingMark {
+        MappingMark(self.slots.0.clone())
     }
 
     /// Whether the pair receives at all: from a queue of its own, or a shared one.

@@ -2,9 +2,10 @@
 //! Device memory that nodes share.
 
 use crate::{
-    hal::{unsupported, Function, Held, Sharing},
+    hal::{unsupported, Function, Granted, Held, Sharing},
     Port,
 };
+use core::ops::Range;
 use kernel::{prelude::*, sync::Arc};
 use nk::mmap::MmapRange;
 use nupa_proto::pool::sharing::{DmHandle, RingOwner};
@@ -81,7 +82,55 @@ impl Drop for ImportedMemory {
     }
 }
 
+/// Memory of another node's that a queue pair has leave to write to and to read, and a process has mapped. It is its owner's alone again when this is dropped:
+/// no process may have it mapped by then. Sleeps.
+pub struct GrantedMemory {
+    function: Arc<dyn Function>,
+    granted: Granted,
+    held: Held,
+}
+
+impl GrantedMemory {
+    /// Where the CPU has it.
+    pub fn window(&self) -> MmapRange {
+        self.held.window.clone()
+    }
+
+    /// Addresses that requests name it by.
+    pub fn place(&self) -> Range<u64> {
+        let start = self.granted.mapped.addr();
+        start..start.saturating_add(self.held.len)
+    }
+
+    /// Whether the process may go on. If not, its owner waits, but no longer than a second. Sleeps.
+    pub fn is_granted(&self) -> bool {
+        let sharing = self.function.sharing();
+        sharing.is_some_and(|sharing| sharing.is_granted(&self.granted))
+    }
+}
+
+impl Drop for GrantedMemory {
+    fn drop(&mut self) {
+        if let Some(sharing) = self.function.sharing() {
+            sharing.unmap_grant(&self.granted);
+        }
+    }
+}
+
 impl Port {
+    /// Lets a process map the memory that a queue pair of its has leave to write to and to read, by the key that its peer has for it. `EOPNOTSUPP` where there is
+    /// none, `ENOENT` if the queue pair has no such leave (yet), or the memory is not whole pages, `ENOSPC` if there are too many holds. Sleeps.
+    pub fn map_granted(&self, qpn: u32, key: u32) -> Result<GrantedMemory> {
+        let function = self.controller.doorbells().function().clone();
+        let sharing = function.sharing().ok_or_else(unsupported)?;
+        let (granted, held) = sharing.map_grant(qpn, key)?;
+        Ok(GrantedMemory {
+            function,
+            granted,
+            held,
+        })
+    }
+
     /// Whether connected queue pairs may have process rings. Does not sleep.
     pub fn has_process_rings(&self) -> bool {
         let doorbells = self.controller.doorbells();

@@ -21,6 +21,8 @@ enum Source<'a, D: Driver> {
     Shared(DmHandle),
     /// What the queue pair's peer receives from.
     Ring(&'a Qp<D>),
+    /// The region of the queue pair's peer with a key.
+    Region(&'a Qp<D>, u32),
 }
 
 impl<D: Driver> Source<'_, D> {
@@ -30,22 +32,26 @@ impl<D: Driver> Source<'_, D> {
     unsafe fn read(attrs: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
         let mut handle = bindings::nk_rdma_dm_handle::default();
         let mut qp = ptr::null_mut();
+        let mut key = 0;
         // SAFETY: By this function's contract; the variables live.
-        let (imports, finds) = unsafe {
-            (
+        let given = unsafe {
+            [
                 bindings::nk_rdma_dm_import(attrs, &mut handle),
                 bindings::nk_rdma_dm_ring(attrs, &mut qp),
-            )
+                bindings::nk_rdma_dm_key(attrs, &mut key),
+            ]
         };
-        match (imports, finds) {
-            (0, 0) => Ok(Self::Own),
-            (1, 0) => Ok(Self::Shared(handle.bytes)),
-            // SAFETY: The core has found it among the objects of the process, and keeps it for the time of the call.
-            (0, 1) => Ok(Self::Ring(unsafe { Qp::from_raw(qp) })),
-            (1, 1) => Err(EINVAL),
-            (imports, finds) => {
-                to_result(imports)?;
-                to_result(finds)?;
+        // SAFETY: The core has found it among the objects of the process, and keeps it for the time of the call.
+        let qp = || unsafe { Qp::from_raw(qp) };
+        match given {
+            [0, 0, 0] => Ok(Self::Own),
+            [1, 0, 0] => Ok(Self::Shared(handle.bytes)),
+            [0, 1, 0] => Ok(Self::Ring(qp())),
+            [0, 1, 1] => Ok(Self::Region(qp(), key)),
+            given => {
+                given
+                    .into_iter()
+                    .try_for_each(|one| to_result(one.min(0)))?;
                 Err(EINVAL)
             }
         }
@@ -74,6 +80,14 @@ impl<D: Driver> VTable<D> {
                 Source::Own => D::alloc_dm(dev, context, attr.length, attr.alignment)?,
                 Source::Shared(handle) => D::import_dm(dev, context, attr.length, &handle)?,
                 Source::Ring(qp) => D::find_ring(dev, context, attr.length, qp)?,
+                Source::Region(qp, key) => {
+                    let (data, offset, place) = D::find_region(dev, context, qp, key)?;
+                    let len = place.end.saturating_sub(place.start);
+                    // SAFETY: See the module above.
+                    to_result(unsafe { bindings::nk_rdma_answer_region(attrs, place.start, len) })
+                        .inspect_err(|_| context.withdraw(offset))?;
+                    (data, offset)
+                }
             };
             // SAFETY: See the module above.
             to_result(unsafe { bindings::nk_rdma_answer_dm(attrs, offset) })

@@ -124,6 +124,7 @@ fn structures_are_those_of_the_header() {
             index
         }
     );
+    same!(nupa_ib_dm_region, RegionPlace { addr, len });
 }
 
 #[test]
@@ -131,6 +132,9 @@ fn constants_are_those_of_the_header() {
     let pairs = [
         (sys::NUPA_IB_UVERBS_ABI_VERSION, uabi::ABI_VERSION),
         (sys::NUPA_IB_SLOT_LIVE, SLOT_LIVE),
+        (sys::NUPA_IB_SLOT_MAPPINGS, SLOT_MAPPINGS),
+        (sys::NUPA_IB_SLOT_FORCED, SLOT_FORCED),
+        (sys::NUPA_IB_SLOT_COPIES, SLOT_COPIES),
         (
             sys::NUPA_IB_CONTEXT_KICK_BY_COMMAND,
             CONTEXT_KICK_BY_COMMAND.into(),
@@ -146,6 +150,8 @@ fn constants_are_those_of_the_header() {
         ),
         (sys::NUPA_IB_ATTR_ALLOC_DM_IMPORT, ALLOC_DM_IMPORT.into()),
         (sys::NUPA_IB_ATTR_ALLOC_DM_RING, ALLOC_DM_RING.into()),
+        (sys::NUPA_IB_ATTR_ALLOC_DM_KEY, ALLOC_DM_KEY.into()),
+        (sys::NUPA_IB_ATTR_ALLOC_DM_REGION, ALLOC_DM_REGION.into()),
         (sys::NUPA_IB_METHOD_DM_EXPORT, METHOD_DM_EXPORT.into()),
         (sys::NUPA_IB_ATTR_DM_EXPORT_HANDLE, EXPORT_DM.into()),
         (sys::NUPA_IB_ATTR_DM_EXPORT_RESP, EXPORT_DM_HANDLE.into()),

@@ -83,6 +83,7 @@ impl Function for PoolFunction {
             return Err(ENODEV);
         }
         self.owner.open(node);
+        self.settle_unmapped();
         self.set_beating(true);
         // Only a thread can fail to start.
         self.enable(poller).inspect_err(|_| self.close())
