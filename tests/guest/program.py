@@ -31,6 +31,7 @@ from many import Many
 from mapped import Mapped
 from mixture import Mixture
 from pattern import difference, not_zero, pattern, patched
+from peer_region import PeerRegions
 from scribble import Scribble
 from share import Share
 from stamps import Stamps
@@ -121,7 +122,7 @@ class Scattered:
                 raise OSError(ctypes.get_errno(), "mmap")
 
 
-class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Scribble, Share, Stamps):
+class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, PeerRegions, Scribble, Share, Stamps):
     """One process with a context of its own."""
 
     def __init__(self):
@@ -427,6 +428,12 @@ class Program(Exchange, Groups, Loops, Many, Mapped, Mixture, Scribble, Share, S
         attr = QPAttr()
         attr.qp_state = flags("QPS", state)
         self.objects[qp].modify(attr, e.IBV_QP_STATE)
+
+    def set_access(self, qp, access):
+        """Changes what the peer of a queue pair that sends may do."""
+        attr = QPAttr()
+        attr.qp_access_flags = flags("ACCESS", access)
+        self.objects[qp].modify(attr, e.IBV_QP_ACCESS_FLAGS)
 
     def rnr(self, qp):
         """What was set for the lack of receive buffers: retries as sender, timer as receiver."""

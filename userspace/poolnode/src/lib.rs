@@ -12,4 +12,4 @@ mod memory;
 mod node;
 
 pub use host::RAM_BASE;
-pub use node::{JoinError, PoolProcess};
+pub use node::{JoinError, MappedRegion, PoolProcess};

@@ -2,11 +2,12 @@
 
 //! From a pool of memory to a node that takes part.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use guestmem::{GuestMemory, MapError, MapRequest, MmapRegion, Rights};
 use nupa_engine::node::NodeConfig;
-use nupa_engine::{Limits, Peer};
+use nupa_engine::{Limits, MappedGrant, Peer};
 use nupa_function::pool::{NodeState, PoolNode, PoolNodes, RateLimit, Turn, DEPARTURES, FAULTS};
 use nupa_function::{Function, FunctionConfig, Model, CAPS};
 use nupa_pool::{JoinOptions, Pool, Refusal, Sharing};
@@ -38,6 +39,25 @@ pub enum JoinError {
 impl From<Refusal> for JoinError {
     fn from(refusal: Refusal) -> Self {
         Self::Pool(refusal)
+    }
+}
+
+/// Memory of another node that this process may map.
+pub struct MappedRegion {
+    hold: u16,
+    grant: MappedGrant,
+}
+
+impl MappedRegion {
+    /// Where it is in the pool.
+    pub fn offset(&self) -> u64 {
+        self.grant.offset()
+    }
+
+    /// Addresses that requests name it by.
+    pub fn place(&self) -> Range<u64> {
+        let start = self.grant.addr();
+        start..start.saturating_add(self.grant.len())
     }
 }
 
@@ -139,6 +159,12 @@ impl PoolProcess {
         self.node.id()
     }
 
+    /// Where in the pool its device memory begins.
+    pub fn device_memory(&self) -> u64 {
+        let pool = self.node.membership.pool();
+        pool.device_memory(self.id()).start
+    }
+
     /// Epoch of another node, if that is up as seen from here.
     pub fn epoch_of(&self, node: u16) -> Option<u32> {
         let peer = self.node.model.functions.peers.get(usize::from(node));
@@ -177,6 +203,23 @@ impl PoolProcess {
         if let (Some(Ok(page)), Some(Ok(slot))) = (page, slot) {
             self.kicks.add(page, slot);
         }
+    }
+
+    /// Lets this process map the memory that a queue pair has a grant for, by its key, until [`PoolProcess::unmap_grant`]. None if there is no grant (yet), or its
+    /// memory cannot be mapped.
+    pub fn map_grant(&mut self, qpn: u32, key: u32) -> Option<MappedRegion> {
+        let (hold, grant) = self.node.map_grant(qpn, key).ok()?;
+        Some(MappedRegion { hold, grant })
+    }
+
+    /// Whether it may be mapped still.
+    pub fn is_granted(&mut self, region: &MappedRegion) -> bool {
+        self.node.is_granted(&region.grant)
+    }
+
+    /// It is not mapped any more.
+    pub fn unmap_grant(&mut self, region: &MappedRegion) {
+        self.node.unmap_grant(region.hold, &region.grant);
     }
 
     /// Does all work that is due, and polls the doorbells.

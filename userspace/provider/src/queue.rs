@@ -16,7 +16,7 @@ mod shared;
 mod size;
 mod wall;
 
-pub(crate) use bypass::{Connection, Owner, Ring, RingSource};
+pub(crate) use bypass::{Connection, Keeper, MappedRegion, Owner, Ring, RingSource};
 pub(crate) use completion::{CompletionQueue, Member, SharedReceives};
 pub(crate) use draft::gather;
 pub(crate) use pair::{QueuePair, Received, SharedCompletions};

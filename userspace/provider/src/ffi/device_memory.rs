@@ -9,7 +9,10 @@ use std::slice;
 
 use nupa_proto::doorbell::PAGE_SIZE;
 use nupa_proto::pool::sharing::DmHandle;
-use nupa_proto::uabi::{ALLOC_DM_IMPORT, ALLOC_DM_MMAP_OFFSET, ALLOC_DM_RING};
+use nupa_proto::uabi::{
+    RegionPlace, ALLOC_DM_IMPORT, ALLOC_DM_KEY, ALLOC_DM_MMAP_OFFSET, ALLOC_DM_REGION,
+    ALLOC_DM_RING,
+};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
@@ -75,6 +78,53 @@ unsafe fn command(
     check(unsafe { sys::ibv_cmd_alloc_dm(context, attr, base, link) })?;
     // SAFETY: the kernel may have written it behind the compiler's back.
     Ok(unsafe { (&raw const offset).read_volatile() })
+}
+
+/// Maps the region of a queue pair's peer that a key names, if the kernel finds it. If this fails the kernel knows nothing of `base`.
+///
+/// # Safety
+///
+/// The kernel made the queue pair for this provider, and it exists; `base` is a structure of the caller's that the kernel knows nothing of.
+pub(super) unsafe fn map_region(
+    qp: *mut sys::ibv_qp,
+    key: u32,
+    base: *mut sys::verbs_dm,
+) -> Result<(Pages, RegionPlace), Errno> {
+    let attr = sys::ibv_alloc_dm_attr {
+        length: 0,
+        log_align_req: 0,
+        comp_mask: 0,
+    };
+    // SAFETY: the caller's word.
+    let (context, handle) = unsafe { ((*qp).context, (*qp).handle) };
+    let (mut offset, mut place) = (0u64, RegionPlace::default());
+    let mut attributes = Attributes::new([
+        ioctl::value(ALLOC_DM_MMAP_OFFSET, &raw mut offset),
+        ioctl::value(ALLOC_DM_REGION, &raw mut place),
+        ioctl::object(ALLOC_DM_RING, handle),
+        ioctl::number(ALLOC_DM_KEY, key),
+    ]);
+    let link = attributes.link(4);
+    // SAFETY: as above; the attributes and what they point to live across the call.
+    check(unsafe { sys::ibv_cmd_alloc_dm(context, &raw const attr, base, link) })?;
+    // SAFETY: the kernel may have written them behind the compiler's back.
+    let (offset, place) = unsafe {
+        (
+            (&raw const offset).read_volatile(),
+            (&raw const place).read_volatile(),
+        )
+    };
+    let len = usize::try_from(place.len.get());
+    let len = len.ok().filter(|len| len % PAGE_SIZE == 0 && *len > 0);
+    // SAFETY: the file of an open context is open.
+    let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
+    let pages = len.ok_or(Errno::INVAL);
+    let pages = pages.and_then(|len| Pages::of_file(file, offset, len));
+    let pages = pages.inspect_err(|_| {
+        // SAFETY: the kernel allocated it above, and nobody else knows it.
+        unsafe { sys::ibv_cmd_free_dm(base) };
+    })?;
+    Ok((pages, place))
 }
 
 /// Makes device memory and maps it. If this fails the kernel knows nothing of `base`.

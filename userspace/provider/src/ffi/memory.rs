@@ -12,7 +12,9 @@ use nupa_engine::rings::{Doorbell, QueueMemory};
 use nupa_proto::doorbell::{
     PAGE_SIZE, PUSH_OFFSET, PUSH_SLOTS, PUSH_SLOT_SIZE, SLOTS, SLOT_DRIVER, SLOT_SIZE,
 };
-use nupa_proto::uabi::SLOT_LIVE;
+#[cfg(test)]
+use nupa_proto::uabi::{next_in, SLOT_MAPPINGS};
+use nupa_proto::uabi::{SLOT_COPIES, SLOT_FORCED, SLOT_LIVE};
 use nupa_proto::wqe::BLOCK_SIZE;
 use rustix::io::Errno;
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
@@ -374,10 +376,57 @@ impl Slot {
     /// Whether the device is there: once it is not, no queue of it is written to any more.
     #[inline(always)]
     pub(crate) fn is_live(&self) -> bool {
+        // All ones are what is read of a function that was pulled.
+        let word = self.drivers_word().load(Ordering::Acquire);
+        u32::from_le(word) & SLOT_LIVE != 0 && word != u32::MAX
+    }
+
+    /// What to begin copies with to a mapping that is made afterwards, for the queue pair of this send queue. Not during a copy.
+    pub(crate) fn mappings(&self) -> u32 {
+        // A thread that left a copy by a signal has not ended it.
+        let word = self
+            .drivers_word()
+            .fetch_and(!SLOT_COPIES.to_le(), Ordering::SeqCst);
+        u32::from_le(word) & !SLOT_COPIES
+    }
+
+    /// Says that there is a copy, unless a mapping was taken away since [`Slot::mappings`] was this. It is not taken away before [`Slot::end_copy`], unless that takes
+    /// long. A full fence. One thread at a time.
+    #[inline]
+    pub(crate) fn begin_copy(&self, mappings: u32) -> bool {
+        let (from, to) = (mappings.to_le(), (mappings | SLOT_COPIES).to_le());
+        let order = Ordering::SeqCst;
+        let begun = self.drivers_word().compare_exchange(from, to, order, order);
+        begun.is_ok()
+    }
+
+    /// The copy is done. Whether the mapping was there all the time. A full fence.
+    #[inline]
+    pub(crate) fn end_copy(&self, mappings: u32) -> bool {
+        let (from, to) = ((mappings | SLOT_COPIES).to_le(), mappings.to_le());
+        let (word, order) = (self.drivers_word(), Ordering::SeqCst);
+        if word.compare_exchange(from, to, order, order).is_ok() {
+            return true;
+        }
+        // The kernel waits for this, or has waited long enough.
+        let left = u32::from_le(word.fetch_and(!SLOT_COPIES.to_le(), order));
+        left & SLOT_LIVE != 0 && (left ^ mappings) & SLOT_FORCED == 0
+    }
+
+    /// What the kernel does before it takes a mapping away; `forced`: although there is a copy.
+    #[cfg(test)]
+    pub(crate) fn change_mappings(&self, forced: bool) {
+        let bits = if forced { SLOT_FORCED } else { SLOT_MAPPINGS };
+        let word = self.drivers_word();
+        let next = next_in(u32::from_le(word.load(Ordering::SeqCst)), bits);
+        word.store(next.to_le(), Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn drivers_word(&self) -> &AtomicU32 {
         const INDEX: usize = SLOT_DRIVER / size_of::<u32>();
         // SAFETY: a word of the slot (invariant); this process accesses them only atomically.
-        let word = unsafe { self.words.add(INDEX).as_ref() };
-        u32::from_le(word.load(Ordering::Acquire)) == SLOT_LIVE
+        unsafe { self.words.add(INDEX).as_ref() }
     }
 
     #[inline(always)]

@@ -228,6 +228,7 @@ unsafe fn assemble(
         Some(slot) => (false, slot.clone()),
         None => (true, slots.slot.clone()),
     };
+    let send_slot = slots.slot.clone();
     let send = SendQueue::new(memory, slots.slot, size, attr.sq_sig_all != 0);
     let recv = match rings.recv {
         Some((size, memory)) => {
@@ -265,6 +266,7 @@ unsafe fn assemble(
             recv_lookup: lookup(recv_domain),
             shared,
             slot: rings_slot,
+            send_slot,
             requests,
             bypass_state: Arc::default(),
             with_events: own.mode() != Mode::Polled,

@@ -6,11 +6,13 @@ use std::cell::UnsafeCell;
 
 use nupa_proto::pool::sharing::DmHandle;
 use nupa_proto::process_ring::RING_SIZE;
-use nupa_proto::uabi::{EXPORT_DM, EXPORT_DM_HANDLE, EXPORT_DM_RING, METHOD_DM_EXPORT};
+use nupa_proto::uabi::{
+    RegionPlace, EXPORT_DM, EXPORT_DM_HANDLE, EXPORT_DM_RING, METHOD_DM_EXPORT,
+};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use super::device_memory::{make_mapped, Source, OBJECT};
+use super::device_memory::{make_mapped, map_region, Source, OBJECT};
 use super::ioctl::{self, Attributes};
 use super::memory::Pages;
 use super::object::Plain;
@@ -76,6 +78,22 @@ pub(crate) unsafe fn make(qp: *mut sys::ibv_qp) -> Result<(Pages, RingObject), E
 pub(crate) unsafe fn find(qp: *mut sys::ibv_qp) -> Result<(Pages, RingObject), Errno> {
     // SAFETY: the caller's word.
     unsafe { make_from(qp, Source::RingOfPeer((*qp).handle)) }
+}
+
+/// Maps the region of a queue pair's peer that a key names. `ENOENT` if there is none (yet).
+///
+/// # Safety
+///
+/// As for [`make`].
+pub(crate) unsafe fn map(
+    qp: *mut sys::ibv_qp,
+    key: u32,
+) -> Result<(Pages, RegionPlace, RingObject), Errno> {
+    let dm = Box::new(UnsafeCell::new(sys::verbs_dm::zeroed()));
+    // SAFETY: the caller's word; the structure is new.
+    let (pages, place) = unsafe { map_region(qp, key, dm.get()) }?;
+    // INVARIANT: the kernel has just made it, and the caller keeps the context open.
+    Ok((pages, place, RingObject { dm }))
 }
 
 impl RingObject {

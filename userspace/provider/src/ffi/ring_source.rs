@@ -7,9 +7,9 @@ use std::env;
 use std::sync::Arc;
 
 use super::object::Plain;
-use super::ring_memory::{find, make, RingObject};
+use super::ring_memory::{find, make, map, RingObject};
 use super::{kick, sys};
-use crate::queue::{Owner, Ring, RingSource};
+use crate::queue::{Keeper, MappedRegion, Owner, Ring, RingSource};
 
 /// Environment variable that says which messages go past the engine.
 const VARIABLE: &str = "NUPA_PROCESS_RINGS";
@@ -59,7 +59,7 @@ struct Made {
     pair: Pair,
 }
 
-/// The memory of a ring that its peer receives with.
+/// The memory of a ring that its peer receives with, or of a region of its peer's.
 #[derive(Debug)]
 struct Found {
     #[expect(dead_code, reason = "keeps the memory")]
@@ -91,6 +91,17 @@ impl RingSource for Pair {
         Some(Ring::new(pages, Box::new(Made { object, pair })))
     }
 
+    fn map_region(&self, key: u32) -> Option<MappedRegion> {
+        // SAFETY: as above.
+        let (pages, place, object) = unsafe { map(self.0, key) }.ok()?;
+        Some(MappedRegion {
+            pages,
+            addr: place.addr.get(),
+            len: place.len.get(),
+            owner: Box::new(Found { object }),
+        })
+    }
+
     fn kick_peer(&self) {
         // SAFETY: as above.
         unsafe { kick::kick_peer(self.0) };
@@ -119,6 +130,8 @@ impl Owner for Made {
         unsafe { self.object.publish(self.pair.0) }.is_ok()
     }
 }
+
+impl Keeper for Found {}
 
 impl Owner for Found {
     fn publish(&self) -> bool {

@@ -3,6 +3,7 @@
 //! SENDs and WRITEs that go from process to process, past the engines: see `Documentation/process-rings.md`.
 
 mod connection;
+mod direct;
 mod member;
 #[cfg(all(test, debug_assertions))]
 mod ordering;
@@ -15,6 +16,7 @@ mod sent;
 mod state;
 
 pub(crate) use connection::{Connection, Maker};
+pub(crate) use direct::{Keeper, MappedRegion};
 pub(super) use member::{Bypasses, Step};
 pub(super) use receiver::Receiver;
 pub(super) use request::{Body, Kind, Message};

@@ -97,7 +97,7 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) fn try_post(&mut self, request: &SendRequest<'_>) -> bool {
         let poster = &mut self.poster;
-        if poster.sender.as_ref().is_some_and(Sender::has_ring) {
+        if poster.sender.as_ref().is_some_and(Sender::bypasses) {
             return false;
         }
         let flags = request.flags | poster.flags;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use guestmem::{GuestMemory, MmapRegion};
 use nupa_pool::{FormatOptions, Survey};
 use nupa_poolmem::{HostTime, PoolMemory};
-use nupa_poolnode::PoolProcess;
+use nupa_poolnode::{MappedRegion, PoolProcess};
 use nupa_proto::admin::{ACCESS_ALL, RNR_RETRY_FOREVER};
 use nupa_proto::regs::DEVICE_MEMORY_BASE;
 use rustix::process::{getppid, set_parent_process_death_signal, Signal};
@@ -36,6 +36,8 @@ const BOARD: usize = 4096;
 const PEER: &str = "NUPA_POOL_HOST_PEER";
 /// How long one side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// WRITEs after which a region is mapped that can be.
+const MAPPED_BY: u64 = 1000;
 /// Looks that find nothing between two looks at the clock.
 const EMPTY: u64 = 1 << 16;
 /// Bytes of the largest message.
@@ -87,6 +89,26 @@ impl Pool {
         self.0.borrow_mut().poll();
     }
 
+    /// Where in the pool its device memory begins.
+    pub(super) fn device_memory(&self) -> usize {
+        usize::try_from(self.0.borrow().device_memory()).unwrap()
+    }
+
+    /// Lets this process map what a queue pair has a grant for, by its key.
+    pub(super) fn map_grant(&self, qpn: u32, key: u32) -> Option<MappedRegion> {
+        self.0.borrow_mut().map_grant(qpn, key)
+    }
+
+    /// Whether it may still.
+    pub(super) fn is_granted(&self, region: &MappedRegion) -> bool {
+        self.0.borrow_mut().is_granted(region)
+    }
+
+    /// It is not mapped any more.
+    pub(super) fn unmap_grant(&self, region: &MappedRegion) {
+        self.0.borrow_mut().unmap_grant(region);
+    }
+
     /// Epoch of another node, if that is up as seen from here.
     pub(super) fn epoch_of(&self, node: u16) -> Option<u32> {
         self.0.borrow().epoch_of(node)
@@ -135,6 +157,13 @@ const KEY: usize = 3;
 const POOL_KEY: usize = 4;
 const PING: usize = 5;
 
+/// What a request does with memory of the other.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Write,
+    Read,
+}
+
 /// One host: its node, and a connected queue pair.
 struct Side {
     id: u16,
@@ -155,6 +184,9 @@ struct Side {
     /// Where this thread may run.
     cores: CpuSet,
     rings: Rings,
+    /// The pool, and what this host has mapped of the other's.
+    memory: MmapRegion,
+    region: Option<MappedRegion>,
 }
 
 impl Drop for Side {
@@ -178,6 +210,7 @@ fn bind(number: u16) -> CpuSet {
 impl Side {
     fn new(id: u16, pool: MmapRegion, board: MmapRegion, memories: &[MmapRegion; 2]) -> Self {
         let rings = Rings::new(memories.each_ref(), 0, id);
+        let memory = again(&pool);
         let ram = again(&memories[usize::from(id)]);
         let pool = Pool::join(pool, &ram, id);
         // Behind the start of the heartbeat's thread, which is not to wait for this one.
@@ -191,6 +224,8 @@ impl Side {
             ..Shape::default()
         };
         let cq = node.cq(8);
+        // Their programs do nothing but poll.
+        cq.cq.shared().lock().set_silent();
         let qp = node.qp(shape, [&cq, &cq], None);
         Self {
             id,
@@ -207,6 +242,8 @@ impl Side {
             receives: 0,
             cores,
             rings,
+            memory,
+            region: None,
         }
     }
 
@@ -319,6 +356,24 @@ impl Side {
         self.qp.qp.post_send(&mut [message]).unwrap();
     }
 
+    /// Has host 0 map the other's device memory, as its kernel does when its provider asks for that. WRITEs there are what asks.
+    fn map_region(&mut self, remote: (u64, u32)) {
+        self.meet();
+        let (_, key) = remote;
+        for _ in 0..MAPPED_BY * u64::from(self.id == 0) {
+            self.request(Request::Write, 8, remote);
+            if self.region.is_none() {
+                self.region = self.pool.map_grant(self.qp.qpn, key);
+                if let Some(region) = &self.region {
+                    let (offset, place) = (region.offset(), region.place());
+                    self.rings.grant(key, &self.memory, offset, place);
+                }
+            }
+        }
+        assert!(self.id != 0 || self.region.is_some(), "there is no grant");
+        self.meet();
+    }
+
     /// Host 0 has other bytes in its memory from now on, and host 1 none of them.
     fn prepare(&mut self, seed: u8) {
         let bytes = match self.id {
@@ -341,25 +396,35 @@ impl Side {
         self.meet();
         if self.id == 0 {
             self.node.fill(0, &[0; LEN]);
-            let mut sges = [self.node.sge(0, BULK)];
-            let message = send(4, sys::IBV_WR_RDMA_READ, SIGNALED).with(&mut sges);
-            let message = message.remote(remote.0, remote.1);
-            self.qp.qp.post_send(&mut [message]).unwrap();
-            self.take(sys::IBV_WC_RDMA_READ);
+            self.request(Request::Read, BULK, remote);
             let (address, key) = (self.node.memory, self.board.get(1, KEY) as u32);
-            self.write(BULK, SIGNALED, (address, key));
-            self.take(sys::IBV_WC_RDMA_WRITE);
+            self.request(Request::Write, BULK, (address, key));
         }
         self.meet();
     }
 
-    /// Writes to the other's memory; in the pool or not.
+    /// Posts a request to write to memory of the other, or to read there; short WRITEs are inline.
     #[inline]
-    fn write(&mut self, len: u32, flags: u32, remote: (u64, u32)) {
-        let mut sges = [self.data(len, flags)];
-        let message = send(3, sys::IBV_WR_RDMA_WRITE, flags).with(&mut sges);
+    fn post(&mut self, request: Request, len: u32, flags: u32, remote: (u64, u32)) {
+        let (opcode, inline) = match request {
+            Request::Write if len == 8 => (sys::IBV_WR_RDMA_WRITE, INLINE),
+            Request::Write => (sys::IBV_WR_RDMA_WRITE, 0),
+            Request::Read => (sys::IBV_WR_RDMA_READ, 0),
+        };
+        let mut sges = [self.data(len, inline)];
+        let message = send(3, opcode, flags | inline).with(&mut sges);
         let message = message.remote(remote.0, remote.1);
         self.qp.qp.post_send(&mut [message]).unwrap();
+    }
+
+    /// The same, and waits for its completion.
+    #[inline]
+    fn request(&mut self, request: Request, len: u32, remote: (u64, u32)) {
+        self.post(request, len, SIGNALED, remote);
+        self.take(match request {
+            Request::Write => sys::IBV_WC_RDMA_WRITE,
+            Request::Read => sys::IBV_WC_RDMA_READ,
+        });
     }
 }
 

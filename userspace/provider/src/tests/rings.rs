@@ -3,9 +3,10 @@
 //! Process rings of two nodes: where there is a kernel, it makes and finds them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use guestmem::MmapRegion;
 use nupa_proto::admin::{ModifyQp, QP_MASK_PROCESS_RINGS, QP_MASK_RING};
@@ -15,7 +16,9 @@ use super::common::guest::{iova, Bars, RAM_SIZE};
 use super::node::{map, Node, Shape, TestQp, LEN};
 use crate::ffi::testing::process_bytes;
 use crate::ffi::Pages;
-use crate::queue::{Connection, Lookup, Owner, Region, Regions, Ring, RingSource};
+use crate::queue::{
+    Connection, Keeper, Lookup, MappedRegion, Owner, Region, Regions, Ring, RingSource,
+};
 
 /// A side's part in the rings of both.
 pub(super) struct Rings {
@@ -33,9 +36,22 @@ struct Source {
     at: usize,
     /// The side, 0 or 1.
     id: u16,
+    /// The region of the peer's that the kernel lets this side map.
+    region: Mutex<Option<Granted>>,
     kicks: AtomicUsize,
     events: AtomicUsize,
     failures: AtomicUsize,
+}
+
+/// A region that may be mapped.
+#[derive(Debug)]
+struct Granted {
+    key: u32,
+    file: File,
+    /// Where it begins in the file.
+    offset: u64,
+    /// Addresses that requests name it by.
+    place: Range<u64>,
 }
 
 /// A ring's memory is there as long as the test is.
@@ -47,6 +63,8 @@ impl Owner for Kept {
         true
     }
 }
+
+impl Keeper for Kept {}
 
 impl Source {
     /// The ring that a side receives with.
@@ -67,6 +85,19 @@ impl RingSource for Source {
         let pages = self.pages(self.id);
         pages.write(0, &[0; RING_SIZE]);
         Some(Ring::new(pages, Box::new(Kept)))
+    }
+
+    fn map_region(&self, key: u32) -> Option<MappedRegion> {
+        let region = self.region.lock().unwrap();
+        let granted = region.as_ref().filter(|granted| granted.key == key)?;
+        let Range { start, end } = granted.place;
+        let len = (end - start) as usize;
+        Some(MappedRegion {
+            pages: Pages::of_file(granted.file.as_fd(), granted.offset, len).unwrap(),
+            addr: start,
+            len: end - start,
+            owner: Box::new(Kept),
+        })
     }
 
     fn kick_peer(&self) {
@@ -90,6 +121,7 @@ impl Rings {
             memories: memories.map(|memory| file(memory).into()),
             at: RAM_SIZE - (number + 1) * RING_SIZE,
             id,
+            region: Mutex::new(None),
             kicks: AtomicUsize::new(0),
             events: AtomicUsize::new(0),
             failures: AtomicUsize::new(0),
@@ -126,6 +158,7 @@ impl Rings {
             lookup: Lookup::new(Arc::clone(&self.regions), 0),
             recv_lookup: Lookup::new(Arc::clone(&self.regions), 0),
             shared: qp.recv_slot.is_none(),
+            send_slot: qp.send_slot.clone(),
             slot: qp.recv_slot.as_ref().unwrap_or(&qp.send_slot).clone(),
             requests: Shape::default().requests,
             bypass_state: Arc::default(),
@@ -152,6 +185,23 @@ impl Rings {
     /// The ring that this side receives with, as its sender has it.
     pub(super) fn incoming(&self) -> Pages {
         self.source.pages(self.source.id)
+    }
+
+    /// Lets this side map a region of its peer's, which is in a file.
+    pub(super) fn grant(&self, key: u32, pool: &MmapRegion, offset: u64, place: Range<u64>) {
+        let file = pool.file().as_fd().try_clone_to_owned().unwrap();
+        let granted = Granted {
+            key,
+            file: file.into(),
+            offset,
+            place,
+        };
+        *self.source.region.lock().unwrap() = Some(granted);
+    }
+
+    /// Lets it map no more.
+    pub(super) fn revoke(&self) {
+        *self.source.region.lock().unwrap() = None;
     }
 
     /// How often the peer's program was to be woken.

@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub(crate) shared: bool,
     /// Doorbell slot of its receive queue, or with a shared one that of its send queue.
     pub(crate) slot: Slot,
+    /// Doorbell slot of its send queue.
+    pub(crate) send_slot: Slot,
     /// Requests that its send queue has room for.
     pub(crate) requests: u32,
     /// What the queue pair may do.

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use nupa_proto::cqe::{Cqe, CqeOpcode, CQE_SOLICITED};
+use nupa_proto::cqe::{Cqe, CQE_SOLICITED};
 use nupa_proto::status::WcStatus;
 
 use super::receiver::Next;
@@ -383,15 +383,12 @@ impl Bypass {
     fn complete_with(&mut self, first: First, status: u8) -> Option<Cqe> {
         self.sent.as_ref()?.take();
         (self.waited, self.slow) = (0, false);
-        let opcode = match first.is_write() {
-            true => CqeOpcode::Write,
-            false => CqeOpcode::Send,
-        };
         let shown = first.is_signaled() || status != WcStatus::Success.to_wire();
         shown.then(|| Cqe {
             wr_id: first.wr_id.into(),
             qpn: self.qpn.into(),
-            opcode: opcode.to_wire(),
+            byte_len: first.len.into(),
+            opcode: first.opcode().to_wire(),
             status,
             ..Cqe::default()
         })

@@ -26,7 +26,8 @@ use nupa_proto::status::WcStatus;
 use nupa_proto::wqe::{Sge, WQE_SIGNALED};
 
 use super::{
-    Body, BypassState, Connection, Message, Owner, Receiver, Ring, RingSource, Sender, Sent,
+    Body, BypassState, Connection, MappedRegion, Message, Owner, Receiver, Ring, RingSource,
+    Sender, Sent,
 };
 use crate::ffi::modelled::{explore, spawn, Words};
 use crate::ffi::testing::process_bytes;
@@ -66,6 +67,10 @@ impl RingSource for Source {
     }
 
     fn make(&self) -> Option<Ring> {
+        None
+    }
+
+    fn map_region(&self, _: u32) -> Option<MappedRegion> {
         None
     }
 
@@ -137,6 +142,7 @@ impl Ends {
             recv_lookup: Lookup::new(Arc::clone(&regions), 0),
             shared: false,
             slot: slot.clone(),
+            send_slot: slot.clone(),
             requests: 4,
             bypass_state: Arc::new(BypassState::default()),
             with_events: true,

@@ -126,6 +126,15 @@ impl Outgoing {
         fits(self)
     }
 
+    /// Whether all is taken that was put there.
+    #[inline]
+    pub(super) fn is_empty(&mut self) -> bool {
+        if self.line != self.taken {
+            self.taken = self.ring.load(TAKEN);
+        }
+        self.line == self.taken
+    }
+
     /// Forgets the line behind the last WRITE, once all is taken that lies before it.
     #[inline(always)]
     pub(super) fn settle(&mut self, written: &mut Option<u32>) {
@@ -215,7 +224,7 @@ impl Outgoing {
                     entry.flags |= ENTRY_SOLICITED;
                 }
             }
-            Body::Write { addr, rkey } => {
+            Body::Write { addr, rkey } | Body::Read { addr, rkey } => {
                 entry.flags = ENTRY_WRITE;
                 let target = WriteTarget {
                     addr: addr.into(),

@@ -21,6 +21,8 @@ pub(crate) enum Body {
     Send { imm: Option<u32> },
     /// A WRITE without immediate data.
     Write { addr: u64, rkey: u32 },
+    /// A READ, which goes into no ring.
+    Read { addr: u64, rkey: u32 },
 }
 
 impl Message {
@@ -33,12 +35,26 @@ impl Message {
     pub(super) fn is_write(&self) -> bool {
         matches!(self.body, Body::Write { .. })
     }
+
+    #[inline(always)]
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.body, Body::Read { .. })
+    }
+
+    /// Key and address of the peer's memory that it is about.
+    #[inline(always)]
+    pub(super) fn target(&self) -> Option<(u32, u64)> {
+        match self.body {
+            Body::Send { .. } => None,
+            Body::Write { addr, rkey } | Body::Read { addr, rkey } => Some((rkey, addr)),
+        }
+    }
 }
 
 /// What a request is to a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// All of a SEND or WRITE but its data: it may go there.
+    /// All of a SEND, WRITE or READ but its data: it may go past the engine.
     message: Option<Message>,
     /// It takes a receive entry of its peer.
     takes_entry: bool,
@@ -56,6 +72,7 @@ impl Kind {
                 rkey,
                 imm: None,
             } => Some(Body::Write { addr, rkey }),
+            Operation::Read { addr, rkey } => Some(Body::Read { addr, rkey }),
             _ => None,
         };
         let takes_entry = matches!(
@@ -83,7 +100,16 @@ impl Kind {
         self.signaled
     }
 
-    /// The SEND or WRITE, if it is one.
+    /// Key of what it writes to, if it is a WRITE.
+    #[inline(always)]
+    pub(super) fn written(&self) -> Option<u32> {
+        match self.message?.body {
+            Body::Write { rkey, .. } => Some(rkey),
+            _ => None,
+        }
+    }
+
+    /// The SEND, WRITE or READ, if it is one.
     #[inline(always)]
     pub(crate) fn message(&self) -> Option<Message> {
         self.message

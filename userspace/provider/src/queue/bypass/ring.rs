@@ -11,6 +11,7 @@ use nupa_proto::process_ring::{
     TAKER, TAKER_PROCESS,
 };
 
+use super::MappedRegion;
 use crate::ffi::{fence_after_cas, ProcessBytes, RingPages};
 
 /// Bytes of the lines.
@@ -71,6 +72,9 @@ pub(crate) trait RingSource: Debug + Send + Sync {
 
     /// Memory of zeroes for a ring that it receives with.
     fn make(&self) -> Option<Ring>;
+
+    /// Lets this process map the memory of the peer's that a key names for requests of the queue pair, if the peer has granted it.
+    fn map_region(&self, key: u32) -> Option<MappedRegion>;
 
     /// The peer has a message, and waits for an event.
     fn kick_peer(&self);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use nupa_engine::rings::Data;
 use nupa_proto::process_ring::{MAX_PAYLOAD, STATE_ARMED, STATE_OPEN, TAKEN};
-use nupa_proto::wqe::Sge;
 
+use super::direct::{look_up, PeerRegions};
 use super::outgoing::{Outgoing, TARGET};
 use super::{Body, BypassState, Connection, Kind, Message, Sent, SharedSource};
 use crate::ffi::{Lock, ProcessBytes};
@@ -20,6 +20,8 @@ use crate::queue::CompletionQueue;
 const FIRST_LOOK: u32 = 32;
 /// Messages between two looks, once it has looked at each power of two up to that.
 const LOOKS: u32 = 1 << 16;
+/// Blocks of the send queue, and lines of the ring, after which is looked whether the region of a request can be mapped: a power of two.
+const LOOK_FOR_REGIONS: u32 = 1 << 6;
 /// One in so many messages goes to the engine in any case: indices are compared across half of their range at most.
 const ENGINE_SEES: u32 = 1 << 30;
 
@@ -27,22 +29,28 @@ const ENGINE_SEES: u32 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Sender {
     qpn: u32,
-    source: SharedSource,
+    pub(super) source: SharedSource,
     /// The completion queue.
     completions: Weak<Lock<CompletionQueue>>,
-    lookup: Lookup,
-    sent: Arc<Sent>,
+    pub(super) lookup: Lookup,
+    pub(super) sent: Arc<Sent>,
     ring: Option<Outgoing>,
-    at: Position,
+    pub(super) at: Position,
     /// Messages that went into the ring.
     bypassed: u32,
-    bypass_state: Arc<BypassState>,
+    pub(super) bypass_state: Arc<BypassState>,
+    /// Regions of the peer's that are mapped.
+    pub(super) peer_regions: PeerRegions,
+    /// Whether completions of what goes past the engine are shown.
+    registered: bool,
+    /// Whether there is a ring, or a region that is mapped.
+    bypasses: bool,
     /// WRITEs may go into the ring, too.
     writes: bool,
     /// It could not look when it was time for that.
     again: bool,
     /// State of what draws the messages that go to the engine although they need not; 0: there are none.
-    draw: u32,
+    pub(super) draw: u32,
 }
 
 /// How far a sender is.
@@ -54,7 +62,7 @@ pub(crate) struct Position {
     barrier: u32,
     /// Index of the send queue behind the last request, and behind the last one whose completion is asked for.
     last: u32,
-    signaled: u32,
+    pub(super) signaled: u32,
     /// Line behind the last WRITE in the ring, unless the engine was told to take what is before.
     written: Option<u32>,
 }
@@ -78,6 +86,9 @@ impl Sender {
             at: Position::default(),
             bypassed: 0,
             bypass_state: Arc::clone(&connection.bypass_state),
+            peer_regions: PeerRegions::new(connection.send_slot.clone()),
+            registered: false,
+            bypasses: false,
             again: false,
             draw: if connection.mixed { 1 } else { 0 },
         }
@@ -97,6 +108,9 @@ impl Sender {
             at: Position::default(),
             bypassed: 0,
             bypass_state: Arc::clone(&self.bypass_state),
+            peer_regions: self.peer_regions.another(),
+            registered: false,
+            bypasses: false,
             again: false,
             draw: self.draw,
         }
@@ -107,6 +121,7 @@ impl Sender {
     pub(super) fn with_ring(mut self, ring: Arc<super::Ring>) -> Self {
         self.sent.set_ring(Arc::clone(&ring));
         self.ring = Some(Outgoing::new(ring));
+        self.note_bypasses();
         self
     }
 
@@ -132,9 +147,23 @@ impl Sender {
             true => at.messages = at.messages.wrapping_add(1),
             false => at.barrier = index,
         }
+        if let Some(key) = kind.written() {
+            self.peer_regions.seen = Some(key);
+        }
+        let is_time = (at.last ^ index) & LOOK_FOR_REGIONS != 0;
         at.last = index;
         if kind.is_signaled() {
             at.signaled = index;
+        }
+        if is_time {
+            self.look_for_region_of(kind);
+        }
+    }
+
+    #[cold]
+    fn look_for_region_of(&mut self, kind: Kind) {
+        if let Some((key, _)) = kind.message().and_then(|message| message.target()) {
+            self.look_for_region(key);
         }
     }
 
@@ -147,12 +176,17 @@ impl Sender {
     /// Requests that went to the engine were taken back.
     pub(crate) fn rewind(&mut self, at: Position) {
         self.at = at;
+        self.peer_regions.seen = None;
     }
 
     /// Puts a SEND or WRITE into the ring, if it may go there.
     #[inline]
     pub(crate) fn send(&mut self, message: Message, data: Data<'_>) -> bool {
-        if self.ring.is_none() && !self.look() {
+        if !self.peer_regions.is_empty() && self.copy(&message, data) {
+            return true;
+        }
+        let may_look = matches!(message.body, Body::Send { .. });
+        if self.ring.is_none() && !(may_look && self.look()) {
             return false;
         }
         if !self.bypass_state.is_ready() || !self.keeps_order(&message) {
@@ -164,7 +198,7 @@ impl Sender {
         let mut parts = [ProcessBytes::default(); MAX_SGE];
         let (inline, parts) = match data {
             Data::Inline(bytes) => (bytes, &[][..]),
-            Data::Sges(sges) => match find(&mut self.lookup, sges, &mut parts) {
+            Data::Sges(sges) => match look_up(&mut self.lookup, sges, false, &mut parts) {
                 Some(parts) => (&[][..], parts),
                 None => return false,
             },
@@ -183,6 +217,7 @@ impl Sender {
         match message.body {
             Body::Send { .. } => self.put_message(&message, len, inline, parts),
             Body::Write { .. } => self.put_write(&message, len, inline, parts),
+            Body::Read { .. } => false,
         }
     }
 
@@ -241,14 +276,19 @@ impl Sender {
         parts: &[ProcessBytes],
     ) -> bool {
         let (number, sent) = (self.at.messages, &self.sent);
-        let Some(out) = &mut self.ring else {
+        let Some(out) = self.ring.as_mut().filter(|_| self.writes) else {
             return false;
         };
         if !out.pad(len) || !out.admits(sent, number, message, len, false) {
             return false;
         }
+        let key = message.target().map(|(key, _)| key);
+        if key.is_some_and(|key| self.peer_regions.take_owed(key)) {
+            return false;
+        }
+        let line = out.line;
         // Also if its completion is not asked for: one that fails makes an event.
-        let Some(_adding) = sent.begin_if(true, true) else {
+        let Some(adding) = sent.begin_if(true, true) else {
             return false;
         };
         out.write(number, message, len, inline, parts);
@@ -256,8 +296,22 @@ impl Sender {
         out.written = Some(out.line);
         let signaled = message.is_signaled();
         sent.add_write(message.wr_id, out.line, self.at.signaled, signaled);
+        let is_time = (line ^ out.line) & LOOK_FOR_REGIONS != 0;
         self.at.written = Some(out.line);
+        drop(adding);
+        if is_time {
+            if let Some(key) = key {
+                self.look_for_region(key);
+            }
+        }
         true
+    }
+
+    /// Whether all that was handed to the engine is complete, and all that was put into the ring is taken.
+    #[inline]
+    pub(super) fn is_idle(&mut self) -> bool {
+        let empty = self.ring.as_mut().is_none_or(Outgoing::is_empty);
+        empty && !self.sent.done().is_before(self.at.last)
     }
 
     /// Whether what the engine still has to do may be overtaken by a request, and is known to be complete when that is.
@@ -309,21 +363,30 @@ impl Sender {
         &self.sent
     }
 
-    /// Whether it has a ring.
-    #[inline(always)]
-    pub(crate) fn has_ring(&self) -> bool {
-        self.ring.is_some()
-    }
-
-    /// Whether a request may go into the ring, of which there is one if it is a WRITE.
+    /// Whether a request may go past the engine.
     #[inline(always)]
     pub(crate) fn may_send(&self, message: &Message) -> bool {
-        !message.is_write() || self.writes && self.has_ring()
+        match message.body {
+            Body::Send { .. } => true,
+            Body::Write { .. } => self.bypasses(),
+            Body::Read { .. } => !self.peer_regions.is_empty(),
+        }
+    }
+
+    /// Whether there is a ring, or a region that is mapped.
+    #[inline(always)]
+    pub(crate) fn bypasses(&self) -> bool {
+        self.bypasses
+    }
+
+    /// There is a ring, or are regions, that there were not, or the other way round.
+    pub(super) fn note_bypasses(&mut self) {
+        self.bypasses = self.ring.is_some() || !self.peer_regions.is_empty();
     }
 
     /// Draws whether a message is to go to the engine. (xorshift, G. Marsaglia, Journal of Statistical Software 8 (14), 2003.)
     #[cold]
-    fn is_drawn(&mut self) -> bool {
+    pub(super) fn is_drawn(&mut self) -> bool {
         self.draw ^= self.draw << 13;
         self.draw ^= self.draw >> 17;
         self.draw ^= self.draw << 5;
@@ -341,6 +404,22 @@ impl Sender {
 
     #[cold]
     fn find(&mut self) -> bool {
+        self.register(|sender| {
+            let Some(ring) = sender.source.find().map(Arc::new) else {
+                return false;
+            };
+            sender.sent.set_ring(Arc::clone(&ring));
+            sender.ring = Some(Outgoing::new(ring));
+            sender.note_bypasses();
+            true
+        })
+    }
+
+    /// Has completions of what goes past the engine shown, if there is something that does. Whether there is.
+    pub(super) fn register(&mut self, is_there: impl FnOnce(&mut Self) -> bool) -> bool {
+        if self.registered {
+            return is_there(self);
+        }
         let Some(completions) = self.completions.upgrade() else {
             return false;
         };
@@ -352,26 +431,11 @@ impl Sender {
         if !completions.may_bypass() {
             return false;
         }
-        let Some(ring) = self.source.find().map(Arc::new) else {
+        if !is_there(self) {
             return false;
-        };
-        self.sent.set_ring(Arc::clone(&ring));
+        }
         completions.add_sent(self.qpn, Arc::clone(&self.sent), &self.bypass_state);
-        self.ring = Some(Outgoing::new(ring));
+        self.registered = true;
         true
     }
-}
-
-/// The memory that entries mean, if the process has mapped all of it.
-#[inline(always)]
-fn find<'a>(
-    lookup: &mut Lookup,
-    sges: &[Sge],
-    parts: &'a mut [ProcessBytes; MAX_SGE],
-) -> Option<&'a [ProcessBytes]> {
-    let found = parts.get_mut(..sges.len())?;
-    for (part, sge) in found.iter_mut().zip(sges) {
-        *part = lookup.memory(sge, false)?;
-    }
-    Some(found)
 }

@@ -5,10 +5,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use nupa_proto::cqe::CqeOpcode;
 use nupa_proto::process_ring::{RECEIVED, TAKEN};
 
 use super::connection::random;
-use super::Ring;
+use super::{Message, Ring};
 use crate::ffi::{fence, yield_now};
 use crate::queue::done::{is_ahead, Done};
 
@@ -16,6 +17,11 @@ use crate::queue::done::{is_ahead, Done};
 const WRITE: u8 = 1 << 0;
 /// Its completion is asked for.
 const SIGNALED: u8 = 1 << 1;
+
+/// It was copied, so it is complete.
+const COPIED: u8 = 1 << 2;
+/// It is a READ that was copied.
+const READ: u8 = 1 << 3;
 
 /// Lines of a ring, which indices of lines that were passed since are told apart by, with more than enough to spare.
 const FAR: u32 = 1 << 30;
@@ -28,7 +34,9 @@ struct Slot {
     at: AtomicU32,
     /// Index of the send queue behind the last request before it that went to the engine and whose completion is asked for.
     behind: AtomicU32,
-    /// `WRITE`, `SIGNALED`.
+    /// Bytes of a READ.
+    len: AtomicU32,
+    /// `WRITE`, `SIGNALED`, `COPIED`, `READ`.
     flags: AtomicU8,
 }
 
@@ -67,14 +75,26 @@ pub(crate) struct First {
     pub(crate) wr_id: u64,
     at: u32,
     behind: u32,
+    /// Bytes of a READ.
+    pub(super) len: u32,
     flags: u8,
 }
 
 impl First {
-    /// Whether it is a WRITE.
+    /// Whether it is a WRITE in the ring.
     #[inline]
     pub(super) fn is_write(&self) -> bool {
-        self.flags & WRITE != 0
+        self.flags & (WRITE | COPIED) == WRITE
+    }
+
+    /// What it is.
+    #[inline]
+    pub(super) fn opcode(&self) -> CqeOpcode {
+        match self.flags & (WRITE | READ) {
+            0 => CqeOpcode::Send,
+            READ => CqeOpcode::Read,
+            _ => CqeOpcode::Write,
+        }
     }
 
     /// Whether its completion is asked for.
@@ -135,6 +155,12 @@ impl Sent {
         (added.wrapping_sub(taken) as usize) < self.slots.len()
     }
 
+    /// Whether programs may wait for events of the completion queue.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched
+    }
+
     /// Whether one may be added, since nobody waits for an event. If so, nobody begins to wait before what this returns is dropped. For who posts.
     #[inline]
     fn begin(&self) -> Option<Adding<'_>> {
@@ -163,7 +189,7 @@ impl Sent {
         self.armed.store(armed, Ordering::Release);
         if armed {
             fence(Ordering::SeqCst);
-            // Another thread is between two instructions of `Sender::send`, which calls nobody meanwhile.
+            // Another thread is in the middle of `Sender::send`, which calls nobody meanwhile.
             while self.adding.load(Ordering::Acquire) {
                 yield_now();
             }
@@ -174,7 +200,7 @@ impl Sent {
     #[inline]
     pub(super) fn add(&self, wr_id: u64, message: u32, behind: u32, signaled: bool) {
         let flags = if signaled { SIGNALED } else { 0 };
-        self.add_any(wr_id, message, behind, flags);
+        self.add_any(wr_id, message, behind, 0, flags);
     }
 
     /// Adds a WRITE, whose entry ends before a line. For who posts.
@@ -183,16 +209,25 @@ impl Sent {
         let flags = WRITE | if signaled { SIGNALED } else { 0 };
         // All that the engine was handed is complete.
         self.is_drained.store(false, Ordering::Release);
-        self.add_any(wr_id, end, behind, flags);
+        self.add_any(wr_id, end, behind, 0, flags);
+    }
+
+    /// Adds a WRITE or READ that was copied, whose completion is asked for. For who posts.
+    #[inline]
+    pub(super) fn add_copied(&self, message: &Message, len: usize, behind: u32) {
+        let kind = if message.is_read() { READ } else { WRITE };
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.add_any(message.wr_id, 0, behind, len, kind | COPIED | SIGNALED);
     }
 
     #[inline]
-    fn add_any(&self, wr_id: u64, at: u32, behind: u32, flags: u8) {
+    fn add_any(&self, wr_id: u64, at: u32, behind: u32, len: u32, flags: u8) {
         let added = self.added.load(Ordering::Relaxed);
         if let Some(slot) = self.slot(added) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
             slot.at.store(at, Ordering::Relaxed);
             slot.behind.store(behind, Ordering::Relaxed);
+            slot.len.store(len, Ordering::Relaxed);
             slot.flags.store(flags, Ordering::Relaxed);
             self.added.store(added.wrapping_add(1), Ordering::Release);
         }
@@ -216,6 +251,7 @@ impl Sent {
             wr_id: slot.wr_id.load(Ordering::Relaxed),
             at: slot.at.load(Ordering::Relaxed),
             behind: slot.behind.load(Ordering::Relaxed),
+            len: slot.len.load(Ordering::Relaxed),
             flags: slot.flags.load(Ordering::Relaxed),
         })
     }
@@ -236,7 +272,7 @@ impl Sent {
     /// Whether its receiver, or the receiver's engine, has taken it.
     #[inline]
     pub(crate) fn is_received(&self, first: &First) -> bool {
-        let Some(ring) = self.ring.get() else {
+        let Some(ring) = self.ring.get().filter(|_| first.flags & COPIED == 0) else {
             return true;
         };
         match first.is_write() {

@@ -17,12 +17,14 @@ use crate::ffi::testing::{recv, send, sys, SendExt};
 
 /// Where the target of WRITEs begins in the memory of the second host.
 pub(super) const TARGET: usize = 64 << 10;
+/// Where nothing is compared.
+const ASIDE: usize = 512 << 10;
 /// How long to wait for something that an engine does.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of them.
 pub(super) struct Host {
-    pool: Pool,
+    pub(super) pool: Pool,
     pub(super) node: Node<Pool>,
     pub(super) cq: TestCq,
     pub(super) qp: TestQp,
@@ -33,6 +35,8 @@ pub(super) struct Host {
 pub(super) struct Hosts {
     pub(super) a: Host,
     pub(super) b: Host,
+    /// What they share.
+    pub(super) memory: MmapRegion,
 }
 
 impl Host {
@@ -91,9 +95,10 @@ impl Hosts {
             }
         });
         let [a, b] = hosts;
-        let mut hosts = Self { a, b };
+        let memory = again(&pool);
+        let mut hosts = Self { a, b, memory };
         hosts.connect();
-        let Self { a, b } = &mut hosts;
+        let Self { a, b, .. } = &mut hosts;
         a.rings.enable(&a.node, &a.qp, mixed);
         b.rings.enable(&b.node, &b.qp, mixed);
         hosts
@@ -101,7 +106,7 @@ impl Hosts {
 
     /// Connects the queue pairs, which are in the INIT state.
     pub(super) fn connect(&self) {
-        let Self { a, b } = self;
+        let Self { a, b, .. } = self;
         let [at_a, at_b] = [a, b].map(|host| (host.qp.qpn, host.node.guest.epoch()));
         self.until(|hosts| {
             hosts.a.pool.epoch_of(1) == Some(at_b.1) && hosts.b.pool.epoch_of(0) == Some(at_a.1)
@@ -125,8 +130,10 @@ impl Hosts {
         hosts
     }
 
-    /// Sends so many messages that there is a ring.
+    /// Sends so many messages that there is a ring. The engine has seen a WRITE then, so that it need not see one to find out whether its peer grants anything.
     fn send_before(&self) {
+        self.write(0, ASIDE, 8, SIGNALED);
+        self.until(|hosts| hosts.a.cq.cq.poll(1).len() == 1);
         for number in 0..BEFORE {
             self.message(number, 8);
             self.until(|hosts| hosts.b.cq.cq.poll(1).len() == 1);
