@@ -25,7 +25,11 @@ TIMES = {
     "send_8": "pool host SEND 8 B, half a round trip",
     "write_8": "pool host WRITE 8 B to its completion",
     "write_8_pool": "pool host WRITE 8 B to pool memory",
+    "read_8_pool": "pool host READ 8 B of pool memory",
 }
+# What the other host has no part in is beside a goal, the others beside what the line takes that they need.
+COPY_BUDGET = 300
+COPIED = ("write_8_pool", "read_8_pool")
 SMALL_RATE = "pool host SEND 64 B, messages a second"
 # Of each of bytes in a nanosecond, and the copy of as many bytes.
 RATES = {
@@ -33,6 +37,7 @@ RATES = {
     "send_1m": ("pool host SEND 1 MiB", "memcpy_1m"),
     "write_1m": ("pool host WRITE 1 MiB", "memcpy_1m"),
     "write_1m_pool": ("pool host WRITE 1 MiB to pool memory", "memcpy_1m"),
+    "read_1m_pool": ("pool host READ 1 MiB of pool memory", "memcpy_1m"),
 }
 
 
@@ -73,10 +78,12 @@ def measure(mode, options):
     def all_of(name):
         return [figures(run, name) for run in runs]
 
-    # What completes takes a line there and one back.
-    floors = {name: (LINE, 1) if name == "send_8" else (f"{LINE}, there and back", 2) for name in TIMES}
-    found = [results.entry(text, mode, "ns", all_of(name), [ways * time for time in all_of("line")], peer, options.runs, higher_is_better=False)
-             for (name, text), (peer, ways) in zip(TIMES.items(), floors.values())]
+    line = all_of("line")
+    # What the other host has to take part in takes a line there, and one back if it is waited for.
+    floors = {"send_8": (LINE, line), "write_8": (f"{LINE}, there and back", [2 * time for time in line])}
+    floors |= {name: ("budget", COPY_BUDGET) for name in COPIED}
+    found = [results.entry(text, mode, "ns", all_of(name), floors[name][1], floors[name][0], options.runs, higher_is_better=False)
+             for name, text in TIMES.items()]
     found.append(results.entry(SMALL_RATE, mode, "/s", all_of("sends_64"), RATE_BUDGET, "budget", options.runs))
     found += [results.entry(text, mode, "GB/s", all_of(name), all_of(copy), "memcpy", options.runs) for name, (text, copy) in RATES.items()]
     for work in ucx.MEASUREMENTS:

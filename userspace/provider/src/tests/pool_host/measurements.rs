@@ -8,7 +8,7 @@ use nupa_proto::regs::DEVICE_MEMORY_BASE;
 use serde_json::{json, Value};
 
 use super::{
-    Side, BULK, EMPTY, INLINE, KEY, PING, POOL_KEY, SIGNALED, SMALL_DATA, TIMEOUT, WINDOW,
+    Request, Side, BULK, EMPTY, INLINE, KEY, PING, POOL_KEY, SIGNALED, SMALL_DATA, TIMEOUT, WINDOW,
 };
 use crate::ffi::testing::sys;
 
@@ -75,14 +75,13 @@ fn send_latency(side: &mut Side, rounds: u64) -> Value {
     of(times)
 }
 
-/// A WRITE of 8 bytes until its completion, to memory in the pool or not.
-fn write_latency(side: &mut Side, rounds: u64, remote: (u64, u32)) -> Value {
+/// A request of 8 bytes until its completion: it writes to memory of the other side, in the pool or not, or reads there.
+fn request_latency(side: &mut Side, rounds: u64, request: Request, remote: (u64, u32)) -> Value {
     let mut times = Vec::new();
     side.meet();
     for _ in 0..rounds * u64::from(side.id == 0) {
         let start = Instant::now();
-        side.write(8, INLINE | SIGNALED, remote);
-        side.take(sys::IBV_WC_RDMA_WRITE);
+        side.request(request, 8, remote);
         times.push(nanoseconds(start));
     }
     side.meet();
@@ -116,14 +115,20 @@ fn send_rate(side: &mut Side, len: u32, count: u64) -> f64 {
     count as f64 / seconds
 }
 
-/// WRITEs of so many bytes, with some under way: bytes in a nanosecond.
-fn write_rate(side: &mut Side, len: u32, count: u64, remote: (u64, u32)) -> f64 {
+/// Requests of so many bytes, with some under way: bytes in a nanosecond.
+fn request_rate(
+    side: &mut Side,
+    len: u32,
+    count: u64,
+    request: Request,
+    remote: (u64, u32),
+) -> f64 {
     side.meet();
     let start = Instant::now();
     let (mut posted, mut done) = (0, 0);
     while side.id == 0 && done < count {
         while posted < count && posted - done < 4 {
-            side.write(len, SIGNALED, remote);
+            side.post(request, len, SIGNALED, remote);
             posted += 1;
         }
         done += u64::from(side.poll());
@@ -159,8 +164,14 @@ pub(super) fn run(side: &mut Side, rounds: u64) -> Value {
     let count = rounds / 40;
     let mut result = json!({ "line": line, "send_8": send_latency(side, rounds) });
     assert_eq!(side.node.bytes(0, 8), SMALL_DATA, "host {}", side.id);
-    result["write_8"] = write_latency(side, rounds, private);
-    result["write_8_pool"] = write_latency(side, rounds, granted);
+    result["write_8"] = request_latency(side, rounds, Request::Write, private);
+    side.map_region(granted);
+    for (name, request) in [
+        ("write_8_pool", Request::Write),
+        ("read_8_pool", Request::Read),
+    ] {
+        result[name] = request_latency(side, rounds, request, granted);
+    }
     result["sends_64"] = send_rate(side, SMALL, rounds * 10).round().into();
     side.prepare(2);
     for (name, len, count) in [("send_64k", MEDIUM, count * 10), ("send_1m", BULK, count)] {
@@ -168,10 +179,11 @@ pub(super) fn run(side: &mut Side, rounds: u64) -> Value {
     }
     side.check(2);
     side.prepare(3);
-    result["write_1m"] = write_rate(side, BULK, count, private).into();
+    result["write_1m"] = request_rate(side, BULK, count, Request::Write, private).into();
     side.check(3);
     side.prepare(4);
-    result["write_1m_pool"] = write_rate(side, BULK, count, granted).into();
+    result["write_1m_pool"] = request_rate(side, BULK, count, Request::Write, granted).into();
+    result["read_1m_pool"] = request_rate(side, BULK, count, Request::Read, granted).into();
     side.read_back(granted);
     side.check(4);
     result["memcpy_64k"] = copy_rate(MEDIUM).into();
