@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from modes import POOLS, only
+from modes import POOLS, long, only
 from verbs import DEVICE, Side, connect, remote, sge
 from waiting import wait_until
 
@@ -17,6 +17,8 @@ LONG = 5000
 BATCH = 16
 # A ring is there before so many messages of a queue pair have gone through the engine.
 BEFORE = 64
+# `make test-long` has all tests of RDMA with "mixed" as well.
+BOTH_WAYS = pytest.mark.parametrize("mode", ["1", pytest.param("mixed", marks=long)])
 SHARED_OR_NOT = pytest.mark.parametrize("shared", [0, 64], ids=["own", "shared"])
 
 
@@ -108,7 +110,7 @@ def test_none_go_past_the_engines_where_none_should(pair, rdma, mode, events):
 
 
 @SHARED_OR_NOT
-@pytest.mark.parametrize("mode", ["1", "mixed"])
+@BOTH_WAYS
 def test_messages_of_both_ways_keep_their_order(pair, rdma, saw, mode, shared):
     """Long messages, which the engines move, lie between short ones, and writes with immediate data take their receive buffers."""
     a, b = connected(rdma, pair, mode, shared=shared)
@@ -384,7 +386,7 @@ def test_writes_are_there_when_their_queue_pair_is_drained(pair, rdma, saw):
     assert told, "the receiver's engine was not told of any"
 
 
-@pytest.mark.parametrize("mode", ["1", "mixed"])
+@BOTH_WAYS
 def test_what_follows_writes_finds_them_there(pair, rdma, mode):
     """Messages and reads behind short writes, while the receiver's program polls now and then."""
     a, b = connected(rdma, pair, mode)
@@ -435,7 +437,7 @@ def server_of(program, count):
     return sides
 
 
-@pytest.mark.parametrize("mode", ["1", "mixed"])
+@BOTH_WAYS
 def test_queue_pairs_share_receive_buffers(pair, rdma, saw, mode):
     """Each message of several clients is in a buffer of its own, and each client's come in order, whichever way they take."""
     near, far = pair
