@@ -162,7 +162,7 @@ pub(crate) trait Sharing: Send + Sync {
 
     /// Lets a process map memory of another function's that a queue pair of this one has a grant for, by its key, until it is released. `ENOENT` if there is no
     /// grant (yet), or the memory cannot be mapped, `ENOSPC` if there are too many holds.
-    fn map_grant(&self, qpn: u32, key: u32) -> Result<(Granted, Held)>;
+    fn map_grant(&self, qpn: u32, key: u32) -> Result<(Granted, MmapRange)>;
 
     /// Whether the process may go on; else it is to stop soon.
     fn is_granted(&self, granted: &Granted) -> bool;

@@ -77,7 +77,7 @@ pub const CONTEXT_RING_WRITES: u8 = 1 << 2;
 /// doorbell pages (and a function that was pulled reads as all ones). So whoever reads anything else here, and then finds
 /// a completion queue empty, will get no completion any more.
 pub const SLOT_LIVE: u32 = 1;
-/// Bits of the same word of a queue pair's send queue: a number that changes before a mapping of a peer's region ([`ALLOC_DM_KEY`]) is taken away. Whoever copies
+/// Bits of the same word of a queue pair's send queue: a number that changes before a mapping of a peer's region ([`ALLOC_DM_KEY`]) is taken away. A process that copies
 /// something there puts [`SLOT_COPIES`] into the word, unless the number is another one than before the region was looked for.
 pub const SLOT_MAPPINGS: u32 = 0x0000_fffe;
 /// A number above that, which changes if the mapping was taken away although [`SLOT_COPIES`] stood for long: what was stored meanwhile may be lost.

@@ -44,9 +44,6 @@ struct Rings {
     regions: KVec<PairsRegion>,
 }
 
-/// Most regions that a process may have mapped for a queue pair.
-const MOST_REGIONS: usize = 16;
-
 impl State {
     /// Closes the ring that the pair receives from, if there is one, and takes away what its process has mapped of its peer's. Sleeps.
     pub(crate) fn close_ring(&mut self) {
@@ -219,7 +216,7 @@ impl Qp {
     }
 
     /// Lets the pair's process map the region that a key of its peer names, and says where that is for requests of the pair. The process has it until it is
-    /// dropped, or the pair is reset or goes. `EINVAL` if the pair is not connected to another node, `ENOSPC` if it has too many, else as
+    /// dropped, or the pair is reset or goes. `EINVAL` if the pair is not connected to another node, else as
     /// [`Port::map_granted`](nupa_fabric::Port::map_granted). Sleeps.
     pub(crate) fn map_region(
         &self,
@@ -233,10 +230,8 @@ impl Qp {
         let node = self.connected_to(&state.attributes);
         node.filter(|node| *node != own).ok_or(EINVAL)?;
         let regions = &mut state.rings.regions;
+        // So there are no more than grants that can be mapped.
         regions.retain(|region| !region.is_over());
-        if regions.len() >= MOST_REGIONS {
-            return Err(ENOSPC);
-        }
         regions.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let memory = dev.port().map_granted(self.object.number(), key)?;
         let place = memory.place();

@@ -27,8 +27,6 @@ pub struct MappedGrant {
     peer: u16,
     epoch: u32,
     own_epoch: u32,
-    /// Where it begins in the DMA address space of this host's node.
-    pub dma: u64,
 }
 
 impl MappedGrant {
@@ -86,10 +84,10 @@ impl<L: Link> Peer<L> {
     }
 
     /// Lets a process map what its queue pair, which writes to another, holds a grant for. `None` if there is none (yet), or it cannot be mapped.
-    fn map(&mut self, qpns: (u32, u32), key: u32) -> Option<(Grant, u64)> {
+    fn map(&mut self, qpns: (u32, u32), key: u32) -> Option<Grant> {
         let mut held = self.grants_held.iter().flatten();
         let held = held.find(|held| held.qpns == qpns && held.grant.key == key)?;
-        let (grant, dma) = (held.grant, held.dma);
+        let grant = held.grant;
         let bit = bit(grant.slot);
         let full = self.mapped.count_ones() >= MOST_MAPPED || self.recalled;
         if !is_mappable(&grant) || bit == 0 || self.mapped & bit != 0 || full {
@@ -99,7 +97,7 @@ impl<L: Link> Peer<L> {
             return None;
         }
         self.mapped |= bit;
-        Some((grant, dma))
+        Some(grant)
     }
 }
 
@@ -124,14 +122,13 @@ impl Engine {
             return None;
         }
         let qpns = (qpn, remote.qpn);
-        let (grant, dma) = peer.map(qpns, key)?;
+        let grant = peer.map(qpns, key)?;
         Some(MappedGrant {
             grant,
             qpns,
             peer: remote.node,
             epoch: remote.epoch,
             own_epoch,
-            dma,
         })
     }
 

@@ -26,7 +26,7 @@ unsafe impl Sync for Revocable {}
 impl Revocable {
     /// `ENOMEM` if there is no memory for it. Sleeps.
     pub fn new(range: MmapRange) -> Result<Self> {
-        // SAFETY: No requirements; whoever maps it by this is a process that may (`MmapRange`).
+        // SAFETY: No requirements; processes may map the memory (`MmapRange`).
         let file = unsafe { bindings::nk_rdma_revocable_new(range.start(), range.is_cached()) };
         // INVARIANT: The reference that comes with it is ours.
         Ok(Self {

@@ -150,19 +150,14 @@ impl Sharing for PoolFunction {
         self.held_memory(import.map_err(error)?)
     }
 
-    fn map_grant(&self, qpn: u32, key: u32) -> Result<(Granted, Held)> {
+    fn map_grant(&self, qpn: u32, key: u32) -> Result<(Granted, MmapRange)> {
         let mapped = self.with(|node| node.map_grant(qpn, key))?;
         let (hold, mapped) = mapped.map_err(error)?;
         let granted = Granted { hold, mapped };
         let window = self.shared.window.pages(mapped.offset(), mapped.len());
         let window = window.ok_or(EINVAL);
         let window = window.inspect_err(|_| self.unmap_grant(&granted))?;
-        let held = Held {
-            address: window.start(),
-            window,
-            len: mapped.len(),
-        };
-        Ok((granted, held))
+        Ok((granted, window))
     }
 
     fn is_granted(&self, granted: &Granted) -> bool {

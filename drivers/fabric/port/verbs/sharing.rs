@@ -87,19 +87,19 @@ impl Drop for ImportedMemory {
 pub struct GrantedMemory {
     function: Arc<dyn Function>,
     granted: Granted,
-    held: Held,
+    window: MmapRange,
 }
 
 impl GrantedMemory {
     /// Where the CPU has it.
     pub fn window(&self) -> MmapRange {
-        self.held.window.clone()
+        self.window.clone()
     }
 
     /// Addresses that requests name it by.
     pub fn place(&self) -> Range<u64> {
-        let start = self.granted.mapped.addr();
-        start..start.saturating_add(self.held.len)
+        let mapped = &self.granted.mapped;
+        mapped.addr()..mapped.addr().saturating_add(mapped.len())
     }
 
     /// Whether the process may go on. If not, its owner waits, but no longer than a second. Sleeps.
@@ -123,11 +123,11 @@ impl Port {
     pub fn map_granted(&self, qpn: u32, key: u32) -> Result<GrantedMemory> {
         let function = self.controller.doorbells().function().clone();
         let sharing = function.sharing().ok_or_else(unsupported)?;
-        let (granted, held) = sharing.map_grant(qpn, key)?;
+        let (granted, window) = sharing.map_grant(qpn, key)?;
         Ok(GrantedMemory {
             function,
             granted,
-            held,
+            window,
         })
     }
 

@@ -18,6 +18,7 @@ const OWNERS: u64 = 100;
 struct Granted {
     seen: AtomicU64,
     written: std::sync::atomic::AtomicU64,
+    grant: Grant,
 }
 
 impl Granted {
@@ -55,27 +56,29 @@ fn words(setup: &Setup) -> [u64; 2] {
     [directory(1) + GRANT_TABLE, directory(0) + GRANT_BUSY + LINE]
 }
 
-/// Node 0 writes twice; node 1 takes its memory back meanwhile.
-fn take_back<H: Hosts>(setup: &Setup) {
+/// Node 0 writes; node 1 takes its memory back meanwhile. `more`: words of node 0 beside the busy word, from there on.
+fn take_back_from<H: Hosts>(
+    setup: &Setup,
+    more: &[u64],
+    write: impl FnOnce(&H::Host, &Grants, &Granted) + Send + 'static,
+) {
     let memory = setup.memory();
     let (_, [writer, owner]) = setup.opened(&memory, 0);
     let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
     owner.give(&memory, 0, SERIAL);
-    let hosts = H::map(memory, &words(setup));
+    let [given, busy] = words(setup);
+    let hot: Vec<u64> = [given, busy]
+        .into_iter()
+        .chain(more.iter().map(|offset| busy + offset))
+        .collect();
+    let hosts = H::map(memory, &hot);
     let granted = Arc::new(Granted {
         seen: AtomicU64::new(0),
         written: std::sync::atomic::AtomicU64::new(0),
+        grant: grant(&owner),
     });
-    let grant = grant(&owner);
     let cell = granted.clone();
-    let write = move |memory: &H::Host| {
-        for value in 1..=2 {
-            if writer.begin(memory, &grant).unwrap() {
-                cell.write(value);
-                writer.end(memory);
-            }
-        }
-    };
+    let write = move |memory: &H::Host| write(memory, &writer, &cell);
     let take = |memory: &H::Host| {
         owner.give(memory, 0, 0);
         let is_back = !owner.in_use(memory).unwrap().has(0, SERIAL);
@@ -88,6 +91,31 @@ fn take_back<H: Hosts>(setup: &Setup) {
     let ((), is_back) = H::run(&hosts, write, take);
     let last = granted.seen.load(Ordering::Relaxed);
     assert!(!is_back || last == OWNERS, "it is written");
+}
+
+/// Node 0 writes twice.
+fn take_back<H: Hosts>(setup: &Setup) {
+    take_back_from::<H>(setup, &[], |memory, writer, granted| {
+        for value in 1..=2 {
+            if writer.begin(memory, &granted.grant).unwrap() {
+                granted.write(value);
+                writer.end(memory);
+            }
+        }
+    });
+}
+
+/// A process of node 0 maps the memory, and writes there until it is seen that the grant has gone.
+fn take_back_mapped<H: Hosts>(setup: &Setup) {
+    take_back_from::<H>(setup, &[GRANT_MAPPED], |memory, writer, granted| {
+        if writer.map(memory, &granted.grant).unwrap() {
+            granted.write(1);
+            if writer.holds(memory, &granted.grant).unwrap() {
+                granted.write(2);
+            }
+            writer.unmap(memory, granted.grant.slot).unwrap();
+        }
+    });
 }
 
 /// Node 0 writes past its caches; node 1 takes its memory back meanwhile.
@@ -115,43 +143,6 @@ fn take_back_late<H: Hosts<Host = Memory>>(setup: &Setup) {
     };
     let ((), is_back) = H::run(&hosts, write, take);
     let last = hosts[0].load(grant.offset).unwrap();
-    assert!(!is_back || last == OWNERS, "it is written");
-}
-
-/// A process of node 0 maps the memory, and writes there until it is seen that the grant has gone; node 1 takes its memory back meanwhile.
-fn take_back_mapped<H: Hosts>(setup: &Setup) {
-    let memory = setup.memory();
-    let (_, [writer, owner]) = setup.opened(&memory, 0);
-    let (writer, owner) = (writer.grants.unwrap(), owner.grants.unwrap());
-    owner.give(&memory, 0, SERIAL);
-    let [given, busy] = words(setup);
-    let hosts = H::map(memory, &[given, busy, busy + GRANT_MAPPED]);
-    let granted = Arc::new(Granted {
-        seen: AtomicU64::new(0),
-        written: std::sync::atomic::AtomicU64::new(0),
-    });
-    let grant = grant(&owner);
-    let cell = granted.clone();
-    let write = move |memory: &H::Host| {
-        if writer.map(memory, &grant).unwrap() {
-            cell.write(1);
-            if writer.holds(memory, &grant).unwrap() {
-                cell.write(2);
-            }
-            writer.unmap(memory, grant.slot).unwrap();
-        }
-    };
-    let take = |memory: &H::Host| {
-        owner.give(memory, 0, 0);
-        let is_back = !owner.in_use(memory).unwrap().has(0, SERIAL);
-        if is_back {
-            assert!(granted.is_settled(), "something is still to arrive");
-            granted.write(OWNERS);
-        }
-        is_back
-    };
-    let ((), is_back) = H::run(&hosts, write, take);
-    let last = granted.seen.load(Ordering::Relaxed);
     assert!(!is_back || last == OWNERS, "it is written");
 }
 

@@ -114,17 +114,29 @@ pub(super) unsafe fn map_region(
             (&raw const place).read_volatile(),
         )
     };
-    let len = usize::try_from(place.len.get());
-    let len = len.ok().filter(|len| len % PAGE_SIZE == 0 && *len > 0);
+    let len = usize::try_from(place.len.get()).unwrap_or(0);
+    // SAFETY: as above; the kernel has made the object just now.
+    let pages = unsafe { map_or_free(context, offset, len, base) }?;
+    Ok((pages, place))
+}
+
+/// Maps device memory that the kernel has made just now, of whole pages, or has it forget that.
+///
+/// # Safety
+///
+/// The kernel has made it as `base`, for `context`, which is open, and nobody else knows it.
+unsafe fn map_or_free(
+    context: *mut sys::ibv_context,
+    offset: u64,
+    len: usize,
+    base: *mut sys::verbs_dm,
+) -> Result<Pages, Errno> {
     // SAFETY: the file of an open context is open.
     let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
-    let pages = len.ok_or(Errno::INVAL);
-    let pages = pages.and_then(|len| Pages::of_file(file, offset, len));
-    let pages = pages.inspect_err(|_| {
-        // SAFETY: the kernel allocated it above, and nobody else knows it.
+    Pages::of_file(file, offset, len).inspect_err(|_| {
+        // SAFETY: the caller's word.
         unsafe { sys::ibv_cmd_free_dm(base) };
-    })?;
-    Ok((pages, place))
+    })
 }
 
 /// Makes device memory and maps it. If this fails the kernel knows nothing of `base`.
@@ -146,12 +158,8 @@ pub(super) unsafe fn make_mapped(
     let mapped = mapped.ok_or(Errno::INVAL)?;
     // SAFETY: as above.
     let offset = unsafe { command(context, attr, source, base) }?;
-    // SAFETY: the file of an open context is open.
-    let file = unsafe { BorrowedFd::borrow_raw((*context).cmd_fd) };
-    Pages::of_file(file, offset, mapped).inspect_err(|_| {
-        // SAFETY: the kernel allocated it above, and nobody else knows it.
-        unsafe { sys::ibv_cmd_free_dm(base) };
-    })
+    // SAFETY: as above; the kernel has made it just now.
+    unsafe { map_or_free(context, offset, mapped, base) }
 }
 
 /// Makes device memory, of its own or what somebody shares, and maps it.

@@ -224,7 +224,9 @@ impl Outgoing {
                     entry.flags |= ENTRY_SOLICITED;
                 }
             }
-            Body::Write { addr, rkey } | Body::Read { addr, rkey } => {
+            // There is no entry for it.
+            Body::Read { .. } => return 0,
+            Body::Write { addr, rkey } => {
                 entry.flags = ENTRY_WRITE;
                 let target = WriteTarget {
                     addr: addr.into(),

@@ -185,8 +185,11 @@ impl Sender {
         if !self.peer_regions.is_empty() && self.copy(&message, data) {
             return true;
         }
-        let may_look = matches!(message.body, Body::Send { .. });
-        if self.ring.is_none() && !(may_look && self.look()) {
+        if message.is_read() {
+            return false;
+        }
+        // WRITEs do not count towards the messages after which a ring is looked for.
+        if self.ring.is_none() && (message.is_write() || !self.look()) {
             return false;
         }
         if !self.bypass_state.is_ready() || !self.keeps_order(&message) {
