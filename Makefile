@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 help: ## say what there is
 	@echo 'make demo      two nodes talk through the fabric; one table of results (KEEP=1 leaves them up)'
-	@echo 'make test      tests on the host, and on nodes: with MODE all of that mode, without it all of pcie and'
+	@echo 'make test      tests on the host, and on nodes: with MODE those of that mode, without it those of pcie and'
 	@echo '               a part of cxl and ivshmem; test-long has everything'
 	@echo '               (KERNEL=debug: on a kernel with KASAN, lockdep and more)'
 	@echo 'make bench     against virtio-net, soft RoCE and memcpy (BENCH=ip|engine|rdma|beside|pool-host|all)'

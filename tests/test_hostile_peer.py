@@ -5,7 +5,7 @@ import json
 import subprocess
 
 import traffic
-from modes import EVERYTHING, POOLS, long, only
+from modes import EVERYTHING, POOLS, long, long_but_on, only
 from nodes import TOP, CommandFailed
 from test_hostile import SECONDS, SEED, Victims
 from test_nupactl import NUPACTL, told
@@ -123,6 +123,7 @@ def known_to(rdma, member, victims):
     return private
 
 
+@long_but_on("cxl")
 def test_others_go_on(trio, fabric, rdma, saw):
     """All transfers between two others are right while it lies to both, and it comes back with a driver that is loaded anew."""
     one, two, three = trio

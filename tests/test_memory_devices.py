@@ -289,6 +289,7 @@ def test_sleep_ends_devices(nodes, rdma, saw):
     saw("SIGBUS; attached again")
 
 
+@long
 @pools
 def test_devices_come_and_go_while_programs_use_them(nodes, rdma, saw):
     """Removal, mapping, page faults, opens and exports at the same time: each either works or is refused."""

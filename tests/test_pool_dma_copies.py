@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from modes import POOLS, only
+from modes import POOLS, long, only
 from nodes import TOP
 from test_cleared import largest_piece
 from test_pool_nodes import works
@@ -163,6 +163,7 @@ def test_the_channel_copies_what_is_long(nodes, fabric, rdma, saw):
     saw(f"{counts[-1]} bytes of 3 direct WRITEs of {MANY}, {ring} of one by the ring, {response} of an answer")
 
 
+@long
 def test_what_a_channel_does_not_take(nodes, rdma, saw):
     """The processor copies that, and the channel goes on."""
     one, _ = nodes
@@ -190,8 +191,9 @@ def test_what_a_channel_does_not_take(nodes, rdma, saw):
     saw(f"each of {nth - 1}, and the channel is still used")
 
 
-@pytest.mark.parametrize("how", ["fail_in", "hang_in"])
-@pytest.mark.parametrize("what", ["write_directly", "write_by_ring"])
+@pytest.mark.parametrize("what, how", [
+    ("write_directly", "fail_in"), pytest.param("write_directly", "hang_in", marks=long),
+    pytest.param("write_by_ring", "fail_in", marks=long), ("write_by_ring", "hang_in")])
 def test_a_channel_that_does_not_copy(nodes, fabric, rdma, saw, how, what):
     """It is not used any more, which is said once; all bytes are there, and what a channel stores that is to end does not come later."""
     one, _ = nodes
@@ -272,6 +274,7 @@ def test_a_channel_that_needs_the_processor_that_waits(nodes, fabric, rdma, saw,
     saw("given up")
 
 
+@long
 def test_a_channel_that_keeps_no_order(bare, fabric, rdma, saw):
     """All copies of a batch are waited for."""
     for node in bare:

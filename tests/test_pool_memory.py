@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from modes import POOLS, only
+from modes import POOLS, long_but_on, only
 from nodes import DEVICES
 from test_pool_nodes import works
 from waiting import PATIENCE, wait_until
@@ -76,6 +76,7 @@ def digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@long_but_on("ivshmem")
 def test_both_nodes_see_the_same_bytes(pool, saw):
     one, two = pool
     # The front, what a 32-bit offset of pages still reaches, and the very end.
@@ -174,6 +175,7 @@ def test_of_nodes_that_format_at_once_one_does(pool, fabric):
     assert nodes[0].pings(nodes[1].ip, 3) == 3
 
 
+@long_but_on("cxl")
 def test_caches_that_are_not_coherent(pool, fabric, rdma, saw):
     """Hosts that write back and invalidate by hand move all kinds of data; one that would not is no part of their pool."""
     pool[0].format("--yes", "--non-coherent")

@@ -64,7 +64,7 @@ def poison(node, what):
 
 
 @only("cxl", "ivshmem", why="about the memory of pools")
-@pytest.mark.parametrize("place", [slot, pytest.param(indices, marks=long), entries])
+@pytest.mark.parametrize("place", [*(pytest.param(place, marks=long) for place in (slot, indices)), entries])
 def test_poison_costs_the_node_whose_line_it_is(trio, saw, place):
     """Node 1 cannot read a line of node 2's: it has no more to do with node 2, goes on with node 3, and says so."""
     one, two, three = trio

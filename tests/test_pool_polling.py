@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from modes import POOLS, only
+from modes import POOLS, long, only
 from test_nupactl import FAILED, NUPACTL, printed, told
 from test_pool_memory import refused
 from test_pool_nodes import works
@@ -61,6 +61,7 @@ def test_a_thread_polls(polled, fabric, rdma, saw):
     saw(f"polled on CPU {cpu_of(polled[0])}, no interrupts but {before}")
 
 
+@long
 def test_a_thread_polls_again_after_sleep(polled, fabric, rdma, saw):
     """While the node sleeps there is none; afterwards there is one, and data moves."""
     one, two = polled
@@ -73,6 +74,7 @@ def test_a_thread_polls_again_after_sleep(polled, fabric, rdma, saw):
     saw(f"thread {before} before, {after} after")
 
 
+@long
 def test_a_thread_outlives_its_processor(polled, fabric, rdma, saw):
     """The processor goes offline, the node sleeps meanwhile, and it comes back: data moves whenever the node is awake."""
     one, two = polled

@@ -17,7 +17,7 @@ LONG = 5000
 BATCH = 16
 # A ring is there before so many messages of a queue pair have gone through the engine.
 BEFORE = 64
-# `make test-long` has all tests of RDMA with "mixed" as well.
+# `make test-long` has the tests of RDMA that `make test` has with "mixed" as well.
 BOTH_WAYS = pytest.mark.parametrize("mode", ["1", pytest.param("mixed", marks=long)])
 SHARED_OR_NOT = pytest.mark.parametrize("shared", [0, 64], ids=["own", "shared"])
 
@@ -79,8 +79,9 @@ def regions(a, b, count, step=SHORT):
     return source, target
 
 
-@SHARED_OR_NOT
-@pytest.mark.parametrize("extended", [False, True], ids=["list", "pieces"])
+@pytest.mark.parametrize("extended, shared", [
+    pytest.param(False, 0, id="list-own", marks=long), pytest.param(False, 64, id="list-shared"),
+    pytest.param(True, 0, id="pieces-own"), pytest.param(True, 64, id="pieces-shared", marks=long)])
 def test_short_messages_go_past_the_engines(pair, rdma, saw, extended, shared):
     """All bytes arrive, in order and both ways, and most of them without a request of the engine's."""
     options = {"extended": True, "operations": "WITH_SEND"} if extended else {}
@@ -97,7 +98,7 @@ def test_short_messages_go_past_the_engines(pair, rdma, saw, extended, shared):
     saw(f"{count} messages each way, {grown} by way of the engines")
 
 
-@pytest.mark.parametrize("mode, events", [("0", False), ("polled", True)], ids=["off", "events"])
+@pytest.mark.parametrize("mode, events", [pytest.param("0", False, id="off", marks=long), pytest.param("polled", True, id="events")])
 def test_none_go_past_the_engines_where_none_should(pair, rdma, mode, events):
     """Where the environment says so: for all, or where programs may wait for events."""
     a, b = connected(rdma, pair, mode, events=events)
@@ -109,7 +110,7 @@ def test_none_go_past_the_engines_where_none_should(pair, rdma, mode, events):
     assert requests(pair[0]) - before == count
 
 
-@SHARED_OR_NOT
+@pytest.mark.parametrize("shared", [0, pytest.param(64, marks=long)], ids=["own", "shared"])
 @BOTH_WAYS
 def test_messages_of_both_ways_keep_their_order(pair, rdma, saw, mode, shared):
     """Long messages, which the engines move, lie between short ones, and writes with immediate data take their receive buffers."""
@@ -149,7 +150,7 @@ def warm(a, b, count=BEFORE):
         assert received == sent
 
 
-@SHARED_OR_NOT
+@pytest.mark.parametrize("shared", [pytest.param(0, marks=long), 64], ids=["own", "shared"])
 def test_who_waits_for_an_event_gets_it(pair, rdma, saw, shared):
     """A program that sleeps is woken by each message, and one that polls again needs no event."""
     a, b = connected(rdma, pair, events=True, shared=shared)
@@ -300,7 +301,7 @@ def test_short_writes_go_past_the_engines_while_their_receiver_polls(pair, rdma,
     """All bytes arrive, and most of them without a request of the engines'. When the program polls no more, or has died, the engines take over."""
     a, b = connected(rdma, pair, "")
     warm(a, b)
-    count = 12 * BATCH
+    count = 8 * BATCH
     (source, far), target = regions(a, b, count), b.region(SHORT, 3)
     far.program = b.program
     b.post_recv([sge(target)], wr_id=1)

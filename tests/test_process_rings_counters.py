@@ -3,8 +3,8 @@
 
 import pytest
 
-from modes import POOLS, only
-from test_process_rings import (BATCH, BEFORE, LONG, SHARED_OR_NOT, SHORT, compare_writes, connected, queue_pairs, regions, requests, transfer,
+from modes import POOLS, long, only
+from test_process_rings import (BATCH, BEFORE, LONG, SHORT, compare_writes, connected, queue_pairs, regions, requests, transfer,
                                 warm, writes)
 from verbs import DEVICE, LINK, counted_by_type, sge
 from waiting import wait_until
@@ -70,8 +70,9 @@ def ended(growth, sides, kill):
     assert growth.found() == before
 
 
-@SHARED_OR_NOT
-@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("kill, shared", [
+    pytest.param(False, 0, id="closed-own"), pytest.param(False, 64, id="closed-shared", marks=long),
+    pytest.param(True, 0, id="killed-own", marks=long), pytest.param(True, 64, id="killed-shared")])
 def test_messages_are_counted_at_both_ends(counting, rdma, saw, kill, shared):
     """Whichever way they go, by port and queue pair, once; also when the programs are gone."""
     growth = Growth(counting)
@@ -91,7 +92,7 @@ def test_messages_are_counted_at_both_ends(counting, rdma, saw, kill, shared):
     saw(f"{len(sizes)} messages, {grown} by way of the engine: {moved} at both ends")
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=long), True], ids=["closed", "killed"])
 def test_writes_are_counted_at_both_ends(counting, rdma, saw, kill):
     """Those that the program takes and those that its engine does, once. The requests of no bytes that the engine comes for count, too."""
     growth = Growth(counting)

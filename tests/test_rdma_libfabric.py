@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from modes import only
+from modes import long, only
 from verbs import DEVICE, install
 from waiting import PATIENCE, wait_until
 
@@ -42,8 +42,8 @@ def test_fi_info(equipped, saw):
 # the last message waits for ever. libfabric mends that after 2.6.0 (commit 697688386d16, "fix the msg_ep use-after-free at
 # connection teardown"). Both sides have exchanged and checked all bytes, and said so, before either can end.
 @pytest.mark.parametrize("provider,options,ends", [
-    ("verbs", "-e msg", True), ("verbs;ofi_rxm", "-e rdm", False), ("verbs;ofi_rxm", "-e rdm -m tagged", False),
-], ids=["connected", "reliable-datagrams", "tagged"])
+    ("verbs", "-e msg", True), pytest.param("verbs;ofi_rxm", "-e rdm", False, marks=long),
+    ("verbs;ofi_rxm", "-e rdm -m tagged", False)], ids=["connected", "reliable-datagrams", "tagged"])
 def test_fi_pingpong(equipped, saw, provider, options, ends):
     """libfabric's own test program between two nodes; it checks its bytes (-c)."""
     one, two = equipped

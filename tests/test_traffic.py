@@ -8,7 +8,7 @@ import time
 import pytest
 
 import traffic
-from modes import long_but_on
+from modes import EVERYTHING, long_but_on
 from nodes import INTERFACE
 from waiting import wait_until
 
@@ -122,8 +122,7 @@ def roomy(settled):
             write(node, values)
 
 
-@once_on_pools
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("family", [pytest.param("ipv4", marks=long_but_on("pcie")), pytest.param("ipv6", marks=once_on_pools)])
 def test_big_tcp(roomy, saw, family):
     """Super-frames are as long as the sender is allowed to make them, and whole."""
     one, two = roomy
@@ -227,12 +226,13 @@ for n in range(4): s.send(bytes((i * 7 + n) % 256 for i in range(10 * 1000 + 77)
 # (MTU, largest datagram: the reassembly of more fragments than this exceeds a socket's buffer)
 MTUS = [(68, 2000), (576, 16000), (1280, 32000), (1500, 65507), (4321, 65507), (9000, 65507), (16384, 65507),
         (40001, 65507), (65535, 65507)]
+SHORTER = [MTUS[0], MTUS[3], MTUS[-1]]
 
 
 @long_but_on("cxl")
 def test_mtu_sweep(pair, saw):
     one, two = pair
-    for mtu, largest in MTUS:
+    for mtu, largest in MTUS if EVERYTHING else SHORTER:
         start = time.monotonic()
         for node in pair:
             # Path MTUs that TCP learnt at a smaller MTU would still count, for minutes.
@@ -258,7 +258,7 @@ def test_mtu_limits(settled, saw):
     saw("67 and 65536 refused")
 
 
-@once_on_pools
+@long_but_on("pcie")
 def test_ssh_copy_keeps_a_file(settled, saw):
     one, two = settled
     one.run("head -c 16M /dev/urandom >/tmp/file && scp -q -o StrictHostKeyChecking=no "

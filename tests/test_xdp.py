@@ -4,7 +4,7 @@
 import pytest
 
 import traffic
-from modes import everywhere, only
+from modes import everywhere, long, only
 from nodes import INTERFACE
 from test_settings import statistics
 from waiting import wait_until
@@ -234,6 +234,7 @@ def test_without_frags(large, saw):
     saw(f"{refused.err.strip()}")
 
 
+@long
 @everywhere
 def test_attach_under_traffic(pair, saw):
     """Attached, replaced and detached on both ends, and channels changed meanwhile."""
