@@ -182,7 +182,8 @@ impl Sender {
     /// Puts a SEND or WRITE into the ring, if it may go there.
     #[inline]
     pub(crate) fn send(&mut self, message: Message, data: Data<'_>) -> bool {
-        if !self.peer_regions.is_empty() && self.copy(&message, data) {
+        let may_be_copied = !self.peer_regions.is_empty() && message.target().is_some();
+        if may_be_copied && self.copy(&message, data) {
             return true;
         }
         if message.is_read() {
