@@ -73,6 +73,21 @@ def test_writes_and_reads_are_copies(pair, rdma, saw, events):
     a.failed("REM_ACCESS_ERR")
 
 
+def test_what_is_only_read_is_mapped(pair, rdma):
+    a, b = connected(rdma, pair, "")
+    target, back = Target(b), a.region(SIZE, 2)
+    for number in range(ENOUGH):
+        a.post_send("RDMA_READ", sges=[sge(back, 0, 64)], remote=remote(target.region), wr_id=number)
+        a.done("RDMA_READ", wr_id=number)
+    assert a.program.peer_region(SIZE) is not None, a.program.mappings()
+    before = [requests(node) for node in pair]
+    write(a, a.region(SIZE, 1), target, ENOUGH)
+    a.post_send("RDMA_READ", sges=[sge(back, 0, 64)], remote=remote(target.region))
+    a.done("RDMA_READ", byte_len=64)
+    assert bytes_of(a, back) == target.load(0, 64) != "00" * 64
+    assert [requests(node) for node in pair] == before, "an engine has seen some"
+
+
 @pytest.mark.parametrize("access, size", [("LOCAL_WRITE|REMOTE_WRITE", SIZE), (ALL_ACCESS, SIZE - 8)], ids=["unreadable", "uneven"])
 def test_what_may_not_be_mapped_is_not(pair, rdma, access, size):
     """Memory that the peer may not read, and pages that are not the region's alone."""

@@ -39,9 +39,10 @@ impl<L: Link> Peer<L> {
 }
 
 impl Engine {
-    /// Keeps the grant that the answer to a WRITE brings, if it does.
+    /// Keeps the grant that the answer to a WRITE or READ brings, if it does.
     pub(super) fn keep_grant<N: NodeTable>(&self, nodes: &mut N, id: u16, body: &ResponseBody) {
-        let Some(grant) = Grant::read(body).filter(|_| self.request.opcode == Opcode::Write) else {
+        let may_bring = matches!(self.request.opcode, Opcode::Write | Opcode::Read);
+        let Some(grant) = Grant::read(body).filter(|_| may_bring) else {
             return;
         };
         let Some(peer) = nodes.peer_mut(id) else {

@@ -30,9 +30,11 @@ use nupa_proto::{
 pub const WRITERS_PAUSE_US: u64 = 20;
 
 impl<L: Link> Peer<L> {
-    /// Grants a region to the sender of a request, or finds the grant that it has.
+    /// Grants a region to the sender of a request, or finds the grant that it has. For a READ only what nobody else has to give up, and what is not known there: engines make no
+    /// use of it, and the next READ would be answered with it again.
     fn grant_for_response(
         &mut self,
+        opcode: Opcode,
         given: GrantGiven,
         epoch: u32,
         piece: GrantRange,
@@ -49,7 +51,9 @@ impl<L: Link> Peer<L> {
             reads: piece.reads,
             ..given
         };
+        let is_read = opcode == Opcode::Read;
         let slot = match self.grants_given.find(same) {
+            Some(_) if is_read => return None,
             Some(slot) => {
                 let known = self.grants_given.get(slot)?;
                 let reads = known.reads || given.reads;
@@ -58,7 +62,10 @@ impl<L: Link> Peer<L> {
                 slot
             }
             None => {
-                let slot = self.free_slot(now)?;
+                let slot = match is_read {
+                    true => self.grants_given.find(Option::is_none)?,
+                    false => self.free_slot(now)?,
+                };
                 let serial = self.grants_given.serial(epoch)?;
                 self.grants_given
                     .set(slot, Some(GrantGiven { serial, ..given }));
@@ -150,12 +157,13 @@ impl Engine {
     #[inline]
     pub(crate) fn grant_for_response<N: NodeTable>(&self, nodes: &mut N, id: u16) -> Option<Grant> {
         let request = &self.request;
-        if request.opcode != Opcode::Write || request.len == 0 {
+        let may_be_direct = matches!(request.opcode, Opcode::Write | Opcode::Read);
+        if !may_be_direct || request.len == 0 {
             return None;
         }
         nodes.peer_mut(id)?.link_mut().direct()?;
         let (node, platform) = nodes.node(request.home)?;
-        let (qpn, key) = (request.destination.qpn, request.remote_key);
+        let (qpn, key, opcode) = (request.destination.qpn, request.remote_key, request.opcode);
         let (piece, epoch) = (node.grantable(qpn, key)?, node.epoch());
         let now = platform.now_us();
         let given = GrantGiven {
@@ -168,7 +176,7 @@ impl Engine {
         };
         nodes
             .peer_mut(id)?
-            .grant_for_response(given, epoch, piece, now)
+            .grant_for_response(opcode, given, epoch, piece, now)
     }
 
     /// Ends all grants of a node that would not be given any more.

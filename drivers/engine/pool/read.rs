@@ -27,6 +27,11 @@ impl Engine {
                 self.note_taken(nodes, asked, arrival);
                 let mut response = response_to(asked.body);
                 self.set_credits(nodes, &mut response);
+                if arrival.last {
+                    if let Some(grant) = self.grant_for_response(nodes, asked.id) {
+                        grant.write(&mut response);
+                    }
+                }
                 if let Some(peer) = nodes.peer_mut(asked.id) {
                     peer.commit(asked.class, &Outgoing::Response(&response), arrival.offset);
                 }

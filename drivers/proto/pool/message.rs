@@ -318,9 +318,9 @@ pub struct ResponseBody {
     pub target_qpn: U32,
     /// What an atomic operation found.
     pub found: U64,
-    /// Of a WRITE: serial of a grant, with which the like of it may be written directly. 0: there is none, and what follows is 0.
+    /// Of a WRITE or READ: serial of a grant, with which WRITEs to its region may be carried out directly. 0: there is none, and what follows is 0.
     pub grant_serial: U64,
-    /// Offset in the pool of the memory that is granted: all of the region that was written to.
+    /// Offset in the pool of the memory that is granted: all of the region that the request was about.
     pub grant_offset: U64,
     /// Address of its first byte in the region.
     pub grant_addr: U64,

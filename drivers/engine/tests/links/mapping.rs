@@ -10,7 +10,7 @@ use nupa_proto::{
     admin::*,
     pool::{GRANT_SLOTS, GRANT_TIMEOUT_US, PAGE},
 };
-use nupa_testing::World;
+use nupa_testing::{Qp, World};
 use zerocopy::little_endian::U32;
 
 /// Bytes of a region.
@@ -60,6 +60,26 @@ fn what_was_granted_is_mapped_once() {
     assert!(map(&mut world, &a, b.mr.key).is_some());
 }
 
+/// A program that only reads maps memory, too, but none that it may not write to.
+#[test]
+fn what_was_read_is_mapped_as_well() {
+    for len in [8, LEN as u32] {
+        let (mut world, mut a, mut b) = pair();
+        b.mr = b.host.device_mr(&mut world, LEN);
+        a.read(1, &b.mr, 0, len);
+        world.pump();
+        assert_eq!(a.done(), [(1, OK)]);
+        let mapped = map(&mut world, &a, b.mr.key);
+        assert_eq!(mapped.is_some(), crate::MODE.is_direct(), "{len}");
+        b.mr = b.host.device_mr(&mut world, LEN);
+        set_access(&mut world, &b, ACCESS_ALL & !ACCESS_REMOTE_WRITE);
+        a.read(2, &b.mr, 0, len);
+        world.pump();
+        assert_eq!(a.done(), [(2, OK)]);
+        assert!(map(&mut world, &a, b.mr.key).is_none());
+    }
+}
+
 #[test]
 fn nothing_else_is_mapped() {
     let (mut world, mut a, mut b) = granted(LEN);
@@ -83,11 +103,15 @@ fn nothing_else_is_mapped() {
 
 /// The peer may not read the memory any more.
 fn take_reads(world: &mut World, b: &End) {
+    set_access(world, b, ACCESS_ALL & !ACCESS_REMOTE_READ);
+}
+
+fn set_access(world: &mut World, b: &End, access: u32) {
     let body = ModifyMr {
         key: b.mr.key.into(),
         mask: MR_MASK_ACCESS.into(),
         mr: CreateMr {
-            access: (ACCESS_ALL & !ACCESS_REMOTE_READ).into(),
+            access: access.into(),
             ..CreateMr::default()
         },
     };
@@ -185,13 +209,7 @@ fn what_is_mapped_is_not_taken_away_for_want_of_room() {
     }
     let (mut world, mut a, mut b) = granted(LEN);
     let mapped = map(&mut world, &a, b.mr.key).expect("is granted");
-    let mut others = Vec::new();
-    for _ in 0..2 * GRANT_SLOTS {
-        let here = a.host.qp(&mut world, QpType::Rc, &a.cq, 4);
-        let there = b.host.qp(&mut world, QpType::Rc, &b.cq, 4);
-        connect(&mut world, (&a.host, &here), (&b.host, &there));
-        others.push(here);
-    }
+    let mut others = others(&mut world, &mut a, &mut b);
     for _ in 0..3 {
         for here in &mut others {
             let write = Operation::Write {
@@ -206,6 +224,40 @@ fn what_is_mapped_is_not_taken_away_for_want_of_room() {
     }
     assert!(is_granted(&mut world, &mapped));
     world.engine.unmap_grant(&mut world.nodes, 0, &mapped);
+}
+
+/// Connections of the same two hosts, more than there are slots for.
+fn others(world: &mut World, a: &mut End, b: &mut End) -> Vec<Qp> {
+    let connected = (0..2 * GRANT_SLOTS).map(|_| {
+        let here = a.host.qp(world, QpType::Rc, &a.cq, 4);
+        let there = b.host.qp(world, QpType::Rc, &b.cq, 4);
+        connect(world, (&a.host, &here), (&b.host, &there));
+        here
+    });
+    connected.collect()
+}
+
+/// A grant that is written with is of more use than one for a READ.
+#[test]
+fn reads_end_no_grants() {
+    if !crate::MODE.is_direct() {
+        return;
+    }
+    let (mut world, mut a, mut b) = granted(LEN);
+    let mut others = others(&mut world, &mut a, &mut b);
+    for _ in 0..3 {
+        for here in &mut others {
+            let (addr, rkey) = (b.mr.iova, b.mr.key);
+            let sge = a.mr.sge(0, 8);
+            post(here, 1, Operation::Read { addr, rkey }, Data::Sges(&[sge]));
+        }
+        world.pump();
+        assert_eq!(a.done().len(), others.len());
+    }
+    let direct = |world: &World| world.node(0).counters().tx_direct_writes.get();
+    let before = direct(&world);
+    assert!(write(&mut world, &mut a, &b));
+    assert_eq!(direct(&world), before + 1);
 }
 
 /// A queue pair that does not send any more has nothing mapped.

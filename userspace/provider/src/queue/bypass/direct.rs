@@ -72,7 +72,7 @@ pub(super) struct PeerRegions {
     missed: VecDeque<Missed>,
     /// Unknown keys that were asked about.
     strangers: u32,
-    /// Key of the last WRITE that the engine has seen: the peer has granted what that was to, or does not.
+    /// Key of the last WRITE or READ that the engine has seen: the peer has granted what that was about, or does not.
     pub(super) seen: Option<u32>,
     /// The engine is to see the next WRITE of this key.
     owed: Option<u32>,
@@ -175,7 +175,7 @@ impl PeerRegions {
         });
     }
 
-    /// Has the kernel find the region of a key. If there is none, and the engine has not seen a WRITE to it, it is to see one first.
+    /// Has the kernel find the region of a key. If there is none, and the engine has not seen a WRITE or READ of it, it is to see one first.
     fn look(&mut self, source: &SharedSource, key: u32) -> bool {
         let mark = self.slot.mappings();
         let Some(region) = source.map_region(key) else {

@@ -100,13 +100,11 @@ impl Kind {
         self.signaled
     }
 
-    /// Key of what it writes to, if it is a WRITE.
+    /// Key of the peer's memory that it is about, if it is a WRITE or READ.
     #[inline(always)]
-    pub(super) fn written(&self) -> Option<u32> {
-        match self.message?.body {
-            Body::Write { rkey, .. } => Some(rkey),
-            _ => None,
-        }
+    pub(super) fn key(&self) -> Option<u32> {
+        let (key, _) = self.message?.target()?;
+        Some(key)
     }
 
     /// The SEND, WRITE or READ, if it is one.

@@ -147,7 +147,7 @@ impl Sender {
             true => at.messages = at.messages.wrapping_add(1),
             false => at.barrier = index,
         }
-        if let Some(key) = kind.written() {
+        if let Some(key) = kind.key() {
             self.peer_regions.seen = Some(key);
         }
         let is_time = (at.last ^ index) & LOOK_FOR_REGIONS != 0;
@@ -162,7 +162,7 @@ impl Sender {
 
     #[cold]
     fn look_for_region_of(&mut self, kind: Kind) {
-        if let Some((key, _)) = kind.message().and_then(|message| message.target()) {
+        if let Some(key) = kind.key() {
             self.look_for_region(key);
         }
     }

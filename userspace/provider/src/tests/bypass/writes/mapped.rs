@@ -28,6 +28,12 @@ struct Mapped {
 impl Mapped {
     /// With a region of these rights, that the first host may map if that can be.
     fn with(hosts: Hosts, rights: u32) -> Self {
+        let write = |mapped: &Self, number| mapped.write(number, 0, 8, SIGNALED);
+        Self::after(hosts, rights, write)
+    }
+
+    /// As [`Mapped::with`], after such requests.
+    fn after(hosts: Hosts, rights: u32, request: impl Fn(&Self, u64)) -> Self {
         let node = &hosts.b.node;
         let key = node
             .guest
@@ -38,7 +44,7 @@ impl Mapped {
             region: None,
         };
         for number in 0..ENOUGH {
-            mapped.write(number, 0, 8, SIGNALED);
+            request(&mapped, number);
             mapped.hosts.b.poll();
             assert_eq!(mapped.hosts.completions(1).len(), 1);
             mapped.grant();
@@ -193,6 +199,17 @@ fn reads_see_what_was_written() {
         panic!("one completion");
     };
     assert_ne!(status, sys::IBV_WC_SUCCESS);
+}
+
+#[test]
+fn what_is_only_read_is_mapped_too() {
+    let read = |mapped: &Mapped, number| mapped.read(number, 0, 8, SIGNALED);
+    let mapped = Mapped::after(Hosts::new(false), ACCESS_ALL, read);
+    assert!(mapped.region.is_some());
+    let posted = mapped.posted();
+    mapped.read(1000, 0, 64, SIGNALED);
+    assert_eq!(mapped.hosts.completions(1)[0].0, 1000);
+    assert_eq!(mapped.posted(), posted, "the engine has had it");
 }
 
 #[test]
