@@ -154,11 +154,18 @@ impl CompletionQueue {
         if engine_first && self.take_of_engine(&mut see) {
             return true;
         }
-        if let Some(cqe) = self.bypasses.take() {
-            self.show(&cqe, &mut see);
-            return true;
+        self.take_bypassed(&mut see) || !engine_first && self.take_of_engine(&mut see)
+    }
+
+    /// As [`CompletionQueue::take_any`], of the completions that the engine has no part in.
+    #[inline]
+    fn take_bypassed(&mut self, see: &mut impl FnMut(&Cqe)) -> bool {
+        let mut completion = Cqe::default();
+        let taken = self.bypasses.take(&mut completion);
+        if taken {
+            self.show(&completion, see);
         }
-        !engine_first && self.take_of_engine(&mut see)
+        taken
     }
 
     /// Has the engine take WRITEs that have been in a ring for long.
@@ -193,8 +200,7 @@ impl CompletionQueue {
             }
             if shown == Shown::Counted {
                 // What it was posted for is shown now. Nobody else may say that there is something.
-                if let Some(cqe) = self.bypasses.take() {
-                    self.show(&cqe, see);
+                if self.take_bypassed(see) {
                     return true;
                 }
             }

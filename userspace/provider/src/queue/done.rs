@@ -28,19 +28,12 @@ impl Done {
         self.index.store(index, Ordering::Release);
     }
 
-    /// Moves it forward, never back: completions of a shared ring come through several completion queues, whose pollers
-    /// may overtake each other.
+    /// Moves it forward, never back. For who holds the lock that all hold who move it: that of the completion queue, or of a shared receive queue, whose
+    /// completions come through several completion queues, so that one poller may overtake another.
     #[inline(always)]
     pub(crate) fn advance(&self, index: u32) {
-        let mut seen = self.index.load(Ordering::Relaxed);
-        while is_ahead(index, seen) {
-            let swapped =
-                self.index
-                    .compare_exchange_weak(seen, index, Ordering::Release, Ordering::Relaxed);
-            match swapped {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
+        if is_ahead(index, self.index.load(Ordering::Relaxed)) {
+            self.set(index);
         }
     }
 

@@ -268,25 +268,27 @@ impl Bypasses {
         is_turn
     }
 
-    /// The next completion that the engine has no part in.
+    /// Writes the next completion that the engine has no part in to `completion`. If there is none this returns false, and `completion` means nothing.
     #[inline]
-    pub(in crate::queue) fn take(&mut self) -> Option<Cqe> {
+    pub(in crate::queue) fn take(&mut self, completion: &mut Cqe) -> bool {
         let at_once = self.armed.is_some();
         for _ in 0..self.list.len() {
             self.turn = match self.turn.wrapping_add(1) {
                 next if next < self.list.len() => next,
                 _ => 0,
             };
-            let bypass = self.list.get_mut(self.turn)?;
-            let found = bypass.take(at_once);
+            let Some(bypass) = self.list.get_mut(self.turn) else {
+                return false;
+            };
+            let found = bypass.take(at_once, completion);
             self.any_slow |= bypass.slow;
-            if found.is_some() {
+            if found {
                 (self.empty, self.idle) = (0, 0);
                 self.in_row = self.in_row.wrapping_add(1);
-                return found;
+                return true;
             }
         }
-        None
+        false
     }
 
     /// There was nothing to take, from the engine either. Returns whether the engine need not be asked to work for that.
@@ -318,25 +320,28 @@ impl Bypasses {
 
 impl Bypass {
     #[inline]
-    fn take(&mut self, at_once: bool) -> Option<Cqe> {
+    fn take(&mut self, at_once: bool, completion: &mut Cqe) -> bool {
         self.sent_first = !self.sent_first;
-        let sent = match self.sent_first {
-            true => self.take_sent(at_once),
-            false => None,
+        let receiver = |bypass: &mut Self, completion: &mut Cqe| {
+            let receiver = bypass.receiver.as_mut();
+            receiver.is_some_and(|receiver| receiver.take(completion))
         };
-        sent.or_else(|| self.receiver.as_mut().and_then(Receiver::take))
-            .or_else(|| match self.sent_first {
-                true => None,
-                false => self.take_sent(at_once),
-            })
+        match self.sent_first {
+            true => self.take_sent(at_once, completion) || receiver(self, completion),
+            false => receiver(self, completion) || self.take_sent(at_once, completion),
+        }
     }
 
-    /// The completion of the oldest request that was sent, if it is to be shown.
+    /// Takes the oldest request that was sent, if its completion is to be shown, and writes that to `completion`; else returns false.
     #[inline]
-    fn take_sent(&mut self, at_once: bool) -> Option<Cqe> {
+    fn take_sent(&mut self, at_once: bool, completion: &mut Cqe) -> bool {
         loop {
-            let sent = self.sent.as_ref()?;
-            let first = sent.first()?;
+            let Some(sent) = self.sent.as_ref() else {
+                return false;
+            };
+            let Some(first) = sent.first() else {
+                return false;
+            };
             self.waited = self.waited.saturating_add(1);
             let received = sent.is_received(&first);
             // Where nothing goes into the ring any more nothing completes later than it need, as of a queue pair that is drained.
@@ -346,52 +351,58 @@ impl Bypass {
             }
             let shown = received || self.failed.is_some() || !first.is_write() && waited();
             if !shown || sent.is_held(&first) || !sent.is_due(&first) {
-                return None;
+                return false;
             }
-            let complete = self.complete(first);
-            if complete.is_some() {
-                return complete;
+            if self.complete(first, completion) {
+                return true;
             }
         }
     }
 
     /// As [`Bypass::take_sent`] after the device went: nobody takes WRITEs that were not taken.
     fn take_lost(&mut self) -> Option<Cqe> {
+        let mut completion = Cqe::default();
         loop {
             let sent = self.sent.as_ref()?;
             let first = sent.first().filter(|first| sent.is_due(first))?;
             if first.is_write() && !sent.is_received(&first) {
                 self.failed.get_or_insert(first.behind());
             }
-            let complete = self.complete(first);
-            if complete.is_some() {
-                return complete;
+            if self.complete(first, &mut completion) {
+                return Some(completion);
             }
         }
     }
 
-    /// Takes the oldest request that was sent. Returns its completion, if it is asked for or one of an error.
-    fn complete(&mut self, first: First) -> Option<Cqe> {
+    /// Takes the oldest request that was sent. If its completion is asked for, or one of an error, writes that to `completion`; else returns false.
+    #[inline]
+    fn complete(&mut self, first: First, completion: &mut Cqe) -> bool {
         let is_behind = |failed| !Sent::is_before(&first, failed);
         let status = match self.failed.is_some_and(is_behind) {
             true => WcStatus::WrFlush,
             false => WcStatus::Success,
         };
-        self.complete_with(first, status.to_wire())
+        self.complete_with(first, status.to_wire(), completion)
     }
 
-    fn complete_with(&mut self, first: First, status: u8) -> Option<Cqe> {
-        self.sent.as_ref()?.take();
+    #[inline]
+    fn complete_with(&mut self, first: First, status: u8, completion: &mut Cqe) -> bool {
+        if let Some(sent) = &self.sent {
+            sent.take();
+        }
         (self.waited, self.slow) = (0, false);
         let shown = first.is_signaled() || status != WcStatus::Success.to_wire();
-        shown.then(|| Cqe {
-            wr_id: first.wr_id.into(),
-            qpn: self.qpn.into(),
-            byte_len: first.len.into(),
-            opcode: first.opcode().to_wire(),
-            status,
-            ..Cqe::default()
-        })
+        if shown {
+            *completion = Cqe {
+                wr_id: first.wr_id.into(),
+                qpn: self.qpn.into(),
+                byte_len: first.len.into(),
+                opcode: first.opcode().to_wire(),
+                status,
+                ..Cqe::default()
+            };
+        }
+        shown
     }
 
     fn compare_send(&mut self, cqe: &Cqe) -> Step {
@@ -409,16 +420,17 @@ impl Bypass {
         }
         while let Some(first) = sent.first().filter(|first| Sent::is_before(first, index)) {
             let untaken = first.is_write() && self.failed.is_none() && !sent.is_received(&first);
-            let complete = match untaken && failed {
+            let mut completion = Cqe::default();
+            let shown = match untaken && failed {
                 // What the engine was to take comes before all else that it was handed.
                 true => {
                     self.failed = Some(first.behind());
-                    self.complete_with(first, cqe.status)
+                    self.complete_with(first, cqe.status, &mut completion)
                 }
-                false => self.complete(first),
+                false => self.complete(first, &mut completion),
             };
-            if let Some(complete) = complete {
-                return Step::First(complete);
+            if shown {
+                return Step::First(completion);
             }
         }
         if failed {

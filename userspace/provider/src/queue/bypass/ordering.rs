@@ -25,9 +25,9 @@ use nupa_proto::process_ring::{
 use nupa_proto::status::WcStatus;
 use nupa_proto::wqe::{Sge, WQE_SIGNALED};
 
+use super::ring::testing::Kept;
 use super::{
-    Body, BypassState, Connection, MappedRegion, Message, Owner, Receiver, Ring, RingSource,
-    Sender, Sent,
+    Body, BypassState, Connection, MappedRegion, Message, Receiver, Ring, RingSource, Sender, Sent,
 };
 use crate::ffi::modelled::{explore, spawn, Words};
 use crate::ffi::testing::process_bytes;
@@ -44,15 +44,6 @@ const KEY: u32 = 7;
 const START: u64 = 0x10000;
 /// Bytes of a message, and between the buffers for two.
 const LEN: u32 = 8;
-
-#[derive(Debug)]
-struct Kept;
-
-impl Owner for Kept {
-    fn publish(&self) -> bool {
-        true
-    }
-}
 
 /// What the kernels are asked for.
 #[derive(Debug, Default)]
@@ -209,9 +200,10 @@ fn send(sender: &mut Sender, number: u32) -> bool {
 
 /// Takes the next message, which is of this number, and looks at what has arrived.
 fn take(receiver: &mut Receiver, memory: &Pages, number: u32) -> bool {
-    let Some(cqe) = receiver.take() else {
+    let mut cqe = Cqe::default();
+    if !receiver.take(&mut cqe) {
         return false;
-    };
+    }
     assert_eq!(cqe.status, WcStatus::Success.to_wire());
     assert_eq!(cqe.wr_id.get(), u64::from(number), "it is another one");
     let found = memory.load_wide((number * LEN) as usize);
@@ -356,13 +348,13 @@ fn what_was_taken_back_is_not_written_later() {
         };
         assert!(sender.send(message, Data::Inline(&data(1))));
         let receives = spawn(move || {
-            assert!(receiver.take().is_none(), "there is no message");
+            assert!(!receiver.take(&mut Cqe::default()), "there is no message");
             receiver
         });
         drop(sender);
         let before = memory.load_wide(0);
         let mut receiver = receives.join().unwrap();
-        assert!(receiver.take().is_none());
+        assert!(!receiver.take(&mut Cqe::default()));
         assert_eq!(memory.load_wide(0), before, "its queue pair is no more");
     });
 }

@@ -294,13 +294,15 @@ impl Receiver {
         self.ring.store(RECEIVED, self.next);
     }
 
-    /// Takes the next message, if it is in the ring, and the WRITEs before it.
+    /// Takes the next message, if it is in the ring, and the WRITEs before it. Writes the message's completion to `completion`; if there is none, returns false.
+    ///
+    /// It is written where it is read, because a copy of what was just written in parts makes the processor wait.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Cqe> {
+    pub(crate) fn take(&mut self, completion: &mut Cqe) -> bool {
         if self.dead || !self.has_entry() || !self.ring.hold() {
-            return None;
+            return false;
         }
-        let taken = self.take_entries();
+        let taken = self.take_entries(completion);
         self.ring.release();
         taken
     }
@@ -316,12 +318,13 @@ impl Receiver {
 
     #[cold]
     fn wait_for_entry(&mut self) -> Option<Cqe> {
+        let mut completion = Cqe::default();
         let start = Instant::now();
         while !self.dead && self.has_entry() {
             if self.ring.hold() {
-                let taken = self.take_entries();
+                let taken = self.take_entries(&mut completion);
                 self.ring.release();
-                return taken;
+                return taken.then_some(completion);
             }
             if start.elapsed() > ENGINE_TAKES {
                 // The sender writes where it should not.
@@ -333,31 +336,32 @@ impl Receiver {
     }
 
     #[inline]
-    fn take_entries(&mut self) -> Option<Cqe> {
+    fn take_entries(&mut self, completion: &mut Cqe) -> bool {
         // No more than there is room for, so that an end is in sight.
         for _ in 0..LINES {
             if !self.has_entry() {
-                return None;
+                return false;
             }
             let entry = self.entry_head();
             if entry.flags & ENTRY_WRITE == 0 {
-                return self.take_message(&entry);
+                return self.take_message(&entry, completion);
             }
             if !self.write(&entry) {
-                return None;
+                return false;
             }
         }
-        None
+        false
     }
 
     #[inline]
-    fn take_message(&mut self, entry: &process_ring::Entry) -> Option<Cqe> {
+    fn take_message(&mut self, entry: &process_ring::Entry, completion: &mut Cqe) -> bool {
         let len = entry.len.get();
         if entry.message.get() != self.next || len > MAX_PAYLOAD {
-            return self.refuse(entry, len);
+            self.refuse(entry, len);
+            return false;
         }
         if !self.seat() {
-            return None;
+            return false;
         }
         let (wr_id, status) = (self.entry.wr_id, self.receive(len as usize));
         self.line = self.line.wrapping_add(lines_for(len));
@@ -371,7 +375,7 @@ impl Receiver {
             WcStatus::Success => self.moved.count(&self.ring, len),
             _ => self.fail(),
         }
-        Some(Cqe {
+        *completion = Cqe {
             wr_id: wr_id.into(),
             qpn: self.qpn.into(),
             src_qpn: self.sender.into(),
@@ -382,7 +386,8 @@ impl Receiver {
             flags: if imm { CQE_IMM } else { 0 } | if solicited { CQE_SOLICITED } else { 0 },
             queue_index: self.next.into(),
             ..Cqe::default()
-        })
+        };
+        true
     }
 
     /// Finds the receive entry of the next message. False if there is none.
@@ -473,12 +478,11 @@ impl Receiver {
     /// An entry that is not the next one, or none that a sender makes. One with a later number waits for those before it, which come by way of the
     /// engine; nothing else comes any more.
     #[cold]
-    fn refuse(&mut self, entry: &process_ring::Entry, len: u32) -> Option<Cqe> {
+    fn refuse(&mut self, entry: &process_ring::Entry, len: u32) {
         let ahead = entry.message.get().wrapping_sub(self.next);
         if len > MAX_PAYLOAD || ahead > u32::MAX / 2 {
             self.close();
         }
-        None
     }
 }
 

@@ -238,3 +238,18 @@ impl Ring {
         (at, RING_SIZE.wrapping_sub(at))
     }
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::Owner;
+
+    /// Keeps nothing.
+    #[derive(Debug)]
+    pub(in super::super) struct Kept;
+
+    impl Owner for Kept {
+        fn publish(&self) -> bool {
+            true
+        }
+    }
+}
