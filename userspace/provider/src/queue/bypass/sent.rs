@@ -47,6 +47,9 @@ pub(crate) struct Sent {
     /// Free-running: next to be added, next to be taken.
     added: AtomicU32,
     taken: AtomicU32,
+    /// As of the last look at the receiver: how many of the oldest it was about, and the number of the message that was to be received next. For who polls.
+    seen: AtomicU32,
+    received: AtomicU32,
     /// Programs may wait for events of the completion queue.
     watched: bool,
     /// One does: what its completion is asked for of goes to the engine, which makes the event.
@@ -118,6 +121,8 @@ impl Sent {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             added: AtomicU32::new(0),
             taken: AtomicU32::new(0),
+            seen: AtomicU32::new(0),
+            received: AtomicU32::new(0),
             watched,
             armed: AtomicBool::new(false),
             adding: AtomicBool::new(false),
@@ -261,6 +266,8 @@ impl Sent {
     pub(crate) fn take(&self) {
         let taken = self.taken.load(Ordering::Relaxed);
         self.taken.store(taken.wrapping_add(1), Ordering::Release);
+        let seen = self.seen.load(Ordering::Relaxed);
+        self.seen.store(seen.saturating_sub(1), Ordering::Relaxed);
     }
 
     /// Whether all requests before it are complete.
@@ -269,17 +276,49 @@ impl Sent {
         !self.done.is_before(first.behind)
     }
 
-    /// Whether its receiver, or the receiver's engine, has taken it.
+    /// Whether its receiver, or the receiver's engine, has taken it. For who polls.
     #[inline]
     pub(crate) fn is_received(&self, first: &First) -> bool {
-        let Some(ring) = self.ring.get().filter(|_| first.flags & COPIED == 0) else {
+        match self
+            .ring
+            .get()
+            .filter(|_| first.flags & (WRITE | COPIED) == 0)
+        {
+            Some(ring) => self.was_received(first) || self.look(first, ring),
+            None => self.is_taken(first),
+        }
+    }
+
+    /// The same of a WRITE, or of what was copied.
+    #[inline]
+    fn is_taken(&self, write: &First) -> bool {
+        let Some(ring) = self.ring.get().filter(|_| write.is_write()) else {
             return true;
         };
-        match first.is_write() {
-            // What the engine has said counts, whatever the receiver says now.
-            true => !is_ahead(first.at, ring.load(TAKEN)) || self.drain_of(first.at) == Some(true),
-            false => is_ahead(ring.load(RECEIVED), first.at),
-        }
+        // What the engine has said counts, whatever the receiver says now.
+        !is_ahead(write.at, ring.load(TAKEN)) || self.drain_of(write.at) == Some(true)
+    }
+
+    /// Whether the last look at the receiver says that it has received a SEND. To look again costs the receiver time: it writes to what is read.
+    #[inline]
+    fn was_received(&self, first: &First) -> bool {
+        self.seen.load(Ordering::Relaxed) != 0
+            && is_ahead(self.received.load(Ordering::Relaxed), first.at)
+    }
+
+    /// Looks how far the receiver is, and whether it has received the oldest SEND.
+    #[inline]
+    fn look(&self, first: &First, ring: &Ring) -> bool {
+        let (taken, added) = (
+            self.taken.load(Ordering::Relaxed),
+            self.added.load(Ordering::Acquire),
+        );
+        let received = ring.load(RECEIVED);
+        self.received.store(received, Ordering::Relaxed);
+        // Numbers of those that are added later may be too far ahead to be compared with this one.
+        self.seen
+            .store(added.wrapping_sub(taken), Ordering::Relaxed);
+        is_ahead(received, first.at)
     }
 
     /// All of them, the oldest first. Where others take or add some meanwhile, these may be there or not.
@@ -295,7 +334,7 @@ impl Sent {
     /// Line behind the last WRITE that was not taken, and whether a completion is asked for that waits for any of those.
     pub(in crate::queue) fn last_untaken(&self) -> Option<(u32, bool)> {
         self.all().fold(None, |last: Option<(u32, bool)>, each| {
-            let untaken = each.is_write() && !self.is_received(&each);
+            let untaken = each.is_write() && !self.is_taken(&each);
             let (line, signaled) = match last {
                 None if !untaken => return None,
                 None => (each.at, false),
@@ -398,6 +437,44 @@ impl Drop for Adding<'_> {
     fn drop(&mut self) {
         if self.0.watched {
             self.0.adding.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::Pages;
+    use crate::queue::bypass::ring::testing::Kept;
+    use nupa_proto::process_ring::RING_SIZE;
+
+    /// Takes the SENDs that are received; returns how many.
+    fn take(sent: &Sent) -> usize {
+        let received = || sent.first().filter(|first| sent.is_received(first));
+        std::iter::from_fn(|| received().map(|_| sent.take())).count()
+    }
+
+    #[test]
+    fn a_look_is_about_what_was_sent_before_it() {
+        for start in [0, u32::MAX - 1] {
+            let sent = Sent::new(8, Arc::new(Done::default()), false);
+            let ring = Ring::new(Pages::anonymous(RING_SIZE).unwrap(), Box::new(Kept));
+            let ring = Arc::new(ring);
+            sent.set_ring(Arc::clone(&ring));
+            let at = |ahead: u32| start.wrapping_add(ahead);
+            for ahead in 0..3 {
+                sent.add(1, at(ahead), 0, true);
+            }
+            ring.store(RECEIVED, at(2));
+            assert_eq!(take(&sent), 2);
+            ring.store(RECEIVED, at(3));
+            assert_eq!(take(&sent), 1);
+            // As many have gone there since, which nobody asks about, that this one would lie before what was seen.
+            sent.add(1, at(4 + (1 << 31)), 0, true);
+            ring.store(RECEIVED, at(4 + (1 << 31)));
+            assert_eq!(take(&sent), 0);
+            ring.store(RECEIVED, at(5 + (1 << 31)));
+            assert_eq!(take(&sent), 1);
         }
     }
 }
