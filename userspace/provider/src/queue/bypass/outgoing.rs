@@ -212,7 +212,7 @@ impl Outgoing {
         let (ring, line) = (&self.ring, self.line);
         let mut entry = Entry::new_zeroed();
         entry.len.set(len);
-        let mut at = HEAD;
+        let mut target = None;
         match message.body {
             Body::Send { imm } => {
                 entry.message.set(number);
@@ -228,29 +228,59 @@ impl Outgoing {
             Body::Read { .. } => return 0,
             Body::Write { addr, rkey } => {
                 entry.flags = ENTRY_WRITE;
-                let target = WriteTarget {
+                target = Some(WriteTarget {
                     addr: addr.into(),
                     rkey: rkey.into(),
                     reserved: 0.into(),
-                };
-                ring.write(line, at, target.as_bytes());
-                at = at.wrapping_add(TARGET);
+                });
             }
         }
+        let target = target.as_ref().map_or(&[][..], WriteTarget::as_bytes);
+        let at = HEAD.wrapping_add(target.len());
+        // The receiver polls the first line, and each poll takes it away from this processor. So all of that line is written last, and at once: nothing is
+        // waited for in between.
+        self.write_data(Lines::Rest, at, inline, parts);
+        self.write_data(Lines::First, at, inline, parts);
+        ring.write(line, HEAD, target);
         if let Some(head) = entry.as_bytes().get(STAMP..HEAD) {
             ring.write(line, STAMP, head);
-        }
-        ring.write(line, at, inline);
-        at = at.wrapping_add(inline.len());
-        for part in parts {
-            ring.write_from(line, at, *part);
-            at = at.wrapping_add(part.len());
         }
         ring.set_stamp(line, stamp(self.secret, line));
         self.line = line.wrapping_add(lines_for(len));
         fence(Ordering::SeqCst);
         ring.load(STATE)
     }
+
+    /// Writes the data of an entry, which begins `at` bytes behind the entry's start, as far as it lies in these lines.
+    #[inline(always)]
+    fn write_data(&self, lines: Lines, at: usize, inline: &[u8], parts: &[ProcessBytes]) {
+        let (ring, line) = (&self.ring, self.line);
+        let in_first = |at: usize, len: usize| LINE_SIZE.saturating_sub(at).min(len);
+        let (head, rest) = inline.split_at(in_first(at, inline.len()));
+        match lines {
+            Lines::First => ring.write(line, at, head),
+            Lines::Rest => ring.write(line, at.wrapping_add(head.len()), rest),
+        }
+        let mut at = at.wrapping_add(inline.len());
+        for part in parts {
+            let head = in_first(at, part.len());
+            let (from, len) = match lines {
+                Lines::First => (0, head),
+                Lines::Rest => (head, part.len().wrapping_sub(head)),
+            };
+            if let Some(part) = part.part(from, len).filter(|_| len != 0) {
+                ring.write_from(line, at.wrapping_add(from), part);
+            }
+            at = at.wrapping_add(part.len());
+        }
+    }
+}
+
+/// Lines of an entry.
+#[derive(Clone, Copy, Debug)]
+enum Lines {
+    First,
+    Rest,
 }
 
 impl Drop for Outgoing {
@@ -260,20 +290,16 @@ impl Drop for Outgoing {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test may fail loudly")]
 mod tests {
     use super::*;
+    use crate::ffi::testing::process_bytes;
     use crate::ffi::Pages;
-    use crate::queue::Owner;
+    use crate::queue::bypass::ring::testing::Kept;
+    use nupa_engine::rings::QueueMemory;
+    use nupa_proto::doorbell::PAGE_SIZE;
     use nupa_proto::process_ring::RING_SIZE;
-
-    #[derive(Debug)]
-    struct Kept;
-
-    impl Owner for Kept {
-        fn publish(&self) -> bool {
-            true
-        }
-    }
+    use zerocopy::FromBytes;
 
     #[test]
     fn no_write_ends_where_the_engine_sees_no_line() {
@@ -298,6 +324,79 @@ mod tests {
             }
             assert!(out.pad(len), "there is nothing to be done");
             assert_eq!(out.line, 1);
+        }
+    }
+
+    /// Writes an entry with data in pieces of these lengths, or inline, at a line of a new ring. Whether that is in one piece behind the head.
+    fn is_in_one_piece(body: Body, start: u32, pieces: &[usize], is_inline: bool) -> bool {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let pages = Pages::anonymous(PAGE_SIZE).unwrap();
+        pages.write(0, &bytes);
+        let all = process_bytes(&pages, bytes.len());
+        let data: usize = pieces.iter().sum();
+        let mut at = 0;
+        let parts: Vec<_> = pieces
+            .iter()
+            .map(|len| {
+                at += len;
+                all.part(at - len, *len).unwrap()
+            })
+            .collect();
+        let (inline, parts) = match is_inline {
+            true => (&bytes[..data], &[][..]),
+            false => (&[][..], &parts[..]),
+        };
+        let message = Message {
+            wr_id: 1,
+            flags: 0,
+            body,
+        };
+        let head = if message.is_write() {
+            HEAD + TARGET
+        } else {
+            HEAD
+        };
+        let len = u32::try_from(head - HEAD + data).unwrap();
+
+        let ring = Ring::new(Pages::anonymous(RING_SIZE).unwrap(), Box::new(Kept));
+        let mut out = Outgoing::new(Arc::new(ring));
+        out.line = start;
+        out.write(7, &message, len, inline, parts);
+        let mut found = vec![0; lines_for(len) as usize * LINE_SIZE];
+        for (line, chunk) in (start..).zip(found.chunks_mut(LINE_SIZE)) {
+            out.ring.read(line, 0, chunk);
+        }
+        let entry = Entry::read_from_prefix(&found).unwrap().0;
+        assert_eq!(entry.len.get(), len);
+        assert_eq!(out.ring.stamp(start), stamp(out.secret, start));
+        if message.is_write() {
+            let target = WriteTarget::read_from_prefix(&found[HEAD..]).unwrap().0;
+            assert_eq!((target.addr.get(), target.rkey.get()), (5, 6));
+        }
+        found[head..head + data] == bytes[..data]
+    }
+
+    #[test]
+    fn data_of_any_pieces_is_in_one_piece_behind_the_head() {
+        let bodies = [Body::Send { imm: None }, Body::Write { addr: 5, rkey: 6 }];
+        for pieces in [
+            &[24][..],
+            &[40],
+            &[41],
+            &[64],
+            &[10, 50, 100],
+            &[0, 39, 2, 0, 1],
+            &[168, 1],
+        ] {
+            // Long ones wrap around at the last two.
+            for start in [0, LINES - 2, LINES - 1] {
+                for body in bodies {
+                    for is_inline in [true, false] {
+                        let found = is_in_one_piece(body, start, pieces, is_inline);
+                        assert!(found, "{body:?} at {start}: {pieces:?}, {is_inline}");
+                    }
+                }
+            }
         }
     }
 }
