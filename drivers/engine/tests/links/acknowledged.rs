@@ -13,7 +13,7 @@ const BATCH: u64 = 30;
 
 /// Two connected ends with room for all requests of a test.
 fn pair() -> (World, End, End) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let [a, b] = [0, 1].map(|id| {
         let mut end = end(&mut world, id);
         end.cq = end.host.cq(&mut world, end.eq.eqn, 10);

@@ -37,7 +37,7 @@ proptest! {
         turns in 0usize..120,
         silent in 0usize..40,
     ) {
-        let mut world = World::new(crate::MODE, 3);
+        let mut world = World::new(*crate::MODE, 3);
         world.shuffle(seed);
         let (mut a, mut b) = (end(&mut world, 0), end(&mut world, 1));
         let mut c = end(&mut world, 2);

@@ -388,7 +388,7 @@ fn a_grant_of_what_is_not_the_peers_isolates_it() {
 #[test]
 fn a_driver_waits_for_who_is_writing_and_nobody_else_does() {
     for stops in [true, false] {
-        let mut world = World::new(crate::MODE, 3);
+        let mut world = World::new(*crate::MODE, 3);
         let (mut a, mut b, mut c) = (end(&mut world, 0), end(&mut world, 1), end(&mut world, 2));
         let other = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
         connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
@@ -443,7 +443,7 @@ fn who_writes_with_what_ended_later_is_not_refused_with_who_does_not_stop() {
     if !crate::MODE.is_direct() {
         return;
     }
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let (mut a, mut b, mut c) = (end(&mut world, 0), end(&mut world, 1), end(&mut world, 2));
     let mut failing = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);
     let next = b.host.qp(&mut world, QpType::Rc, &b.cq, 6);

@@ -84,7 +84,7 @@ fn an_armed_queue_gets_its_event_once() {
 /// The receive queue may be a shared one, ...
 #[test]
 fn a_queue_pair_on_a_shared_queue_gets_its_event() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let [a, mut b] = [0, 1].map(|id| end(&mut world, id));
     let srq = b.host.srq(&mut world, 3);
     let cq = &mut b.host.cq(&mut world, b.eq.eqn, 4);
@@ -142,7 +142,7 @@ fn an_owner_makes_its_own_event() {
 
 #[test]
 fn nobody_else_makes_events() {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let [mut a, mut b, mut c] = [0, 1, 2].map(|id| end(&mut world, id));
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
     // These name a queue pair that is not connected to them.

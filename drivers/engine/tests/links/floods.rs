@@ -18,7 +18,7 @@ const BATCH: u64 = 16;
 
 #[test]
 fn what_a_node_misses_is_counted() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let mut sides = [0, 1].map(|id| {
         let mut host = world.host(id);
         let eq = host.start(&mut world);

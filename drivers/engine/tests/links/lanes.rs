@@ -198,7 +198,7 @@ fn long_requests_end_though_short_ones_go_on() {
 /// Where each turn is over by time, however little was done in it.
 #[test]
 fn slow_machines_serve_all_peers() {
-    let mut world = World::new(crate::MODE, 4);
+    let mut world = World::new(*crate::MODE, 4);
     let mut ends: Vec<_> = (0..4).map(|id| end(&mut world, id)).collect();
     let mut here = ends.remove(0);
     let mut qps = Vec::new();
@@ -274,7 +274,7 @@ fn few_messages_are_sent_in_vain() {
 /// Five peers, with which everything is asked for in both directions: whatever uses up a turn, the rest has the next ones.
 #[test]
 fn all_rings_of_all_peers_have_their_turn() {
-    let mut world = World::new(crate::MODE, 6);
+    let mut world = World::new(*crate::MODE, 6);
     let mut ends: Vec<_> = (0..6).map(|id| end(&mut world, id)).collect();
     let mut here = ends.remove(0);
     let (mut readers, mut writers) = (Vec::new(), Vec::new());

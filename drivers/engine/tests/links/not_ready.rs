@@ -20,7 +20,7 @@ fn taken(world: &World, a: &End) -> u32 {
 /// All of them would be copied for nothing each time.
 #[test]
 fn requests_go_one_at_a_time() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (end(&mut world, 0), end(&mut world, 1));
     let epoch = world.node(1).epoch();
     a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, epoch)));

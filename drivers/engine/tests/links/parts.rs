@@ -47,7 +47,7 @@ pub fn connect(world: &mut World, a: (&Host, &Qp), b: (&Host, &Qp)) {
 }
 
 pub fn pair() -> (World, End, End) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (a, b) = (end(&mut world, 0), end(&mut world, 1));
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));
     (world, a, b)

@@ -27,7 +27,7 @@ fn payload(world: &World, source: u64, target: u64, class: Class) -> u64 {
 
 /// Connected ends of nodes 0 and 1, and one of node 2 that is connected to node 0.
 fn trio() -> (World, [End; 3]) {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let mut ends = [0, 1, 2].map(|id| end(&mut world, id));
     let [a, b, c] = &mut ends;
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));

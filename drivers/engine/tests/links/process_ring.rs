@@ -298,7 +298,7 @@ fn pair_on(shared: bool) -> (World, End, End, Ring) {
     if !shared {
         return pair();
     }
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let [a, mut b] = [0, 1].map(|id| end(&mut world, id));
     let srq = b.host.srq(&mut world, 3);
     b.qp = b

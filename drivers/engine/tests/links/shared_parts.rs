@@ -49,7 +49,7 @@ proptest! {
         seed in any::<u32>(),
         end in prop::option::of(0usize..60),
     ) {
-        let mut world = World::new(crate::MODE, 3);
+        let mut world = World::new(*crate::MODE, 3);
         world.shuffle(seed);
         let mut senders = [sender(&mut world, 0), sender(&mut world, 1)];
         let mut there = world.host(2);

@@ -14,7 +14,7 @@ const GONE: u8 = WcStatus::RetryExceeded as u8;
 
 #[test]
 fn a_peer_that_does_nothing_cannot_be_reached() {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let (mut a, mut b) = (end(&mut world, 0), end(&mut world, 1));
     let mut c = end(&mut world, 2);
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp));

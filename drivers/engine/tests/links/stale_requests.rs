@@ -30,7 +30,7 @@ fn reset(world: &mut World, end: &End) {
 /// A WRITE lies in the ring while both ends are reset and connected again, with such packet sequence numbers the second time.
 /// Returns whether it was carried out after that.
 fn is_stale_write_done(again: [u32; 2]) -> bool {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (end(&mut world, 0), end(&mut world, 1));
     let psns = [100, 200];
     connect(&mut world, (&a.host, &a.qp), (&b.host, &b.qp), psns, psns);
@@ -66,7 +66,7 @@ fn what_is_left_of_a_connection_is_not_carried_out_on_the_next() {
 
 #[test]
 fn a_connection_whose_ends_disagree_does_not_work() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, b) = (end(&mut world, 0), end(&mut world, 1));
     let (here, there) = ((&a.host, &a.qp), (&b.host, &b.qp));
     connect(&mut world, here, there, [7, 9], [8, 9]);
@@ -74,7 +74,7 @@ fn a_connection_whose_ends_disagree_does_not_work() {
     world.pump();
     assert_eq!(a.done(), [(1, WcStatus::RetryExceeded as u8)]);
     let (mut world, mut a, b) = {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         let (a, b) = (end(&mut world, 0), end(&mut world, 1));
         connect(
             &mut world,

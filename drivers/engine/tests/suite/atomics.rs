@@ -38,7 +38,7 @@ fn side(world: &mut World, id: u16) -> Side {
 }
 
 fn pair() -> (World, Side, Side) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (a, b) = (side(&mut world, 0), side(&mut world, 1));
     a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
     b.host.ready(&mut world, &b.qp, Some((0, a.qp.qpn, 1)));

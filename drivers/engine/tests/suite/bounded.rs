@@ -94,7 +94,7 @@ fn pattern(seed: u8) -> Vec<u8> {
 
 #[test]
 fn long_messages_take_turns() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let mut hosts = Hosts::new(&mut world);
     let [mut a, mut b] = hosts.connected(&mut world);
     for (seed, name) in (1..).zip(["write", "read", "send", "write with immediate"]) {
@@ -143,7 +143,7 @@ fn short_requests_pass_long_ones() {
     if crate::MODE.is_linked() {
         return;
     }
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let mut hosts = Hosts::new(&mut world);
     let [mut a, b] = hosts.connected(&mut world);
     let [mut other, there] = hosts.connected(&mut world);
@@ -167,7 +167,7 @@ fn many_queue_pairs_get_no_more_than_one() {
     if crate::MODE.is_linked() {
         return;
     }
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let mut host = world.host(0);
     let eqn = host.start(&mut world).eqn;
     let mut ends: Vec<_> = (0..=MANY)
@@ -203,7 +203,7 @@ fn many_queue_pairs_get_no_more_than_one() {
 /// A frame does not wait until all requests between the same two nodes are done.
 #[test]
 fn frames_come_between_requests() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let mut hosts = Hosts::new(&mut world);
     let [mut a, b] = hosts.connected(&mut world);
     let mut frames = [0, 1].map(|id| {
@@ -258,7 +258,7 @@ fn peers_take_turns_whatever_their_numbers() {
     if !crate::MODE.is_linked() {
         return;
     }
-    let mut world = World::new(crate::MODE, HERE + 1);
+    let mut world = World::new(*crate::MODE, HERE + 1);
     let mut here = world.host(HERE);
     let eqn = here.start(&mut world).eqn;
     let mut connect = |id: u16| {

@@ -48,7 +48,7 @@ fn connect(world: &mut World, a: &Side, b: &Side) {
 }
 
 fn pair(paged: bool) -> (World, Side, Side) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (a, b) = (side(&mut world, 0, paged), side(&mut world, 1, paged));
     connect(&mut world, &a, &b);
     (world, a, b)
@@ -410,7 +410,7 @@ fn link_down_flushes_both_ends() {
 
 #[test]
 fn loopback_works_like_any_other_connection() {
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let mut a = side(&mut world, 0, true);
     let mut b = Side {
         host: world.host(0),

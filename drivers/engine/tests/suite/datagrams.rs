@@ -42,7 +42,7 @@ pub(super) fn side(world: &mut World, id: u16) -> Side {
 }
 
 fn pair() -> (World, Side, Side) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (a, b) = (side(&mut world, 0), side(&mut world, 1));
     (world, a, b)
 }
@@ -294,7 +294,7 @@ fn there_is_one_queue_pair_of_the_general_services() {
 
 #[test]
 fn a_node_reaches_itself() {
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let mut a = side(&mut world, 0);
     let address = to(&a, QKEY);
     a.post_receive(1, &[a.mr.sge(0, 48)]);
@@ -333,7 +333,7 @@ fn the_receiver_is_told_the_vlan_of_the_source() {
 
 #[test]
 fn malformed_addresses_are_refused() {
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let all = GID_VALID | GID_VLAN;
     let cases = [
         (all, MAX_VLAN_ID, 255, true),

@@ -25,7 +25,7 @@ struct Node {
 
 /// A node with a queue pair in RTS, its completion queue of `1 << log` entries reporting to vector 1.
 fn node(log: u8) -> Node {
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let mut host = world.host(0);
     host.start(&mut world);
     let eq = host.eq(&mut world, 1, 2);

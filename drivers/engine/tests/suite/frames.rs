@@ -105,7 +105,7 @@ const BUFFERS: usize = (LONGEST_FRAME / BUFFER) as usize + 1;
 
 #[test]
 fn a_frame_fills_as_many_buffers_as_it_needs() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let lengths = [
         14,
@@ -153,7 +153,7 @@ fn a_frame_fills_as_many_buffers_as_it_needs() {
 #[test]
 fn wrong_lengths_are_refused() {
     for len in [13u32, LONGEST_FRAME + 1] {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
         b.buffers(20, 4096);
         a.send(1, &vec![0; len as usize], 0, 0);
@@ -165,7 +165,7 @@ fn wrong_lengths_are_refused() {
 
 #[test]
 fn filter_and_flood_reach_who_wants_it() {
-    let mut world = World::new(crate::MODE, 4);
+    let mut world = World::new(*crate::MODE, 4);
     let mut all: Vec<Netdev> = (0..3).map(|id| netdev(&mut world, id)).collect();
     all.iter_mut().for_each(|netdev| netdev.buffers(8, 2048));
     // Broadcast reaches everyone but the sender.
@@ -201,7 +201,7 @@ fn filter_and_flood_reach_who_wants_it() {
 
 #[test]
 fn unsignaled_frames_complete_with_the_next_signaled_one() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     b.buffers(8, 2048);
     for i in 0..5 {
@@ -222,7 +222,7 @@ fn unsignaled_frames_complete_with_the_next_signaled_one() {
 
 #[test]
 fn spreading_follows_the_hash() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let second = b.host.qp(&mut world, QpType::Raw, &b.cq, 5);
     b.host.ready(&mut world, &second, None);
@@ -252,7 +252,7 @@ fn spreading_follows_the_hash() {
 
 #[test]
 fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let mut c = netdev(&mut world, 2);
     let rnr = WcStatus::RnrRetryExceeded as u8;
@@ -293,7 +293,7 @@ fn a_sender_waits_for_buffers_and_then_gives_the_frame_up() {
 
 #[test]
 fn a_receiver_that_hangs_holds_up_others_only_once() {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let mut c = netdev(&mut world, 2);
     c.buffers(4, 2048);
@@ -339,7 +339,7 @@ fn a_receiver_that_hangs_holds_up_others_only_once() {
 
 #[test]
 fn flooding_waits_for_nobody() {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let mut all: Vec<Netdev> = (0..3).map(|id| netdev(&mut world, id)).collect();
     all[2].buffers(1, 2048);
     all[0].send(NODE_FLOOD, &frame(BROADCAST, 0, 60), WQE_SIGNALED, 0);
@@ -352,7 +352,7 @@ fn flooding_waits_for_nobody() {
 
 #[test]
 fn node_that_leaves_ends_the_wait_but_not_the_queue_pair() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, _b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     a.send(1, &frame(node_mac(1), 0, 60), WQE_SIGNALED, 0);
     world.pump();
@@ -369,7 +369,7 @@ fn node_that_leaves_ends_the_wait_but_not_the_queue_pair() {
 
 #[test]
 fn bad_receive_descriptor_blames_its_owner() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let end = b.host.machine.ram().end();
     // Memory that is not there, then a key that does not exist.
@@ -397,7 +397,7 @@ fn bad_receive_descriptor_blames_its_owner() {
 
 #[test]
 fn a_full_ring_holds_frames_back_until_there_is_room() {
-    let mut world = World::new(crate::MODE, 3);
+    let mut world = World::new(*crate::MODE, 3);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let mut c = netdev(&mut world, 2);
     c.buffers(4, 2048);
@@ -433,7 +433,7 @@ fn a_full_ring_holds_frames_back_until_there_is_room() {
 /// A host may have its engine run for a kick without a look at what peers sent; it has to be told that a frame can go on.
 #[test]
 fn buffers_that_are_posted_are_news_for_a_frame_that_waits() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (mut a, mut b) = (netdev(&mut world, 0), netdev(&mut world, 1));
     let bytes = frame(node_mac(1), 0, 1000);
     a.send(1, &bytes, WQE_SIGNALED, 0);

@@ -31,7 +31,7 @@ struct Node {
 }
 
 fn node(nodes: u16, pairs: usize, kind: QpType) -> Node {
-    let mut world = World::new(crate::MODE, nodes);
+    let mut world = World::new(*crate::MODE, nodes);
     let mut host = world.host(0);
     let (node, _) = world.nodes.node_mut(0).expect("exists");
     host.pd = node.alloc_pd().expect("domain");

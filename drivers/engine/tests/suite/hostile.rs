@@ -200,7 +200,7 @@ proptest! {
 
     #[test]
     fn a_hostile_driver_harms_only_itself(steps in vec(step(), 1..80)) {
-        let mut world = World::new(crate::MODE, 3);
+        let mut world = World::new(*crate::MODE, 3);
         let victims = [set_up(&mut world, 0), set_up(&mut world, 1)];
         let bystander = world.host(2);
         let end = bystander.machine.ram().end();

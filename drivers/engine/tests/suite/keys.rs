@@ -64,7 +64,7 @@ impl Pair {
     }
 
     fn with(flags: u8) -> Self {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         let (a, b) = (side(&mut world, 0, flags), side(&mut world, 1, flags));
         a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
         b.host.ready(&mut world, &b.qp, Some((0, a.qp.qpn, 1)));

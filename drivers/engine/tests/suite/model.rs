@@ -63,7 +63,7 @@ proptest! {
         seed in any::<u32>(),
         device in any::<bool>(),
     ) {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         world.shuffle(seed);
         let mut pair = Pair::new(world, device);
         for step in &steps {
@@ -78,7 +78,7 @@ proptest! {
         seed in any::<u32>(),
         device in any::<bool>(),
     ) {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         world.shuffle(seed);
         let mut pair = Pair::new(world, device);
         for step in &steps {
@@ -95,7 +95,7 @@ proptest! {
         ], 1..80),
         seed in any::<u32>(),
     ) {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         world.shuffle(seed);
         let (mut a, mut b) = (raw(&mut world, 0), raw(&mut world, 1));
         let (mut frames, mut buffers) = (VecDeque::new(), VecDeque::new());

@@ -27,7 +27,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         let mut hosts = Hosts::new(&mut world);
         let mut pairs: Vec<_> = (0..QUEUES).map(|_| hosts.connected(&mut world)).collect();
         for [a, b] in &mut pairs {

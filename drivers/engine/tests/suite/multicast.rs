@@ -43,7 +43,7 @@ fn to_all(qkey: u32) -> DatagramSegment {
 }
 
 fn sides(count: u16) -> (World, Vec<Side>) {
-    let mut world = World::new(crate::MODE, count);
+    let mut world = World::new(*crate::MODE, count);
     let sides = (0..count).map(|id| side(&mut world, id)).collect();
     (world, sides)
 }

@@ -25,7 +25,7 @@ struct Alone {
 
 impl Alone {
     fn new() -> Self {
-        let mut world = World::new(crate::MODE, 1);
+        let mut world = World::new(*crate::MODE, 1);
         let mut host = world.host(0);
         let eq = host.start(&mut world);
         let cq = host.cq(&mut world, eq.eqn, 6);
@@ -296,7 +296,7 @@ fn what_regions_store_is_limited() {
     });
     let machine = alone.world.machine(0);
     let mut nodes = Nodes::new(
-        crate::MODE,
+        *crate::MODE,
         vec![(node, machine.clone())],
         &alone.world.shared,
     );

@@ -22,7 +22,7 @@ struct Node {
 
 /// A node with a completion queue of `1 << log` entries.
 fn node(log: u8) -> Node {
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let mut host = world.host(0);
     let eq = host.start(&mut world);
     let cq = host.cq(&mut world, eq.eqn, log);

@@ -33,7 +33,7 @@ struct Shared {
 }
 
 fn shared() -> Shared {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let mut host = world.host(0);
     let eq = host.start(&mut world);
     let cq = host.cq(&mut world, eq.eqn, 6);

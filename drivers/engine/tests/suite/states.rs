@@ -34,7 +34,7 @@ fn side(world: &mut World, id: u16, log_cq: u8) -> Side {
 
 /// Two queue pairs, of which only the first is connected.
 fn half() -> (World, Side, Side) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (a, b) = (side(&mut world, 0, 6), side(&mut world, 1, 6));
     a.host.ready(&mut world, &a.qp, Some((1, b.qp.qpn, 1)));
     (world, a, b)
@@ -196,7 +196,7 @@ fn draining_is_reported_and_holds_back_what_comes_later() {
 
 #[test]
 fn overflow_of_a_completion_queue_is_counted_and_ends_its_queue_pairs() {
-    let mut world = World::new(crate::MODE, 1);
+    let mut world = World::new(*crate::MODE, 1);
     let mut a = side(&mut world, 0, 2);
     a.host.ready(&mut world, &a.qp, Some((0, a.qp.qpn, 1)));
     for _ in 0..6 {

@@ -80,7 +80,7 @@ fn pattern(len: u32) -> Vec<u8> {
 
 impl Scene {
     fn new() -> Self {
-        let mut world = World::new(crate::MODE, 3);
+        let mut world = World::new(*crate::MODE, 3);
         let slow = Client::new(&mut world, 0, BUFFER);
         let quick = Client::new(&mut world, 1, 64);
         slow.host.write(slow.mr.addr, &pattern(LONG));

@@ -28,7 +28,7 @@ impl Small {
 
     /// One that may store so many page addresses.
     fn with(max_pages: u64) -> Self {
-        let mut world = World::new(crate::MODE, 1);
+        let mut world = World::new(*crate::MODE, 1);
         let host = world.host(0);
         let limits = Limits {
             max_pages,
@@ -40,7 +40,7 @@ impl Small {
         });
         let machine = world.machine(0).clone();
         let mut small = Self {
-            nodes: Nodes::new(crate::MODE, vec![(node, machine)], &world.shared),
+            nodes: Nodes::new(*crate::MODE, vec![(node, machine)], &world.shared),
             host,
             slot: 0,
             eqn: 0,

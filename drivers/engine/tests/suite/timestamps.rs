@@ -47,7 +47,7 @@ impl End {
 
 /// Two ends, of which the first one has timestamps.
 fn pair() -> (World, End, End) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let a = End::new(&mut world, 0, QpType::Rc, CQ_FLAG_TIMESTAMP);
     let b = End::new(&mut world, 1, QpType::Rc, 0);
     let (ea, eb) = (world.node(0).epoch(), world.node(1).epoch());
@@ -127,7 +127,7 @@ fn entries_keep_their_timestamps_in_another_ring() {
 
 #[test]
 fn a_frame_keeps_its_offload_state() {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let flags = CQ_FLAG_TIMESTAMP | CQ_FLAG_IGNORE_OVERRUN;
     let mut a = End::new(&mut world, 0, QpType::Raw, flags);
     let mut b = End::new(&mut world, 1, QpType::Raw, flags);

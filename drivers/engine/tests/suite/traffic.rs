@@ -63,7 +63,7 @@ impl End {
 }
 
 fn pair() -> (World, End, End) {
-    let mut world = World::new(crate::MODE, 2);
+    let mut world = World::new(*crate::MODE, 2);
     let (a, b) = (End::new(&mut world, 0), End::new(&mut world, 1));
     let (ea, eb) = (world.node(0).epoch(), world.node(1).epoch());
     a.host

@@ -69,7 +69,7 @@ impl Scene {
 
     /// The same with a queue of as many entries.
     fn with_entries(log: u8, count: usize, ringed: usize) -> Self {
-        let mut world = World::new(crate::MODE, 2);
+        let mut world = World::new(*crate::MODE, 2);
         let mut client = world.host(CLIENT);
         let eq = client.start(&mut world);
         let cq = client.cq(&mut world, eq.eqn, 8);
