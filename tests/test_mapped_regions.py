@@ -6,7 +6,7 @@ import mmap
 
 import pytest
 
-from modes import POOLS, only
+from modes import POOLS, long, only
 from test_process_rings import connected, free_again, requests
 from verbs import ALL_ACCESS, remote, sge
 
@@ -164,8 +164,9 @@ def test_requests_behind_the_end_go_to_the_engines(pair, rdma):
     a.failed("REM_ACCESS_ERR")
 
 
-@pytest.mark.parametrize("dies", [0, 1], ids=["user", "owner"])
-@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("kill, dies", [
+    pytest.param(False, 0, id="closed-user"), pytest.param(False, 1, id="closed-owner", marks=long),
+    pytest.param(True, 0, id="killed-user", marks=long), pytest.param(True, 1, id="killed-owner")])
 def test_mappings_do_not_leak(pair, rdma, dies, kill):
     """Whichever of the two ends first, and however: all device memory is free afterwards, and until then nobody else gets it."""
     total = rdma.program(pair[1]).device()["max_dm_size"]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """A program that writes what it likes into process rings (Documentation/process-rings.md, "What a peer can do")."""
 
-from modes import POOLS, only
-from test_process_rings import BATCH, LONG, SHARED_OR_NOT, SHORT, compare, connected, free_again, regions, transfer, warm
+import pytest
+
+from modes import POOLS, long, only
+from test_process_rings import BATCH, LONG, SHORT, compare, connected, free_again, regions, transfer, warm
 from verbs import remote, sge
 
 pytestmark = only(*POOLS, why="process rings are memory of a pool whose hosts are coherent")
@@ -29,7 +31,7 @@ class Bystanders:
             compare(two, source, target, SIZES)
 
 
-@SHARED_OR_NOT
+@pytest.mark.parametrize("shared", [pytest.param(0, marks=long), 64], ids=["own", "shared"])
 def test_nonsense_in_rings_harms_nobody_else(pair, rdma, saw, shared):
     """The peer of a program that writes nonsense gets errors at worst. Its process lives on, and ends as any does; other connections do not notice, and no memory is lost."""
     total = rdma.program(pair[0]).device()["max_dm_size"]
