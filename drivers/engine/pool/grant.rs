@@ -30,8 +30,8 @@ use nupa_proto::{
 pub const WRITERS_PAUSE_US: u64 = 20;
 
 impl<L: Link> Peer<L> {
-    /// Grants a region to the sender of a request, or finds the grant that it has. For a READ only what nobody else has to give up, and what is not known there: engines make no
-    /// use of it, and the next READ would be answered with it again.
+    /// Grants a region to the sender of a request, or finds the grant that it has. For a READ no other grant is ended, because the requester's engine reads nothing
+    /// with one; and one that it has is not sent again, because each READ would be answered with it.
     fn grant_for_response(
         &mut self,
         opcode: Opcode,
