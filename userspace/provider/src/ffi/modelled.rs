@@ -18,13 +18,15 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{self, AtomicU32, AtomicU64};
 use nupa_engine::rings::QueueMemory;
+use nupa_proto::process_ring::STATE;
 
 use super::{Pages, ProcessBytes};
 
 /// Words of a thread's stack.
 const STACK: usize = 0x20000;
-/// Bytes of a word of data.
+/// Bytes of a word of data, and of a word of the control page.
 const WORD: usize = size_of::<u64>();
+const HALF: usize = size_of::<u32>();
 
 thread_local! {
     /// Loom runs: all its threads are this one's.
@@ -126,15 +128,70 @@ impl Words {
         word.unwrap_or_else(|| panic!("the word at {offset} is not in the model"))
     }
 
-    /// Reads data word by word, in no order.
-    fn read(&self, offset: usize, buf: &mut [u8]) {
-        let mut at = offset;
-        for chunk in buf.chunks_mut(WORD) {
-            assert!(at % WORD == 0, "data is read in words");
-            let word = self.word64(at).load(Ordering::Relaxed).to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-            at += WORD;
+    /// Loads a word with acquire order.
+    pub(crate) fn load(&self, offset: usize) -> u32 {
+        self.word32(offset).load(Ordering::Acquire)
+    }
+
+    /// Stores a word with release order.
+    pub(crate) fn store(&self, offset: usize, value: u32) {
+        self.word32(offset).store(value, Ordering::Release);
+    }
+
+    /// As [`Words::load`], of 64 bits.
+    pub(crate) fn load_wide(&self, offset: usize) -> u64 {
+        self.word64(offset).load(Ordering::Acquire)
+    }
+
+    /// As [`Words::store`], of 64 bits.
+    pub(crate) fn store_wide(&self, offset: usize, value: u64) {
+        self.word64(offset).store(value, Ordering::Release);
+    }
+
+    /// Stores a word in place of the one that is expected there; returns what was there.
+    pub(crate) fn swap_if(&self, offset: usize, expected: u32, value: u32) -> u32 {
+        self.word32(offset)
+            .compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire)
+            .unwrap_or_else(|before| before)
+    }
+
+    /// As [`Words::swap_if`], of 64 bits, as engines do: the half behind the state is in no model, and is 0.
+    pub(crate) fn swap_if_wide(&self, offset: usize, expected: u64, value: u64) -> u64 {
+        if offset == STATE {
+            let [expected, value] = [expected, value].map(|word| u32::try_from(word).unwrap());
+            return self.swap_if(offset, expected, value).into();
         }
+        self.word64(offset)
+            .compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire)
+            .unwrap_or_else(|before| before)
+    }
+
+    /// Reads any bytes, word by word, in no order. Those behind the state are 0.
+    pub(crate) fn read(&self, offset: usize, buf: &mut [u8]) {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done;
+            let (start, word, size) = self.around(at);
+            let word = word.to_le_bytes();
+            let from = &word[at - start..size];
+            let len = from.len().min(buf.len() - done);
+            buf[done..done + len].copy_from_slice(&from[..len]);
+            done += len;
+        }
+    }
+
+    /// Where the word is that a byte lies in, the word, and its size.
+    fn around(&self, at: usize) -> (usize, u64, usize) {
+        let whole = at & !(WORD - 1);
+        if self.words64.contains_key(&whole) {
+            return (whole, self.word64(whole).load(Ordering::Relaxed), WORD);
+        }
+        let start = at & !(HALF - 1);
+        let word = match start == STATE + HALF {
+            true => 0,
+            false => self.word32(start).load(Ordering::Relaxed),
+        };
+        (start, word.into(), HALF)
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
@@ -174,52 +231,42 @@ impl RingPages {
     pub(crate) fn load(&self, offset: usize) -> u32 {
         match self {
             Self::Mapped(pages) => pages.load(offset),
-            Self::Modelled(words) => words.word32(offset).load(Ordering::Acquire),
+            Self::Modelled(words) => words.load(offset),
         }
     }
 
     pub(crate) fn store(&self, offset: usize, value: u32) {
         match self {
             Self::Mapped(pages) => pages.store(offset, value),
-            Self::Modelled(words) => words.word32(offset).store(value, Ordering::Release),
+            Self::Modelled(words) => words.store(offset, value),
         }
     }
 
     pub(crate) fn compare_exchange(&self, offset: usize, expected: u32, value: u32) -> bool {
         match self {
             Self::Mapped(pages) => pages.compare_exchange(offset, expected, value),
-            Self::Modelled(words) => {
-                let word = words.word32(offset);
-                let order = (Ordering::AcqRel, Ordering::Acquire);
-                word.compare_exchange(expected, value, order.0, order.1)
-                    .is_ok()
-            }
+            Self::Modelled(words) => words.swap_if(offset, expected, value) == expected,
         }
     }
 
     pub(crate) fn load_wide(&self, offset: usize) -> u64 {
         match self {
             Self::Mapped(pages) => pages.load_wide(offset),
-            Self::Modelled(words) => words.word64(offset).load(Ordering::Acquire),
+            Self::Modelled(words) => words.load_wide(offset),
         }
     }
 
     pub(crate) fn store_wide(&self, offset: usize, value: u64) {
         match self {
             Self::Mapped(pages) => pages.store_wide(offset, value),
-            Self::Modelled(words) => words.word64(offset).store(value, Ordering::Release),
+            Self::Modelled(words) => words.store_wide(offset, value),
         }
     }
 
     pub(crate) fn compare_exchange_wide(&self, offset: usize, expected: u64, value: u64) -> bool {
         match self {
             Self::Mapped(pages) => pages.compare_exchange_wide(offset, expected, value),
-            Self::Modelled(words) => {
-                let word = words.word64(offset);
-                let order = (Ordering::AcqRel, Ordering::Acquire);
-                word.compare_exchange(expected, value, order.0, order.1)
-                    .is_ok()
-            }
+            Self::Modelled(words) => words.swap_if_wide(offset, expected, value) == expected,
         }
     }
 

@@ -2,7 +2,7 @@
 
 //! Sender and receiver of a ring in all orders that the memory model allows and a bound on preemptions (loom). Both are the real thing, but for the fence of who arms the
 //! completion queue; the words of the ring that they use are loom's atomics, those of entries' contents relaxed ones. What each process has for itself, such as its locks, is
-//! the standard library's. The engine and the kernel are not here.
+//! the standard library's. The receiver's engine is in `engine`; the kernel is not here.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -11,6 +11,9 @@
     clippy::unwrap_used,
     reason = "a test may fail loudly"
 )]
+
+mod engine;
+mod machine;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -86,23 +89,51 @@ struct Ends {
     memory: Arc<Pages>,
 }
 
+/// The words of a ring.
+fn words() -> Arc<Words> {
+    let lines = (0..USED).flat_map(|line| {
+        let start = CONTROL_SIZE + line * LINE_SIZE;
+        (0..7).map(move |word| start + 8 * word)
+    });
+    let others = [
+        SECRET,
+        TAKER,
+        TOTALS_TAKEN,
+        TOTALS_TAKEN + 8,
+        TOTALS_PUT,
+        TOTALS_PUT + 8,
+    ];
+    let wholes: Vec<usize> = others.into_iter().chain(lines).collect();
+    Words::new(&[STATE, POSTED, TAKEN, RECEIVED, ROOM], &wholes)
+}
+
+/// What both ends are made of.
+struct Parts {
+    words: Arc<Words>,
+    /// Memory of the receiver's, and its key.
+    memory: Arc<Pages>,
+    key: u32,
+}
+
+impl Parts {
+    fn new() -> Self {
+        Self {
+            words: words(),
+            memory: Arc::new(Pages::anonymous(PAGE_SIZE).unwrap()),
+            key: KEY,
+        }
+    }
+}
+
 impl Ends {
     /// With receive entries for so many messages, of `LEN` bytes each.
     fn new(entries: u32) -> Self {
-        let lines = (0..USED).flat_map(|line| {
-            let start = CONTROL_SIZE + line * LINE_SIZE;
-            (0..6).map(move |word| start + 8 * word)
-        });
-        let others = [
-            SECRET,
-            TAKER,
-            TOTALS_TAKEN,
-            TOTALS_TAKEN + 8,
-            TOTALS_PUT,
-            TOTALS_PUT + 8,
-        ];
-        let wholes: Vec<usize> = others.into_iter().chain(lines).collect();
-        let words = Words::new(&[STATE, POSTED, TAKEN, RECEIVED, ROOM], &wholes);
+        Self::with(entries, Parts::new())
+    }
+
+    /// The same made of these parts.
+    fn with(entries: u32, parts: Parts) -> Self {
+        let Parts { words, memory, key } = parts;
         let ring = || Arc::new(Ring::new(Arc::clone(&words), Box::new(Kept)));
         let made = ring();
         made.prepare(1 << 63);
@@ -114,10 +145,9 @@ impl Ends {
             push: false,
         });
         let slot = Slot::new(&pair, 0).unwrap();
-        let memory = Arc::new(pages());
         let regions = Arc::new(Regions::default());
         regions.insert(
-            KEY,
+            key,
             Region {
                 domain: 0,
                 start: START,
@@ -144,7 +174,7 @@ impl Ends {
         let size = RecvSize::new(4, 1, 4).unwrap();
         let queue = Arc::new(Lock::new(RecvQueue::new(pages(), slot.clone(), size)));
         for number in 0..=entries {
-            post(&queue, number, LEN);
+            post(&queue, number, LEN, key);
         }
         queue.lock().done().advance(1);
         let of = connection();
@@ -171,13 +201,13 @@ impl Ends {
     }
 }
 
-/// Posts a receive entry for a message of this number.
-fn post(queue: &Lock<RecvQueue>, number: u32, len: u32) {
+/// Posts a receive entry for a message of this number, in memory of this key.
+fn post(queue: &Lock<RecvQueue>, number: u32, len: u32, key: u32) {
     let mut queue = queue.lock();
     let sge = Sge {
         addr: (START + u64::from(number * LEN)).into(),
         len: len.into(),
-        lkey: KEY.into(),
+        lkey: key.into(),
     };
     queue.post(number.into(), &[sge]).unwrap();
     queue.ring();
@@ -293,7 +323,7 @@ fn no_message_goes_to_an_entry_that_is_too_small() {
             source,
             ..
         } = Ends::new(0);
-        let posts = spawn(move || post(&queue, 1, LEN - 1));
+        let posts = spawn(move || post(&queue, 1, LEN - 1, KEY));
         let sent = send(&mut sender, 1);
         posts.join().unwrap();
         assert!(!sent && !take(&mut receiver, &memory, 1));
