@@ -199,7 +199,23 @@ impl Outgoing {
         }
     }
 
-    /// Writes an entry; returns the receiver's state after that.
+    /// Writes the entry of a SEND; returns the receiver's state after that. Whoever closes the ring, or is about to wait for an event, finds the entry or is seen
+    /// here.
+    #[inline(always)]
+    pub(super) fn write_message(
+        &mut self,
+        number: u32,
+        message: &Message,
+        len: u32,
+        inline: &[u8],
+        parts: &[ProcessBytes],
+    ) -> u32 {
+        self.write(number, message, len, inline, parts);
+        fence(Ordering::SeqCst);
+        self.ring.load(STATE)
+    }
+
+    /// Writes an entry.
     #[inline(always)]
     pub(super) fn write(
         &mut self,
@@ -208,7 +224,7 @@ impl Outgoing {
         len: u32,
         inline: &[u8],
         parts: &[ProcessBytes],
-    ) -> u32 {
+    ) {
         let (ring, line) = (&self.ring, self.line);
         let mut entry = Entry::new_zeroed();
         entry.len.set(len);
@@ -225,7 +241,7 @@ impl Outgoing {
                 }
             }
             // There is no entry for it.
-            Body::Read { .. } => return 0,
+            Body::Read { .. } => return,
             Body::Write { addr, rkey } => {
                 entry.flags = ENTRY_WRITE;
                 target = Some(WriteTarget {
@@ -247,8 +263,6 @@ impl Outgoing {
         }
         ring.set_stamp(line, stamp(self.secret, line));
         self.line = line.wrapping_add(lines_for(len));
-        fence(Ordering::SeqCst);
-        ring.load(STATE)
     }
 
     /// Writes the data of an entry, which begins `at` bytes behind the entry's start, as far as it lies in these lines.

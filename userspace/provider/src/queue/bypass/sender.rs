@@ -250,7 +250,7 @@ impl Sender {
         let Some(adding) = sent.begin_if(noted, signaled) else {
             return false;
         };
-        let state = out.write(number, message, len, inline, parts);
+        let state = out.write_message(number, message, len, inline, parts);
         if state & STATE_OPEN == 0 {
             // The receiver takes nothing any more.
             self.bypass_state.stop();
