@@ -7,6 +7,7 @@ import mmap
 import pytest
 
 from modes import POOLS, long, only
+from test_power import SLEEP
 from test_process_rings import connected, free_again, requests
 from verbs import ALL_ACCESS, remote, sge
 
@@ -187,6 +188,28 @@ def test_mappings_do_not_leak(pair, rdma, dies, kill):
         other.end()
     assert second.program.end() == 0
     free_again(rdma, pair, total)
+
+
+@long
+@pytest.mark.parametrize("sleeper", [0, 1], ids=["user", "owner"])
+def test_a_mapping_ends_when_a_node_sleeps(pair, rdma, saw, sleeper):
+    """All devices of the node whose program has the mapping, or of the memory's, are suspended and resumed: what is stored there afterwards nobody finds."""
+    total = rdma.program(pair[1]).device()["max_dm_size"]
+    a, b, _, target, place = mapped(rdma, pair)
+    a.program.peer_store(place, THEIRS)
+    assert target.load(0, 64) == THEIRS
+    slept = pair[sleeper].spawn(SLEEP).wait(90)
+    assert slept.code == 0, f"it did not sleep:\n{slept}"
+    if sleeper == 0:
+        b.program.device_store(target.memory, 0, MINE)
+        compare_end(a, target, place)
+    else:
+        b.program.end(kill=True)
+        other = rdma.program(pair[1])
+        memory = other.device_memory(total, wait=60)
+        a.program.peer_store(place, THEIRS, 0.5)
+        assert other.device_left(memory, total) is None, "memory of another program was written to"
+    saw(f"{pair[sleeper].name} slept")
 
 
 def test_a_child_does_not_inherit_a_mapping(pair, rdma):
