@@ -199,8 +199,8 @@ impl Outgoing {
         }
     }
 
-    /// Writes the entry of a SEND; returns the receiver's state after that. Whoever closes the ring, or is about to wait for an event, finds the entry or is seen
-    /// here.
+    /// Writes the entry of a SEND; returns the receiver's state after that. A receiver that closes the ring, or is about to wait for an event, finds the entry, or
+    /// its state is seen here.
     #[inline(always)]
     pub(super) fn write_message(
         &mut self,
