@@ -199,18 +199,10 @@ impl Outgoing {
         }
     }
 
-    /// Writes the entry of a SEND; returns the receiver's state after that. A receiver that closes the ring, or is about to wait for an event, finds the entry, or
+    /// The receiver's state, read behind the entry that was written last. A receiver that closes the ring, or is about to wait for an event, finds that entry, or
     /// its state is seen here.
     #[inline(always)]
-    pub(super) fn write_message(
-        &mut self,
-        number: u32,
-        message: &Message,
-        len: u32,
-        inline: &[u8],
-        parts: &[ProcessBytes],
-    ) -> u32 {
-        self.write(number, message, len, inline, parts);
+    pub(super) fn state_behind_entry(&self) -> u32 {
         fence(Ordering::SeqCst);
         self.ring.load(STATE)
     }

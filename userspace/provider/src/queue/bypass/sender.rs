@@ -250,7 +250,8 @@ impl Sender {
         let Some(adding) = sent.begin_if(noted, signaled) else {
             return false;
         };
-        let state = out.write_message(number, message, len, inline, parts);
+        out.write(number, message, len, inline, parts);
+        let state = out.state_behind_entry();
         if state & STATE_OPEN == 0 {
             // The receiver takes nothing any more.
             self.bypass_state.stop();

@@ -190,24 +190,6 @@ fn value(memory: &Pages) -> [u8; LEN as usize] {
     memory.load_wide(0).to_le_bytes()
 }
 
-/// Orders of a model in which something has happened.
-struct Seen(AtomicUsize);
-
-impl Seen {
-    const fn new() -> Self {
-        Self(AtomicUsize::new(0))
-    }
-
-    fn note(&self, has_happened: bool) {
-        self.0
-            .fetch_add(usize::from(has_happened), Ordering::Relaxed);
-    }
-
-    fn check(&self, what: &str) {
-        assert_ne!(self.0.load(Ordering::Relaxed), 0, "never: {what}");
-    }
-}
-
 #[test]
 fn each_write_is_carried_out_once_whoever_takes_it() {
     static BY_PROCESS: [Seen; 3] = [const { Seen::new() }; 3];

@@ -32,6 +32,7 @@ struct Host {
     now_us: AtomicU64,
 }
 
+/// The host, as the engine and the tests have it.
 #[derive(Clone, Debug)]
 pub(super) struct Machine(Arc<Host>);
 
@@ -50,6 +51,7 @@ impl Machine {
         }))
     }
 
+    /// The words of the ring.
     pub(super) fn ring(&self) -> &Words {
         &self.0.ring
     }
