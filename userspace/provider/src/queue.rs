@@ -22,6 +22,6 @@ pub(crate) use draft::gather;
 pub(crate) use pair::{QueuePair, Received, SharedCompletions};
 pub(crate) use recv::RecvQueue;
 pub(crate) use regions::{Lookup, Region, Regions};
-pub(crate) use send::SendQueue;
+pub(crate) use send::{Refused, SendQueue};
 pub(crate) use size::{log_of, RecvSize, SendSize, MAX_SGE};
 pub(crate) use wall::Moment;

@@ -13,7 +13,7 @@ use super::errno::of_post;
 use super::qp::pair;
 use super::sys;
 use super::window::bind_segment;
-use crate::queue::{gather, QueuePair, SendQueue, MAX_SGE};
+use crate::queue::{gather, QueuePair, Refused, SendQueue, MAX_SGE};
 
 const _: () = assert!(size_of::<Sge>() == size_of::<sys::ibv_sge>());
 
@@ -142,16 +142,15 @@ fn post_inline(
     request: &SendRequest<'_>,
     entries: &[Sge],
     last: bool,
-) -> Result<(), PostError> {
+) -> Result<(), Refused> {
     // SAFETY: the program's entries mean memory of its own with `IBV_SEND_INLINE`.
     let mut parts = entries.iter().map(|entry| unsafe { bytes(entry) });
     let mut buffer = [0; MAX_INLINE];
     let data = match parts.len() {
         0 | 1 => parts.next().unwrap_or_default(),
-        _ => {
-            let len = gather(&mut buffer, parts).ok_or(PostError::Invalid)?;
-            buffer.get(..len).ok_or(PostError::Invalid)?
-        }
+        _ => gather(&mut buffer, parts)
+            .and_then(|len| buffer.get(..len))
+            .ok_or(PostError::Invalid)?,
     };
     let data = Data::Inline(data);
     queue.post(&SendRequest { data, ..*request }, last)
@@ -169,7 +168,11 @@ unsafe fn post_one(
     datagrams: bool,
     wr: &sys::ibv_send_wr,
     last: bool,
-) -> Result<(), PostError> {
+) -> Result<(), Refused> {
+    if !datagrams && is_usual_send(wr) {
+        // SAFETY: as above.
+        return post_usual_send(queue, wr, unsafe { sges(wr.sg_list, 1)? }, last);
+    }
     // SAFETY: the caller's word.
     let (operation, entries) = unsafe {
         let operation = if datagrams {
@@ -190,6 +193,29 @@ unsafe fn post_one(
     } else {
         queue.post(&request, last)
     }
+}
+
+/// Whether it is what most requests of lists are: a SEND of one entry.
+#[inline(always)]
+fn is_usual_send(wr: &sys::ibv_send_wr) -> bool {
+    wr.opcode == sys::IBV_WR_SEND && wr.num_sge == 1 && wr.send_flags & sys::IBV_SEND_INLINE == 0
+}
+
+/// As [`post_one`], knowing the operation: what is known where this is compiled is not written down and read back.
+#[inline(never)]
+fn post_usual_send(
+    queue: &mut SendQueue,
+    wr: &sys::ibv_send_wr,
+    entries: &[Sge],
+    last: bool,
+) -> Result<(), Refused> {
+    let request = SendRequest {
+        wr_id: wr.wr_id,
+        flags: flags(wr.send_flags),
+        operation: Operation::Send { imm: None },
+        data: Data::Sges(entries),
+    };
+    queue.post(&request, last)
 }
 
 /// Posts what most requests are, and hands it over: WRITE, READ and SEND of one entry, where nobody else uses the queue
@@ -260,6 +286,8 @@ fn post_as<const SENDS: bool>(
 
 /// Posts a list up to the first request that is refused, and hands over what was posted. Returns that one.
 ///
+/// Where the process ring is closed that some of its requests are in, they are posted again, for the engine.
+///
 /// # Safety
 ///
 /// `list` ends with null, and its requests are filled for their opcodes.
@@ -268,16 +296,24 @@ unsafe fn post_list(
     datagrams: bool,
     list: *mut sys::ibv_send_wr,
 ) -> Result<(), (PostError, *mut sys::ibv_send_wr)> {
-    let mut next = list;
+    let (mut next, mut unconfirmed) = (list, list);
     let mut result = Ok(());
     // SAFETY: the caller's word.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        if let Err(error) = unsafe { post_one(queue, datagrams, wr, wr.next.is_null()) } {
-            result = Err((error, next));
-            break;
+        next = match unsafe { post_one(queue, datagrams, wr, wr.next.is_null()) } {
+            Ok(()) => wr.next,
+            // Nothing goes there any more.
+            Err(Refused::Closed) => unconfirmed,
+            Err(Refused::Error(_)) if !queue.confirm() => unconfirmed,
+            Err(Refused::Error(error)) => {
+                result = Err((error, next));
+                break;
+            }
+        };
+        if queue.is_confirmed() {
+            unconfirmed = next;
         }
-        next = wr.next;
     }
     // What a request that was refused has left.
     queue.ring();

@@ -14,6 +14,7 @@ mod ring;
 mod sender;
 mod sent;
 mod state;
+mod unconfirmed;
 
 pub(crate) use connection::{Connection, Maker};
 pub(crate) use direct::{Keeper, MappedRegion};
@@ -25,6 +26,7 @@ pub(crate) use ring::{Owner, Ring, RingSource, SharedSource};
 pub(super) use sender::{Position, Sender};
 pub(super) use sent::Sent;
 pub(super) use state::BypassState;
+pub(super) use unconfirmed::Put;
 
 /// Messages that a queue pair has received through the engine when its process makes a ring: those that are used only.
 pub(super) const BEFORE_RING: u32 = 16;

@@ -7,11 +7,25 @@ use std::sync::Arc;
 use nupa_engine::rings::{Data, Head, Operation, PostError, SendRequest, SendRing};
 use nupa_proto::wqe::WQE_SIGNALED;
 
-use super::bypass::{Kind, Position, Sender};
+use super::bypass::{Kind, Position, Put, Sender};
 use super::done::Done;
 use super::draft::Draft;
 use super::size::SendSize;
 use crate::ffi::{Pages, Slot};
+
+/// Why a request was not posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refused {
+    Error(PostError),
+    /// It, and those of its list that were posted since [`SendQueue::is_confirmed`], are to be posted again: the process ring that they were in is closed.
+    Closed,
+}
+
+impl From<PostError> for Refused {
+    fn from(error: PostError) -> Self {
+        Self::Error(error)
+    }
+}
 
 /// Producer of send requests.
 #[derive(Debug)]
@@ -56,14 +70,16 @@ impl SendQueue {
         &self.poster.done
     }
 
-    /// Writes one request. If `last` says so it is handed over with all before it, else [`SendQueue::ring`] does that.
+    /// Writes one request of a list. If `last` says so it is handed over with all before it, else [`SendQueue::ring`] does that.
     #[inline]
-    pub(crate) fn post(&mut self, request: &SendRequest<'_>, last: bool) -> Result<(), PostError> {
+    pub(crate) fn post(&mut self, request: &SendRequest<'_>, last: bool) -> Result<(), Refused> {
         let kind = self
             .poster
             .kind(request.wr_id, request.flags, &request.operation);
-        if self.poster.bypass(kind, request.data) {
-            return Ok(());
+        match self.poster.bypass(kind, request.data, !last) {
+            Put::Yes => return Ok(()),
+            Put::No => {}
+            Put::Closed => return Err(Refused::Closed),
         }
         self.poster.drain_first()?;
         let mut head = self.head(kind, request.wr_id, request.flags, &request.operation);
@@ -78,7 +94,7 @@ impl SendQueue {
         let kind = self
             .poster
             .kind(request.wr_id, request.flags, &request.operation);
-        if self.poster.bypass(kind, request.data) {
+        if self.poster.bypass(kind, request.data, false) == Put::Yes {
             return true;
         }
         if self.poster.drain_first().is_err() {
@@ -163,6 +179,20 @@ impl SendQueue {
             }
         }
         head
+    }
+
+    /// Whether what was posted stays so: no request of the list is waiting for those behind it.
+    #[inline]
+    pub(crate) fn is_confirmed(&self) -> bool {
+        let sender = self.poster.sender.as_ref();
+        sender.is_none_or(Sender::is_confirmed)
+    }
+
+    /// Has it stay so, where a list ends before its last request. False if what was posted since [`SendQueue::is_confirmed`] is to be posted again.
+    #[inline]
+    pub(crate) fn confirm(&mut self) -> bool {
+        let sender = self.poster.sender.as_mut();
+        sender.is_none_or(Sender::confirm)
     }
 
     /// Hands everything posted to the controller.
@@ -262,7 +292,7 @@ impl SendQueue {
             return;
         };
         let is_only = last && !self.poster.ring.is_behind();
-        if is_only && self.poster.bypass(kind, data) {
+        if is_only && self.poster.bypass(kind, data, false) == Put::Yes {
             return;
         }
         let posted = self
@@ -298,20 +328,21 @@ impl Poster {
         Kind::of(wr_id, flags | self.flags, operation)
     }
 
-    /// Puts a request into the process ring, if it may go there.
+    /// Puts a request into the process ring, if it may go there. With `more`, others of its list follow.
     #[inline(always)]
-    fn bypass(&mut self, kind: Kind, data: Data<'_>) -> bool {
-        let (Some(message), Some(sender)) = (kind.message(), &mut self.sender) else {
-            return false;
+    fn bypass(&mut self, kind: Kind, data: Data<'_>, more: bool) -> Put {
+        let Some(sender) = &mut self.sender else {
+            return Put::No;
         };
-        if !sender.may_send(&message) {
-            return false;
-        }
         let fits = match data {
             Data::Inline(bytes) => bytes.len() <= self.max_inline,
             Data::Sges(sges) => sges.len() <= self.max_sge,
         };
-        fits && sender.send(message, data)
+        let message = kind.message();
+        match message.filter(|message| fits && sender.may_send(message)) {
+            Some(message) => sender.send(message, data, more),
+            None => sender.leave(),
+        }
     }
 
     /// If there are WRITEs in the ring, has the engine take them before what follows.

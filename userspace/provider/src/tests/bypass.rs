@@ -4,6 +4,7 @@
 
 mod events;
 mod failures;
+mod lists;
 mod shared;
 mod stopped;
 mod writes;

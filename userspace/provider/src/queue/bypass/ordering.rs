@@ -30,7 +30,8 @@ use nupa_proto::wqe::{Sge, WQE_SIGNALED};
 
 use super::ring::testing::Kept;
 use super::{
-    Body, BypassState, Connection, MappedRegion, Message, Receiver, Ring, RingSource, Sender, Sent,
+    Body, BypassState, Connection, MappedRegion, Message, Put, Receiver, Ring, RingSource, Sender,
+    Sent,
 };
 use crate::ffi::modelled::{explore, spawn, Words};
 use crate::ffi::testing::process_bytes;
@@ -238,12 +239,38 @@ fn data(number: u32) -> [u8; LEN as usize] {
 
 /// Sends a message of this number, if it may go into the ring.
 fn send(sender: &mut Sender, number: u32) -> bool {
+    send_of_list(sender, number, false) == Put::Yes
+}
+
+/// The same, with more in its list or not.
+fn send_of_list(sender: &mut Sender, number: u32, more: bool) -> Put {
     let message = Message {
         wr_id: number.into(),
         flags: WQE_SIGNALED,
         body: Body::Send { imm: None },
     };
-    sender.send(message, Data::Inline(&data(number)))
+    sender.send(message, Data::Inline(&data(number)), more)
+}
+
+/// Sends two messages as a list. How many of them are there for good.
+fn send_both(sender: &mut Sender) -> u32 {
+    let first = send_of_list(sender, 1, true);
+    let second = send_of_list(sender, 2, false);
+    assert!(sender.is_confirmed() && !sender.sent().is_begun());
+    match (first, second) {
+        (_, Put::Closed) | (Put::No, Put::No) => 0,
+        (Put::Yes, Put::No) => 1,
+        (Put::Yes, Put::Yes) => 2,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Takes both, as far as they are there. How many are.
+fn take_both(receiver: &mut Receiver, memory: &Pages) -> u32 {
+    (1..=2)
+        .take_while(|number| take(receiver, memory, *number))
+        .map(|_| 1)
+        .sum()
 }
 
 /// Takes the next message, which is of this number, and looks at what has arrived.
@@ -305,6 +332,60 @@ fn what_was_sent_is_received_although_the_ring_is_closed() {
             "it lies in a ring that nobody looks at any more"
         );
     });
+}
+
+#[test]
+fn what_was_sent_as_a_list_is_received_although_the_ring_is_closed() {
+    static BOTH: Seen = Seen::new();
+    static AGAIN: Seen = Seen::new();
+    explore(PREEMPTIONS, || {
+        let Ends {
+            mut sender,
+            mut receiver,
+            memory,
+            ..
+        } = Ends::new(2);
+        let receives = spawn(move || {
+            receiver.close();
+            take_both(&mut receiver, &memory)
+        });
+        let sent = send_both(&mut sender);
+        let received = receives.join().unwrap();
+        assert!(received >= sent, "{sent} were sent, {received} received");
+        BOTH.note(sent == 2);
+        AGAIN.note(sent == 0 && received == 1);
+    });
+    BOTH.check("both are sent");
+    AGAIN.check("what was received is to be posted again");
+}
+
+#[test]
+fn nobody_sleeps_through_a_list() {
+    static BOTH: Seen = Seen::new();
+    static ONE: Seen = Seen::new();
+    explore(PREEMPTIONS, || {
+        let Ends {
+            mut sender,
+            mut receiver,
+            memory,
+            source,
+            ..
+        } = Ends::new(2);
+        let receives = spawn(move || {
+            receiver.set_armed(true);
+            // That of who arms the completion queue.
+            fence(Ordering::SeqCst);
+            take_both(&mut receiver, &memory)
+        });
+        let sent = send_both(&mut sender);
+        let found = receives.join().unwrap();
+        let woken = source.kicks.load(Ordering::Relaxed) != 0;
+        assert!(found >= sent || woken, "it sleeps, and nobody wakes it");
+        BOTH.note(sent == 2 && woken);
+        ONE.note(sent == 1 && woken);
+    });
+    BOTH.check("it is woken for both");
+    ONE.check("it is woken for the one that was before it said that it waits");
 }
 
 #[test]
@@ -394,7 +475,8 @@ fn what_was_taken_back_is_not_written_later() {
                 rkey: KEY,
             },
         };
-        assert!(sender.send(message, Data::Inline(&data(1))));
+        let put = sender.send(message, Data::Inline(&data(1)), false);
+        assert_eq!(put, Put::Yes);
         let receives = spawn(move || {
             assert!(!receiver.take(&mut Cqe::default()), "there is no message");
             receiver

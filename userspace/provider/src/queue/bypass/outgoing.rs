@@ -160,17 +160,22 @@ impl Outgoing {
         let may = self.takes(&nothing, false) && self.has_room(0, &nothing, TARGET_SIZE);
         if may {
             self.write(0, &nothing, TARGET_SIZE, &[], &[]);
-            self.count(&nothing, TARGET_SIZE);
+            self.count_write(TARGET_SIZE);
             self.written = Some(self.line);
         }
         may
     }
 
-    /// Counts a message that was put there, with so many bytes of payload.
+    /// Counts messages that were put there, with so many bytes of payload.
     #[inline(always)]
-    pub(super) fn count(&mut self, message: &Message, len: u32) {
-        let target = if message.is_write() { TARGET_SIZE } else { 0 };
-        self.moved.count(&self.ring, len.wrapping_sub(target));
+    pub(super) fn count(&mut self, messages: u32, len: u32) {
+        self.moved.count(&self.ring, messages, len);
+    }
+
+    /// The same of a WRITE.
+    #[inline(always)]
+    pub(super) fn count_write(&mut self, len: u32) {
+        self.count(1, len.wrapping_sub(TARGET_SIZE));
     }
 
     /// Whether it is at one of the few lines where is looked whether there is something that was passed long ago. No entry is longer than what it
@@ -199,10 +204,10 @@ impl Outgoing {
         }
     }
 
-    /// The receiver's state, read behind the entry that was written last. A receiver that closes the ring, or is about to wait for an event, finds that entry, or
+    /// The receiver's state, read behind the entries that were written. A receiver that closes the ring, or is about to wait for an event, finds those entries, or
     /// its state is seen here.
     #[inline(always)]
-    pub(super) fn state_behind_entry(&self) -> u32 {
+    pub(super) fn state_behind_entries(&self) -> u32 {
         fence(Ordering::SeqCst);
         self.ring.load(STATE)
     }

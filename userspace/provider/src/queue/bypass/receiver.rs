@@ -372,7 +372,7 @@ impl Receiver {
         let imm = entry.flags & ENTRY_IMM != 0;
         let solicited = entry.flags & ENTRY_SOLICITED != 0;
         match status {
-            WcStatus::Success => self.moved.count(&self.ring, len),
+            WcStatus::Success => self.moved.count(&self.ring, 1, len),
             _ => self.fail(),
         }
         *completion = Cqe {

@@ -49,10 +49,10 @@ impl<const AT: usize> Moved<AT> {
         }
     }
 
-    /// Counts a message that was moved. Afterwards, because the process may end in between: it has counted a message too few then, and never one twice.
+    /// Counts messages that were moved. Afterwards, because the process may end in between: it has counted too few then, and never one twice.
     #[inline(always)]
-    pub(super) fn count(&mut self, ring: &Ring, bytes: u32) {
-        self.messages = self.messages.wrapping_add(1);
+    pub(super) fn count(&mut self, ring: &Ring, messages: u32, bytes: u32) {
+        self.messages = self.messages.wrapping_add(messages.into());
         self.bytes = self.bytes.wrapping_add(bytes.into());
         ring.pages.store_wide(Self::MESSAGES, self.messages);
         ring.pages.store_wide(Self::BYTES, self.bytes);

@@ -5,10 +5,11 @@
 use std::sync::{Arc, Weak};
 
 use nupa_engine::rings::Data;
-use nupa_proto::process_ring::{MAX_PAYLOAD, STATE_ARMED, STATE_OPEN, TAKEN};
+use nupa_proto::process_ring::{MAX_PAYLOAD, TAKEN};
 
 use super::direct::{look_up, PeerRegions};
 use super::outgoing::{Outgoing, TARGET};
+use super::unconfirmed::{Put, Unconfirmed};
 use super::{Body, BypassState, Connection, Kind, Message, Sent, SharedSource};
 use crate::ffi::{Lock, ProcessBytes};
 use crate::queue::done::is_ahead;
@@ -34,10 +35,12 @@ pub(crate) struct Sender {
     completions: Weak<Lock<CompletionQueue>>,
     pub(super) lookup: Lookup,
     pub(super) sent: Arc<Sent>,
-    ring: Option<Outgoing>,
+    pub(super) ring: Option<Outgoing>,
     pub(super) at: Position,
     /// Messages that went into the ring.
-    bypassed: u32,
+    pub(super) bypassed: u32,
+    /// Those that are there as well, and are not among these yet.
+    pub(super) unconfirmed: Unconfirmed,
     pub(super) bypass_state: Arc<BypassState>,
     /// Regions of the peer's that are mapped.
     pub(super) peer_regions: PeerRegions,
@@ -57,14 +60,14 @@ pub(crate) struct Sender {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Position {
     /// Messages so far that take a receive entry.
-    messages: u32,
+    pub(super) messages: u32,
     /// Index of the send queue behind the last request that takes no receive entry.
     barrier: u32,
     /// Index of the send queue behind the last request, and behind the last one whose completion is asked for.
     last: u32,
     pub(super) signaled: u32,
     /// Line behind the last WRITE in the ring, unless the engine was told to take what is before.
-    written: Option<u32>,
+    pub(super) written: Option<u32>,
 }
 
 impl Sender {
@@ -85,6 +88,7 @@ impl Sender {
             ring: None,
             at: Position::default(),
             bypassed: 0,
+            unconfirmed: Unconfirmed::default(),
             bypass_state: Arc::clone(&connection.bypass_state),
             peer_regions: PeerRegions::new(connection.send_slot.clone()),
             registered: false,
@@ -107,6 +111,7 @@ impl Sender {
             ring: None,
             at: Position::default(),
             bypassed: 0,
+            unconfirmed: Unconfirmed::default(),
             bypass_state: Arc::clone(&self.bypass_state),
             peer_regions: self.peer_regions.another(),
             registered: false,
@@ -179,9 +184,33 @@ impl Sender {
         self.peer_regions.seen = None;
     }
 
-    /// Puts a SEND or WRITE into the ring, if it may go there.
+    /// Puts a SEND or WRITE into the ring, if it may go there, or carries a WRITE or READ out. With `more`, others of a list follow: then it may be that this is not
+    /// confirmed yet.
     #[inline]
-    pub(crate) fn send(&mut self, message: Message, data: Data<'_>) -> bool {
+    pub(crate) fn send(&mut self, message: Message, data: Data<'_>, more: bool) -> Put {
+        let is_send = matches!(message.body, Body::Send { .. });
+        if !is_send && !self.confirm() {
+            return Put::Closed;
+        }
+        match self.put(message, data) {
+            true if is_send => self.confirm_unless(more),
+            true => Put::Yes,
+            false => self.leave(),
+        }
+    }
+
+    /// A request is for the engine: what was put into the ring before it comes first.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self) -> Put {
+        match self.confirm() {
+            true => Put::No,
+            false => Put::Closed,
+        }
+    }
+
+    /// Puts a SEND, which is to be confirmed, or WRITE into the ring, or carries a WRITE or READ out. False if it is for the engine.
+    #[inline(always)]
+    fn put(&mut self, message: Message, data: Data<'_>) -> bool {
         let may_be_copied = !self.peer_regions.is_empty() && message.target().is_some();
         if may_be_copied && self.copy(&message, data) {
             return true;
@@ -196,7 +225,7 @@ impl Sender {
         if !self.bypass_state.is_ready() || !self.keeps_order(&message) {
             return false;
         }
-        if self.draw != 0 && self.is_drawn() || self.at.messages % ENGINE_SEES == 0 {
+        if self.draw != 0 && self.is_drawn() || self.number() % ENGINE_SEES == 0 {
             return false;
         }
         let mut parts = [ProcessBytes::default(); MAX_SGE];
@@ -225,53 +254,7 @@ impl Sender {
         }
     }
 
-    /// Puts a SEND into the ring, if there is a place for it.
-    #[inline]
-    fn put_message(
-        &mut self,
-        message: &Message,
-        len: u32,
-        inline: &[u8],
-        parts: &[ProcessBytes],
-    ) -> bool {
-        let (number, sent) = (self.at.messages, &self.sent);
-        let Some(out) = &mut self.ring else {
-            return false;
-        };
-        if !out.admits(sent, number, message, len, self.draw != 0) {
-            return false;
-        }
-        out.settle(&mut self.at.written);
-        // If a WRITE before it fails it is flushed, also if its completion is not asked for.
-        let (signaled, noted) = (
-            message.is_signaled(),
-            message.is_signaled() || self.at.written.is_some(),
-        );
-        let Some(adding) = sent.begin_if(noted, signaled) else {
-            return false;
-        };
-        out.write(number, message, len, inline, parts);
-        let state = out.state_behind_entry();
-        if state & STATE_OPEN == 0 {
-            // The receiver takes nothing any more.
-            self.bypass_state.stop();
-            return false;
-        }
-        out.count(message, len);
-        out.sent = out.line;
-        if noted {
-            sent.add(message.wr_id, number, self.at.signaled, signaled);
-        }
-        drop(adding);
-        if state & STATE_ARMED != 0 {
-            self.source.kick_peer();
-        }
-        self.at.messages = self.at.messages.wrapping_add(1);
-        self.bypassed = self.bypassed.wrapping_add(1);
-        true
-    }
-
-    /// The same with a WRITE. What the receiver does not take, because its state has changed, its engine does.
+    /// Puts a WRITE into the ring, if there is a place for it. What the receiver does not take, because its state has changed, its engine does.
     #[inline]
     fn put_write(
         &mut self,
@@ -297,7 +280,7 @@ impl Sender {
             return false;
         };
         out.write(number, message, len, inline, parts);
-        out.count(message, len);
+        out.count_write(len);
         out.written = Some(out.line);
         let signaled = message.is_signaled();
         sent.add_write(message.wr_id, out.line, self.at.signaled, signaled);
@@ -310,6 +293,13 @@ impl Sender {
             }
         }
         true
+    }
+
+    /// Number of the next message.
+    #[inline(always)]
+    pub(super) fn number(&self) -> u32 {
+        let unconfirmed = self.unconfirmed.messages();
+        self.at.messages.wrapping_add(unconfirmed)
     }
 
     /// Whether all that was handed to the engine is complete, and all that was put into the ring is taken.

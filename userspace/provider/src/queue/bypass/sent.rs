@@ -152,10 +152,10 @@ impl Sent {
         self.slots.get(index as usize & mask)
     }
 
-    /// Whether there is room for one more. For who posts.
+    /// Whether there is room for one more, behind so many that are not [added](Sent::publish) yet. For who posts.
     #[inline]
-    fn has_room(&self) -> bool {
-        let added = self.added.load(Ordering::Relaxed);
+    pub(super) fn has_room(&self, ahead: u32) -> bool {
+        let added = self.added.load(Ordering::Relaxed).wrapping_add(ahead);
         let taken = self.taken.load(Ordering::Acquire);
         (added.wrapping_sub(taken) as usize) < self.slots.len()
     }
@@ -166,25 +166,42 @@ impl Sent {
         self.watched
     }
 
-    /// Whether one may be added, since nobody waits for an event. If so, nobody begins to wait before what this returns is dropped. For who posts.
+    /// Whether some may be added, since nobody waits for an event. If so, nobody begins to wait before [`Sent::end`]. For who posts.
     #[inline]
-    fn begin(&self) -> Option<Adding<'_>> {
+    pub(super) fn begin(&self) -> bool {
         if self.watched {
             self.adding.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
-        let adding = Adding(self);
-        (!self.armed.load(Ordering::Acquire)).then_some(adding)
+        let may = !self.armed.load(Ordering::Acquire);
+        if !may {
+            self.end();
+        }
+        may
     }
 
-    /// As [`Sent::begin`] if what is to be added is `signaled`, and if it is to be `noted` there is room for it. `None` if it may not be added.
+    /// Whether somebody who is about to wait for an event waits for [`Sent::end`].
+    #[cfg(all(test, debug_assertions))]
+    pub(super) fn is_begun(&self) -> bool {
+        self.adding.load(Ordering::Relaxed)
+    }
+
+    /// What [`Sent::begin`] was for has been added.
+    #[inline]
+    pub(super) fn end(&self) {
+        if self.watched {
+            self.adding.store(false, Ordering::Release);
+        }
+    }
+
+    /// As [`Sent::begin`] for one that is added before what this returns is dropped, if what is to be added is `signaled`, and if it is to be `noted` there is room for it. `None` if it may not be added.
     #[inline(always)]
     pub(super) fn begin_if(&self, noted: bool, signaled: bool) -> Option<Option<Adding<'_>>> {
-        if noted && !self.has_room() {
+        if noted && !self.has_room(0) {
             return None;
         }
         match signaled {
-            true => self.begin().map(Some),
+            true => self.begin().then_some(Some(Adding(self))),
             false => Some(None),
         }
     }
@@ -194,18 +211,27 @@ impl Sent {
         self.armed.store(armed, Ordering::Release);
         if armed {
             fence(Ordering::SeqCst);
-            // Another thread is in the middle of `Sender::send`, which calls nobody meanwhile.
+            // Another thread is in the middle of `Sender::send`, or of the SENDs of a list. Meanwhile it takes no lock but that of the regions, whose holders do
+            // not wait for this.
             while self.adding.load(Ordering::Acquire) {
                 yield_now();
             }
         }
     }
 
-    /// Adds a SEND. For who posts.
+    /// Notes a SEND, behind so many others that are not added yet. [`Sent::publish`] adds it. For who posts.
     #[inline]
-    pub(super) fn add(&self, wr_id: u64, message: u32, behind: u32, signaled: bool) {
+    pub(super) fn put(&self, ahead: u32, wr_id: u64, message: u32, behind: u32, signaled: bool) {
         let flags = if signaled { SIGNALED } else { 0 };
-        self.add_any(wr_id, message, behind, 0, flags);
+        self.put_any(ahead, wr_id, message, behind, 0, flags);
+    }
+
+    /// Adds so many that were noted. For who posts.
+    #[inline]
+    pub(super) fn publish(&self, count: u32) {
+        let added = self.added.load(Ordering::Relaxed);
+        self.added
+            .store(added.wrapping_add(count), Ordering::Release);
     }
 
     /// Adds a WRITE, whose entry ends before a line. For who posts.
@@ -227,14 +253,19 @@ impl Sent {
 
     #[inline]
     fn add_any(&self, wr_id: u64, at: u32, behind: u32, len: u32, flags: u8) {
+        self.put_any(0, wr_id, at, behind, len, flags);
+        self.publish(1);
+    }
+
+    #[inline]
+    fn put_any(&self, ahead: u32, wr_id: u64, at: u32, behind: u32, len: u32, flags: u8) {
         let added = self.added.load(Ordering::Relaxed);
-        if let Some(slot) = self.slot(added) {
+        if let Some(slot) = self.slot(added.wrapping_add(ahead)) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
             slot.at.store(at, Ordering::Relaxed);
             slot.behind.store(behind, Ordering::Relaxed);
             slot.len.store(len, Ordering::Relaxed);
             slot.flags.store(flags, Ordering::Relaxed);
-            self.added.store(added.wrapping_add(1), Ordering::Release);
         }
     }
 
@@ -428,16 +459,14 @@ impl Sent {
     }
 }
 
-/// A request is on its way into the ring, and to [`Sent::add`] or [`Sent::add_write`].
+/// A request is on its way into the ring or to mapped memory, and to [`Sent::add_write`] or [`Sent::add_copied`].
 #[derive(Debug)]
 pub(super) struct Adding<'a>(&'a Sent);
 
 impl Drop for Adding<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.watched {
-            self.0.adding.store(false, Ordering::Release);
-        }
+        self.0.end();
     }
 }
 
@@ -463,14 +492,17 @@ mod tests {
             sent.set_ring(Arc::clone(&ring));
             let at = |ahead: u32| start.wrapping_add(ahead);
             for ahead in 0..3 {
-                sent.add(1, at(ahead), 0, true);
+                sent.put(ahead, 1, at(ahead), 0, true);
             }
             ring.store(RECEIVED, at(2));
+            assert_eq!(take(&sent), 0, "nothing was added yet");
+            sent.publish(3);
             assert_eq!(take(&sent), 2);
             ring.store(RECEIVED, at(3));
             assert_eq!(take(&sent), 1);
             // As many have gone there since, which nobody asks about, that this one would lie before what was seen.
-            sent.add(1, at(4 + (1 << 31)), 0, true);
+            sent.put(0, 1, at(4 + (1 << 31)), 0, true);
+            sent.publish(1);
             ring.store(RECEIVED, at(4 + (1 << 31)));
             assert_eq!(take(&sent), 0);
             ring.store(RECEIVED, at(5 + (1 << 31)));

@@ -11,14 +11,19 @@ use super::*;
 use crate::ffi::steps::stop_behind;
 
 /// Behind every so many instructions; behind each in a long run.
-const STRIDE: usize = 13;
+pub(super) const STRIDE: usize = 13;
 /// Fewer instructions than anything that is tested here has.
 const FEWEST: usize = 100;
 
 /// Has something stand still at each point, until there is none.
-pub(super) fn at_each_point(mut stops: impl FnMut(usize) -> bool) {
+pub(super) fn at_each_point(stops: impl FnMut(usize) -> bool) {
+    at_each_point_of(STRIDE, stops);
+}
+
+/// The same with another stride.
+pub(super) fn at_each_point_of(stride: usize, mut stops: impl FnMut(usize) -> bool) {
     let long = env::var_os("NUPA_TEST_LONG").is_some_and(|value| value == "1");
-    let stride = if long { 1 } else { STRIDE };
+    let stride = if long { stride / STRIDE } else { stride };
     let mut point = 1;
     while stops(point) {
         point += stride;

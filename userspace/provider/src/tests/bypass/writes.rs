@@ -5,6 +5,7 @@
 mod counted;
 mod events;
 mod hosts;
+mod lists;
 mod mapped;
 #[cfg(target_arch = "x86_64")]
 mod stopped;

@@ -183,7 +183,7 @@ fn write(sender: &mut Sender, wr_id: u64, rkey: u32, data: &[u8]) -> bool {
         flags: WQE_SIGNALED,
         body: Body::Write { addr: START, rkey },
     };
-    sender.send(message, Data::Inline(data))
+    sender.send(message, Data::Inline(data), false) == Put::Yes
 }
 
 fn value(memory: &Pages) -> [u8; LEN as usize] {

@@ -106,7 +106,8 @@ impl Receiver {
         if written {
             self.line = self.line.wrapping_add(lines_for(len));
             self.ring.store(TAKEN, self.line);
-            self.moved.count(&self.ring, len.wrapping_sub(TARGET_SIZE));
+            self.moved
+                .count(&self.ring, 1, len.wrapping_sub(TARGET_SIZE));
             self.offer.note_taken();
         }
         written
