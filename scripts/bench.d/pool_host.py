@@ -32,6 +32,7 @@ COPY_BUDGET = 300
 COPIED = ("write_8_pool", "read_8_pool")
 SMALL_RATE = "pool host SEND 64 B, messages a second"
 SMALL_TIME = "pool host SEND 64 B, from one to the next"
+LIST_RATE = "pool host SEND 64 B in lists of 16, messages a second"
 # Of each of bytes in a nanosecond, and the copy of as many bytes.
 RATES = {
     "send_64k": ("pool host SEND 64 KiB", "memcpy_64k"),
@@ -86,7 +87,8 @@ def measure(mode, options):
     found = [results.entry(text, mode, "ns", all_of(name), floors[name][1], floors[name][0], options.runs, higher_is_better=False)
              for name, text in TIMES.items()]
     rates = all_of("sends_64")
-    found.append(results.entry(SMALL_RATE, mode, "/s", rates, RATE_BUDGET, "budget", options.runs))
+    for text, each in ((SMALL_RATE, rates), (LIST_RATE, all_of("lists_64"))):
+        found.append(results.entry(text, mode, "/s", each, RATE_BUDGET, "budget", options.runs))
     # A SEND of 64 bytes takes two lines. They move at the same time, so it is beside one.
     times = [1e9 / rate for rate in rates]
     found.append(results.entry(SMALL_TIME, mode, "ns", times, line, LINE, options.runs, higher_is_better=False))

@@ -55,6 +55,14 @@ impl Cq {
         wc
     }
 
+    /// `ibv_poll_cq()` of as many completions as there are places; returns how many there were.
+    pub(crate) fn poll_into(&self, wc: &mut [sys::ibv_wc]) -> usize {
+        let count = c_int::try_from(wc.len()).unwrap();
+        // SAFETY: the object lives as long as `self`; there is room for so many.
+        let taken = unsafe { cq::poll_cq(self.0.cast(), count, wc.as_mut_ptr()) };
+        usize::try_from(taken).unwrap()
+    }
+
     /// `ibv_poll_cq()` of one completion, into a place for it: whether there was one.
     pub(crate) fn poll_one(&self, wc: &mut sys::ibv_wc) -> bool {
         // SAFETY: the object lives as long as `self`; there is room for one.

@@ -255,8 +255,7 @@ impl Side {
     fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
         while !done(self) {
-            self.node.run_if_asked();
-            self.pool.poll();
+            self.work();
             assert!(
                 start.elapsed() < TIMEOUT,
                 "host {} waited for nothing",
@@ -301,21 +300,49 @@ impl Side {
     fn poll(&mut self) -> bool {
         let mut found = self.cq.cq.poll_one(&mut self.wc);
         if !found && !self.cq.cq.found_nothing() {
-            self.node.run_if_asked();
-            self.pool.poll();
+            self.work();
             found = self.cq.cq.poll_one(&mut self.wc);
         }
         if found {
             assert_eq!(self.wc.status, sys::IBV_WC_SUCCESS);
-            (self.empty, self.since) = (0, None);
-        } else {
-            self.empty += 1;
-            if self.empty % EMPTY == 0 {
-                let since = self.since.get_or_insert_with(Instant::now);
-                assert!(since.elapsed() < TIMEOUT, "host {}: no completion", self.id);
-            }
         }
+        self.note(found);
         found
+    }
+
+    /// Takes the completions that there are, as [`Side::poll`] takes one; returns how many.
+    #[inline]
+    fn poll_many(&mut self, completions: &mut [sys::ibv_wc]) -> usize {
+        let mut found = self.cq.cq.poll_into(completions);
+        if found == 0 && !self.cq.cq.found_nothing() {
+            self.work();
+            found = self.cq.cq.poll_into(completions);
+        }
+        for wc in &completions[..found] {
+            assert_eq!(wc.status, sys::IBV_WC_SUCCESS);
+        }
+        self.note(found != 0);
+        found
+    }
+
+    /// Does what is due, as the engine does in a poll of an empty queue.
+    fn work(&self) {
+        self.node.run_if_asked();
+        self.pool.poll();
+    }
+
+    /// Fails if polls have `found` nothing for too long.
+    #[inline]
+    fn note(&mut self, found: bool) {
+        if found {
+            (self.empty, self.since) = (0, None);
+            return;
+        }
+        self.empty += 1;
+        if self.empty % EMPTY == 0 {
+            let since = self.since.get_or_insert_with(Instant::now);
+            assert!(since.elapsed() < TIMEOUT, "host {}: no completion", self.id);
+        }
     }
 
     /// Waits for a completion of an operation.
@@ -354,6 +381,24 @@ impl Side {
         let mut sges = [self.data(len, flags)];
         let message = send(2, sys::IBV_WR_SEND, flags).with(&mut sges);
         self.qp.qp.post_send(&mut [message]).unwrap();
+    }
+
+    /// Posts a list of messages.
+    #[inline]
+    fn send_list<const COUNT: usize>(&self, len: u32) {
+        let mut entries = [[self.data(len, 0)]; COUNT];
+        let mut list = entries
+            .each_mut()
+            .map(|sges| send(2, sys::IBV_WR_SEND, SIGNALED).with(sges));
+        self.qp.qp.post_send(&mut list).unwrap();
+    }
+
+    /// Posts a list of receive buffers.
+    #[inline]
+    fn receive_list<const MOST: usize>(&self, count: usize) {
+        let mut entries = [[self.node.sge(0, BULK)]; MOST];
+        let mut list = entries.each_mut().map(|sges| recv(1, sges));
+        self.qp.qp.post_recv(&mut list[..count]).unwrap();
     }
 
     /// Has host 0 map the other's device memory, as its kernel does when its provider asks for that. WRITEs there are what asks.

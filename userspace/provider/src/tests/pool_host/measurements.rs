@@ -10,11 +10,13 @@ use serde_json::{json, Value};
 use super::{
     Request, Side, BULK, EMPTY, INLINE, KEY, PING, POOL_KEY, SIGNALED, SMALL_DATA, TIMEOUT, WINDOW,
 };
-use crate::ffi::testing::sys;
+use crate::ffi::testing::{no_completion, sys};
 
 /// Bytes of messages whose rates are measured.
 const SMALL: u32 = 64;
 const MEDIUM: u32 = 64 << 10;
+/// Requests of a list.
+const LIST: usize = 16;
 
 /// Minimum and median of all but the first tenth.
 fn of(mut times: Vec<u64>) -> Value {
@@ -115,6 +117,29 @@ fn send_rate(side: &mut Side, len: u32, count: u64) -> f64 {
     count as f64 / seconds
 }
 
+/// As [`send_rate`], where programs post messages and receive buffers as lists, and take as many completions at a time.
+fn list_rate(side: &mut Side, len: u32, count: u64) -> f64 {
+    side.fill();
+    side.meet();
+    let mut completions = [no_completion(); LIST];
+    let start = Instant::now();
+    let (mut posted, mut done) = (0, 0);
+    while done < count {
+        while side.id == 0 && posted < count && posted - done + LIST as u64 <= WINDOW {
+            side.send_list::<LIST>(len);
+            posted += LIST as u64;
+        }
+        let found = side.poll_many(&mut completions);
+        done += found as u64;
+        if side.id == 1 && found != 0 {
+            side.receive_list::<LIST>(found);
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    side.meet();
+    count as f64 / seconds
+}
+
 /// Requests of so many bytes, with some under way: bytes in a nanosecond.
 fn request_rate(
     side: &mut Side,
@@ -173,6 +198,9 @@ pub(super) fn run(side: &mut Side, rounds: u64) -> Value {
         result[name] = request_latency(side, rounds, request, granted);
     }
     result["sends_64"] = send_rate(side, SMALL, rounds * 10).round().into();
+    result["lists_64"] = list_rate(side, SMALL, rounds * 10 / LIST as u64 * LIST as u64)
+        .round()
+        .into();
     side.prepare(2);
     for (name, len, count) in [("send_64k", MEDIUM, count * 10), ("send_1m", BULK, count)] {
         result[name] = (send_rate(side, len, count) * f64::from(len) / 1e9).into();
