@@ -13,7 +13,7 @@ use crate::ffi::steps::stop_behind;
 /// Behind every so many instructions; behind each in a long run.
 pub(super) const STRIDE: usize = 13;
 /// Fewer instructions than anything that is tested here has.
-const FEWEST: usize = 100;
+pub(super) const FEWEST: usize = 100;
 
 /// Has something stand still at each point, until there is none.
 pub(super) fn at_each_point(stops: impl FnMut(usize) -> bool) {

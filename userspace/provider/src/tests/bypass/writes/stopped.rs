@@ -6,7 +6,7 @@
 use nupa_proto::admin::QpStateCode;
 use nupa_proto::process_ring::MAX_PAYLOAD;
 
-use super::super::stopped::at_each_point;
+use super::super::stopped::{at_each_point, FEWEST};
 use super::super::SIGNALED;
 use super::counted::Counted;
 use super::hosts::{Hosts, TARGET};
@@ -131,6 +131,6 @@ fn a_receiver_that_is_killed_holds_nobody_up() {
         let found: Vec<_> = found.iter().map(|wc| wc.0).collect();
         assert_eq!(found, [1, 2], "behind {point} instructions");
         // Each of these is a pool of its own.
-        stopped && point < 100
+        stopped && point <= FEWEST
     });
 }
