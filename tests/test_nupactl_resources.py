@@ -6,7 +6,7 @@ import re
 
 from nodes import INTERFACE
 from test_nupactl import FINE, NAMED, NOTHING, NUPACTL, debugfs_peers, told
-from verbs import DEVICE
+from verbs import DEVICE, send_requests
 
 
 def of_process(objects, pid):
@@ -29,7 +29,7 @@ def test_queue_pairs(settled, rdma, saw):
     node = debugfs_peers(two)[0][0]
     assert (here["device"], here["number"], here["kind"], here["state"]) == (DEVICE, a.qp.qpn, "RC", "RTS")
     assert (here["remote_node"], here["remote_number"]) == (node, b.qp.qpn)
-    assert (here["send_requests"], here["receive_requests"]) == (a.qp.max_sends, 128)
+    assert (here["send_requests"], here["receive_requests"]) == (send_requests(one, a.qp), 128)
     assert here["owner"] == {"pid": pid, "name": one.read(f"/proc/{pid}/comm")}
     assert (alone["number"], alone["state"], alone["remote_node"], alone["remote_number"]) == (unconnected.qpn, "RESET", None, None)
     # The kernel's own, for connection management.

@@ -10,6 +10,7 @@ import subprocess
 import time
 from types import SimpleNamespace
 
+from modes import POOLS
 from nodes import INTERFACE, TOP, CommandFailed, NodeGone
 from waiting import PATIENCE
 
@@ -284,6 +285,11 @@ def sge(region, offset=0, length=None):
 def remote(region, offset=0):
     """What a request names of the other side's region: address, key."""
     return [region.address + offset, region.rkey]
+
+
+def send_requests(node, qp):
+    """Requests that the send queue of a program's connection holds, as the kernel knows it. Where there are process rings, the provider keeps two for itself."""
+    return qp.max_sends + (2 if node.fabric in POOLS else 0)
 
 
 @contextlib.contextmanager
