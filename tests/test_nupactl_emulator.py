@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -18,13 +19,22 @@ PAGE = "Documentation/nupactl.md"
 pytestmark = emulator_only
 
 
-def nupactl(arguments, run_dir, code=FINE, user=None):
+PROGRAM = TOP / "build" / "bin" / "nupactl"
+
+
+def nupactl(arguments, run_dir, code=FINE, user=None, program=PROGRAM):
     """Runs it on the host; returns what it printed."""
-    program = TOP / "build" / "bin" / "nupactl"
     done = subprocess.run([program, *arguments.split()], env=dict(os.environ, NUPA_RUN=str(run_dir)), capture_output=True, text=True, user=user,
                           timeout=30 * PATIENCE, check=False)
     assert done.returncode == code, done
     return done.stdout + done.stderr
+
+
+def nupactl_of_nobody(arguments, run_dir, code):
+    """The same as a user who may not enter the directories that the project lies in."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        return nupactl(arguments, run_dir, code, user=65534, program=shutil.copy(PROGRAM, directory))
 
 
 def nodes(run_dir, arguments=""):
@@ -78,7 +88,7 @@ def test_what_cannot_be_done(switch):
     assert "no emulator listens on" in nupactl(f"emulator --socket {where}/text", where, NOTHING)
     if os.geteuid() == 0:
         os.chmod(where, 0o700)
-        assert "another user's" in nupactl("emulator", where, FAILED, user=65534)
+        assert "another user's" in nupactl_of_nobody("emulator", where, FAILED)
     switch.stop()
     assert "no emulator" in nupactl("emulator link 1 down", where, NOTHING)
 
