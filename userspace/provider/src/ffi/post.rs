@@ -170,7 +170,7 @@ unsafe fn post_one(
     last: bool,
 ) -> Result<(), Refused> {
     if !datagrams && is_usual_send(wr) {
-        // SAFETY: as above.
+        // SAFETY: the caller's word: the request has one entry.
         return post_usual_send(queue, wr, unsafe { sges(wr.sg_list, 1)? }, last);
     }
     // SAFETY: the caller's word.
@@ -303,7 +303,7 @@ unsafe fn post_list(
         // SAFETY: as above.
         next = match unsafe { post_one(queue, datagrams, wr, wr.next.is_null()) } {
             Ok(()) => wr.next,
-            // Nothing goes there any more.
+            // That happens once: nothing goes into the ring any more, until a queue pair is reset, which takes the lock of this queue.
             Err(Refused::Closed) => unconfirmed,
             Err(Refused::Error(_)) if !queue.confirm() => unconfirmed,
             Err(Refused::Error(error)) => {

@@ -194,7 +194,8 @@ impl Sent {
         }
     }
 
-    /// As [`Sent::begin`] for one that is added before what this returns is dropped, if what is to be added is `signaled`, and if it is to be `noted` there is room for it. `None` if it may not be added.
+    /// As [`Sent::begin`], if what is to be added is `signaled`, until what this returns is dropped. If it is to be `noted` there is room for it. `None` if it may not
+    /// be added.
     #[inline(always)]
     pub(super) fn begin_if(&self, noted: bool, signaled: bool) -> Option<Option<Adding<'_>>> {
         if noted && !self.has_room(0) {
