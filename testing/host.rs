@@ -52,6 +52,14 @@ impl Host {
         }
     }
 
+    /// The memory and the doorbells that this takes are free again behind it.
+    pub fn scratch<T>(&mut self, take: impl FnOnce(&mut Self) -> T) -> T {
+        let kept = (self.brk, self.slot);
+        let taken = take(self);
+        (self.brk, self.slot) = kept;
+        taken
+    }
+
     /// Memory that is not in use, zeroed.
     pub fn alloc(&mut self, len: u64) -> u64 {
         let addr = self.brk.next_multiple_of(4096);

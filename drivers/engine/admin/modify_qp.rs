@@ -48,11 +48,13 @@ impl Engine {
         body: &ModifyQp,
     ) -> Result<(), AdminStatus> {
         let qpn = body.qpn.get();
-        let state = QpStateCode::try_from(body.state);
-        if body.mask.get() & QP_MASK_STATE != 0
-            && state.is_ok_and(|state| state == QpStateCode::Err)
-        {
-            self.take_all_responses(nodes, id, qpn);
+        let goes_to = (body.mask.get() & QP_MASK_STATE != 0)
+            .then(|| QpStateCode::try_from(body.state).ok())
+            .flatten();
+        match goes_to {
+            Some(QpStateCode::Err) => self.take_all_responses(nodes, id, qpn),
+            Some(QpStateCode::Reset) => self.forget_grants(nodes, id, qpn),
+            _ => {}
         }
         let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         node.change_qp(platform, body)?;

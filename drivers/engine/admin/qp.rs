@@ -46,6 +46,7 @@ impl Engine {
         id: u16,
         qpn: u32,
     ) -> Result<(), AdminStatus> {
+        self.forget_grants(nodes, id, qpn);
         let (node, platform) = nodes.node_mut(id).ok_or(AdminStatus::Internal)?;
         let waiter = node.qps.get_mut(qpn).and_then(|qp| qp.recv.waiter.take());
         let raw = node.qps.get(qpn).is_some_and(|qp| qp.kind == QpType::Raw);

@@ -36,9 +36,28 @@ impl<L: Link> Peer<L> {
         let before = at.checked_sub(held.grant.offset)?;
         Some((held.grant, held.dma.checked_add(before)?))
     }
+
+    /// A connection of a queue pair of this host has ended.
+    fn forget_grants_of(&mut self, qpn: u32) {
+        for place in &mut self.grants_held {
+            place.take_if(|held| held.qpns.0 == qpn);
+        }
+    }
 }
 
 impl Engine {
+    /// A queue pair of a node is about to be reset or destroyed. What it was granted is not for who has its number next: the peer's queue pair, which
+    /// was not told, may stand for long.
+    pub(crate) fn forget_grants<N: NodeTable>(&self, nodes: &mut N, home: u16, qpn: u32) {
+        let qp = nodes.node(home).and_then(|(node, _)| node.qps.get(qpn));
+        let Some(remote) = qp.and_then(|qp| qp.remote) else {
+            return;
+        };
+        if let Some(peer) = nodes.peer_mut(remote.node) {
+            peer.forget_grants_of(qpn);
+        }
+    }
+
     /// Keeps the grant that the answer to a WRITE or READ brings, if it does.
     pub(super) fn keep_grant<N: NodeTable>(&self, nodes: &mut N, id: u16, body: &ResponseBody) {
         let may_bring = matches!(self.request.opcode, Opcode::Write | Opcode::Read);

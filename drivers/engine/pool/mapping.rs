@@ -21,18 +21,19 @@ const MOST_MAPPED: u32 = GRANT_SLOTS as u32 / 2;
 #[derive(Clone, Copy, Debug)]
 pub struct MappedGrant {
     grant: Grant,
-    /// Queue pair whose process it is, and the one that it is connected to.
-    qpns: (u32, u32),
-    /// Node that it belongs to, and epochs of that one and of this host's.
-    peer: u16,
-    epoch: u32,
+    /// Queue pair whose process it is, and the packet sequence number that its connection begins with.
+    qpn: u32,
+    psn: u32,
+    /// The one that it is connected to, of the node that the memory belongs to.
+    remote: Remote,
+    /// Epoch of this host's node.
     own_epoch: u32,
 }
 
 impl MappedGrant {
     /// Node that it belongs to.
     pub fn node(&self) -> u16 {
-        self.peer
+        self.remote.node
     }
 
     /// Slot of the grant.
@@ -116,40 +117,38 @@ impl Engine {
         let qp = node.qps.get(qpn)?;
         let reads = qp.max_rd_atomic != 0;
         let remote = qp.remote.filter(|_| may_copy(qp.state) && reads)?;
-        let own_epoch = node.epoch();
+        let (psn, own_epoch) = (qp.psn, node.epoch());
         let peer = nodes.peer_mut(remote.node)?;
         if peer.home() != home || peer.epoch() != Some(remote.epoch) {
             return None;
         }
-        let qpns = (qpn, remote.qpn);
-        let grant = peer.map(qpns, key)?;
+        let grant = peer.map((qpn, remote.qpn), key)?;
         Some(MappedGrant {
             grant,
-            qpns,
-            peer: remote.node,
-            epoch: remote.epoch,
+            qpn,
+            psn,
+            remote,
             own_epoch,
         })
     }
 
-    /// Whether the process of a queue pair may go on: neither the grant nor the queue pair has ended; else its mapping is to be taken away soon, and [`Engine::unmap_grant`] called.
+    /// Whether the process of a queue pair may go on: neither the grant nor the connection has ended; else its mapping is to be taken away soon, and [`Engine::unmap_grant`] called.
     pub fn is_granted<N: NodeTable>(&self, nodes: &mut N, home: u16, mapped: &MappedGrant) -> bool {
-        let (qpn, peer_qpn) = mapped.qpns;
+        let remote = mapped.remote;
         let same = nodes.node(home).is_some_and(|(node, _)| {
-            let qp = node.qps.get(qpn).filter(|qp| may_copy(qp.state));
-            let remote = qp.and_then(|qp| qp.remote);
-            let to = |remote: Remote| (remote.node, remote.qpn) == (mapped.peer, peer_qpn);
-            node.is_up() && node.epoch() == mapped.own_epoch && remote.is_some_and(to)
+            let qp = node.qps.get(mapped.qpn).filter(|qp| may_copy(qp.state));
+            let same = qp.is_some_and(|qp| (qp.psn, qp.remote) == (mapped.psn, Some(remote)));
+            node.is_up() && node.epoch() == mapped.own_epoch && same
         });
-        let peer = nodes.peer_mut(mapped.peer).filter(|_| same);
-        peer.filter(|peer| peer.epoch() == Some(mapped.epoch) && !peer.recalled)
+        let peer = nodes.peer_mut(remote.node).filter(|_| same);
+        peer.filter(|peer| peer.epoch() == Some(remote.epoch) && !peer.recalled)
             .and_then(|peer| peer.link_mut().direct())
             .is_some_and(|link| link.holds(&mapped.grant))
     }
 
     /// No process has the memory mapped any more, and what was written there is in the pool.
     pub fn unmap_grant<N: NodeTable>(&self, nodes: &mut N, mapped: &MappedGrant) {
-        let Some(peer) = nodes.peer_mut(mapped.peer) else {
+        let Some(peer) = nodes.peer_mut(mapped.remote.node) else {
             return;
         };
         let slot = mapped.grant.slot;

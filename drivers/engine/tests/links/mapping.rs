@@ -10,7 +10,7 @@ use nupa_proto::{
     admin::*,
     pool::{GRANT_SLOTS, GRANT_TIMEOUT_US, PAGE},
 };
-use nupa_testing::{Qp, World};
+use nupa_testing::{Host, Qp, World};
 use zerocopy::little_endian::U32;
 
 /// Bytes of a region.
@@ -274,5 +274,52 @@ fn a_mapping_ends_with_its_queue_pair() {
             .expect("may be");
         assert!(!is_granted(&mut world, &mapped));
         world.engine.unmap_grant(&mut world.nodes, 0, &mapped);
+    }
+}
+
+/// Whoever has a queue pair's number next has nothing of what it was granted: neither another program, nor the same one once it has connected anew.
+#[test]
+fn the_next_connection_has_no_grants() {
+    let again: [fn(&mut World, &mut End); 2] = [
+        |world, a| {
+            let reset = a.host.set_state(world, a.qp.qpn, QpStateCode::Reset);
+            reset.expect("may be");
+        },
+        |world, a| {
+            let qpn = a.qp.qpn;
+            let destroyed = world.engine.destroy_qp(&mut world.nodes, 0, qpn);
+            destroyed.expect("is there");
+            // Numbers come back late.
+            loop {
+                let qp = |host: &mut Host| host.qp(world, QpType::Rc, &a.cq, 4);
+                a.qp = a.host.scratch(qp);
+                if a.qp.qpn == qpn {
+                    break;
+                }
+                let destroyed = world.engine.destroy_qp(&mut world.nodes, 0, a.qp.qpn);
+                destroyed.expect("is there");
+            }
+        },
+    ];
+    let epoch_of = |world: &World| world.node(1).epoch();
+    for (again, maps) in again
+        .into_iter()
+        .flat_map(|again| [(again, false), (again, true)])
+    {
+        let (mut world, mut a, b) = granted(LEN);
+        let key = b.mr.key;
+        let mapped = maps.then(|| map(&mut world, &a, key)).flatten();
+        again(&mut world, &mut a);
+        let peer = Some((1, b.qp.qpn, epoch_of(&world)));
+        a.host.ready_at(&mut world, &a.qp, peer, (5, 0));
+        if let Some(mapped) = mapped {
+            assert!(!is_granted(&mut world, &mapped));
+            world.engine.unmap_grant(&mut world.nodes, 0, &mapped);
+        }
+        assert!(map(&mut world, &a, key).is_none());
+        assert!(
+            !write(&mut world, &mut a, &b),
+            "the peer is connected to another one"
+        );
     }
 }
