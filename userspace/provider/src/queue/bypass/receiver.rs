@@ -3,13 +3,14 @@
 //! The receiver of a connection: it takes messages out of the ring, in the order of their numbers, and WRITEs between them.
 
 mod entries;
+mod waits;
 mod writes;
 
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nupa_engine::hal::SlotWord;
 use nupa_engine::rings::Doorbell;
@@ -23,6 +24,7 @@ use nupa_proto::status::WcStatus;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::entries::{Entries, Shared, WINDOW};
+use self::waits::Waits;
 use self::writes::Offer;
 use super::{BypassState, Connection, Moved, Ring, SharedSource};
 use crate::ffi::{fence, yield_now, Lock, ProcessBytes};
@@ -32,9 +34,6 @@ use crate::queue::RecvQueue;
 
 /// Bytes of an entry before its payload.
 const HEAD: usize = LINE_SIZE - FIRST_PAYLOAD;
-
-/// How long the engine may take entries: it waits for nothing meanwhile, but the host's processor may be another's.
-const ENGINE_TAKES: Duration = Duration::from_secs(1);
 
 /// The receiver of a connection.
 #[derive(Debug)]
@@ -66,6 +65,7 @@ pub(crate) struct Receiver {
     /// The engine takes WRITEs that the process does not take, so there may be some.
     takes_writes: bool,
     offer: Offer,
+    waits: Waits,
     /// What was taken.
     moved: Moved<TOTALS_TAKEN>,
 }
@@ -145,6 +145,7 @@ impl Receiver {
             targets: connection.lookup.another(),
             takes_writes: connection.writes,
             offer: Offer::default(),
+            waits: Waits::default(),
         })
     }
 
@@ -318,21 +319,28 @@ impl Receiver {
 
     #[cold]
     fn wait_for_entry(&mut self) -> Option<Cqe> {
-        let mut completion = Cqe::default();
-        let start = Instant::now();
-        while !self.dead && self.has_entry() {
-            if self.ring.hold() {
-                let taken = self.take_entries(&mut completion);
-                self.ring.release();
-                return taken.then_some(completion);
+        self.waits.begin(Instant::now());
+        let held = loop {
+            if self.dead || !self.has_entry() {
+                break false;
             }
-            if start.elapsed() > ENGINE_TAKES {
+            if self.ring.hold() {
+                break true;
+            }
+            if self.waits.are_too_long(Instant::now()) {
                 // The sender writes where it should not.
                 self.fail();
             }
             yield_now();
+        };
+        self.waits.end(Instant::now());
+        if !held {
+            return None;
         }
-        None
+        let mut completion = Cqe::default();
+        let taken = self.take_entries(&mut completion);
+        self.ring.release();
+        taken.then_some(completion)
     }
 
     #[inline]

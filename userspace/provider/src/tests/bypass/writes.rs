@@ -4,6 +4,7 @@
 
 mod counted;
 mod events;
+mod held_up;
 mod hosts;
 mod lists;
 mod mapped;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use nupa_engine::rings::QueueMemory;
 use nupa_proto::admin::QpStateCode;
 use nupa_proto::process_ring::{
-    stamp, CONTROL_SIZE, ENTRY_WRITE, LINES, LINE_SIZE, MAX_PAYLOAD, SECRET, TAKER, TAKER_ENGINE,
+    stamp, CONTROL_SIZE, ENTRY_WRITE, LINES, LINE_SIZE, MAX_PAYLOAD, SECRET,
 };
 
 use self::hosts::{Hosts, TARGET};
@@ -253,20 +254,6 @@ fn what_nobody_has_taken_is_taken_back_with_the_queue_pair() {
     hosts.b.poll();
     hosts.run();
     assert!(!hosts.is_written(1, 0, 64) && !hosts.is_written(2, 64, 64));
-}
-
-/// While the sender says that the engine takes entries, which it does not.
-#[test]
-fn a_receiver_gives_up_a_sender_that_holds_it_up() {
-    let hosts = Hosts::with_rings();
-    let pages = hosts.b.rings.incoming();
-    pages.store_wide(TAKER, TAKER_ENGINE);
-    hosts.message(1, 8);
-    hosts.message(2, 4096);
-    hosts.until(|hosts| {
-        hosts.b.spin();
-        hosts.b.rings.failures() != 0
-    });
 }
 
 #[test]
