@@ -16,6 +16,8 @@ pytestmark = only(*POOLS, why="only hosts of a pool whose caches are coherent ma
 SIZE = 16 * mmap.PAGESIZE
 # After so many WRITEs to a region it is mapped.
 ENOUGH = 100
+# How often a process may map one.
+MOST_MAPS = 8
 THEIRS, MINE = "aa" * 64, "55" * 64
 
 
@@ -148,6 +150,16 @@ def test_a_queue_pair_that_is_reset_has_nothing_mapped(pair, rdma):
     """Nor has its program, which has mapped it once more."""
     a, b, _, target, place = mapped(rdma, pair)
     a.program.to_state(a.qp, "RESET")
+    b.program.device_store(target.memory, 0, MINE)
+    compare_end(a, target, place)
+
+
+def test_a_region_is_mapped_a_few_times(pair, rdma):
+    """Whoever takes it away, while its owner waits, takes all of them away."""
+    a, b, _, target, place = mapped(rdma, pair)
+    # The provider has mapped it as well.
+    assert a.program.peer_maps(a.program.peer_region(SIZE), SIZE, 100) == [MOST_MAPS - 2, "EBUSY"]
+    deregister(a, b, target)
     b.program.device_store(target.memory, 0, MINE)
     compare_end(a, target, place)
 

@@ -2,6 +2,7 @@
 """Regions of other nodes that the provider has mapped (Documentation/process-rings.md, "Mapped regions"), for program.py: used as no provider uses them."""
 
 import ctypes
+import errno
 import mmap
 import time
 
@@ -41,6 +42,15 @@ class PeerRegions:
         if place == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), "mmap")
         return place
+
+    def peer_maps(self, offset, size, most):
+        """As `peer_map`, until that is refused, or so many times; how often, and with which error it was refused."""
+        for count in range(most):
+            try:
+                self.peer_map(offset, size)
+            except OSError as error:
+                return count, errno.errorcode[error.errno]
+        return most, None
 
     def peer_store(self, address, text, seconds=0.0):
         """Stores bytes, again and again for so long; returns how often."""

@@ -40,7 +40,6 @@ struct file *nk_rdma_revocable_new(phys_addr_t phys, bool cached)
 		kfree(revocable);
 		return ERR_PTR(-ENOMEM);
 	}
-	mutex_init(&revocable->lock);
 	revocable->pfn = PHYS_PFN(phys);
 	revocable->cached = cached;
 	/* An inode of its own: its areas are found by that. */
@@ -57,27 +56,51 @@ void nk_rdma_revocable_put(struct file *file)
 	fput(file);
 }
 
+struct nk_rdma_page {
+	struct nk_rdma_revocable *revocable;
+	struct vm_fault *vmf;
+};
+
+/* Inserts a page, unless there is one, or the memory was revoked. Called with the lock of the page table held, which nk_rdma_revoke() takes after it. */
+static int nk_rdma_insert_page(pte_t *pte, unsigned long addr, void *data)
+{
+	const struct nk_rdma_page *page = data;
+	const struct vm_fault *vmf = page->vmf;
+	unsigned long pfn = page->revocable->pfn + (vmf->pgoff - READ_ONCE(page->revocable->start_pgoff));
+
+	/* Pairs with that in nk_rdma_revoke(): it finds this page table, which may be new, or what it has stored is seen here. */
+	smp_mb();
+	if (READ_ONCE(page->revocable->revoked))
+		return -ESTALE;
+	if (pte_none(ptep_get(pte)))
+		set_pte_at(vmf->vma->vm_mm, addr, pte, pte_mkspecial(pfn_pte(pfn, vmf->vma->vm_page_prot)));
+	return 0;
+}
+
+/*
+ * Page tables are allocated here, which takes as long as the process is made to wait for memory. Nothing that whoever revokes the memory waits for is held meanwhile. So
+ * this is not vmf_insert_mixed(), which does not say whether the memory was revoked until the page was there.
+ */
 static vm_fault_t nk_rdma_revocable_fault(struct vm_fault *vmf)
 {
 	struct nk_rdma_revocable *revocable = vmf->vma->vm_file->private_data;
-	unsigned long pfn;
-	vm_fault_t ret;
+	struct nk_rdma_page page = { revocable, vmf };
 
-	mutex_lock(&revocable->lock);
-	if (revocable->revoked)
-		pfn = page_to_pfn(revocable->dummy);
-	else
-		pfn = revocable->pfn + (vmf->pgoff - revocable->start_pgoff);
-	ret = vmf_insert_mixed(vmf->vma, vmf->address, pfn);
-	mutex_unlock(&revocable->lock);
-	return ret;
+	switch (apply_to_page_range(vmf->vma->vm_mm, vmf->address, PAGE_SIZE, nk_rdma_insert_page, &page)) {
+	case 0:
+		return VM_FAULT_NOPAGE;
+	case -ESTALE:
+		return vmf_insert_mixed(vmf->vma, vmf->address, page_to_pfn(revocable->dummy));
+	default:
+		return VM_FAULT_OOM;
+	}
 }
 
 static const struct vm_operations_struct nk_rdma_revocable_ops = {
 	.fault = nk_rdma_revocable_fault,
 };
 
-/* Lets a process map all of the memory, for mmap() of a device's file; entry is what it was found by, the same each time. */
+/* Lets a process map all of the memory, for mmap() of a device's file, a few times: -EBUSY after that. entry is what it was found by, the same each time. */
 int nk_rdma_revocable_mmap(struct file *file, struct vm_area_struct *vma, struct rdma_user_mmap_entry *entry)
 {
 	struct nk_rdma_revocable *revocable = file->private_data;
@@ -86,9 +109,12 @@ int nk_rdma_revocable_mmap(struct file *file, struct vm_area_struct *vma, struct
 		return -EINVAL;
 	if (vma->vm_flags & VM_EXEC)
 		return -EPERM;
-	mutex_lock(&revocable->lock);
-	revocable->start_pgoff = entry->start_pgoff;
-	mutex_unlock(&revocable->lock);
+	/* To take away what was mapped many times would take long, and somebody waits for that. Areas do not grow, and have no copies. */
+	if (atomic_inc_return(&revocable->maps) > NK_RDMA_MOST_MAPS) {
+		atomic_dec(&revocable->maps);
+		return -EBUSY;
+	}
+	WRITE_ONCE(revocable->start_pgoff, entry->start_pgoff);
 	/* As io_remap_pfn_range() and memremap() have it, so that all hosts see the same bytes. */
 	vma->vm_page_prot = pgprot_decrypted(vma->vm_page_prot);
 	if (!revocable->cached)
@@ -107,8 +133,8 @@ void nk_rdma_revoke(struct file *file)
 {
 	struct nk_rdma_revocable *revocable = file->private_data;
 
-	mutex_lock(&revocable->lock);
-	revocable->revoked = true;
-	mutex_unlock(&revocable->lock);
+	WRITE_ONCE(revocable->revoked, true);
+	/* Pairs with that in nk_rdma_insert_page(). */
+	smp_mb();
 	unmap_mapping_range(file->f_mapping, 0, 0, 1);
 }

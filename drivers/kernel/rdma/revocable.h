@@ -4,9 +4,12 @@
 #ifndef NK_RDMA_REVOCABLE_H
 #define NK_RDMA_REVOCABLE_H
 
+#include <linux/atomic.h>
 #include <linux/fs.h>
-#include <linux/mutex.h>
 #include <rdma/ib_verbs.h>
+
+/* Most maps of one memory. */
+#define NK_RDMA_MOST_MAPS 8
 
 /* Memory that processes may map until it is revoked. What they store afterwards goes to a page that is nobody's. Its file keeps it, and its areas keep that. */
 struct nk_rdma_revocable {
@@ -16,8 +19,9 @@ struct nk_rdma_revocable {
 	bool cached;
 	/* Where it is offered in the device's file. */
 	unsigned long start_pgoff;
-	/* Protects revoked, and that pages are inserted only as that says. Taken with the lock of a process's memory held. */
-	struct mutex lock;
+	/* How often it was mapped, ended maps included. */
+	atomic_t maps;
+	/* Stored before the pages are taken away, and read with the lock of the page table held that one is inserted into. */
 	bool revoked;
 };
 
