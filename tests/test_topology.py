@@ -228,14 +228,18 @@ def test_broadcast_and_multicast_reach_all(trio, saw):
 def test_multicast_filter(trio, saw):
     """A group reaches the node that joined, and the others do not even see it."""
     one, two, three = trio
-    group = "33:33:00:00:12:34"
+    group, last = "33:33:00:00:12:34", "0x88b6"
     two.run(f"ip maddress add {group} dev {INTERFACE}")
-    captures = {node: traffic.capture(node, f"-p -e ether dst {group}", 6) for node in (two, three)}
+    captures = {node: traffic.capture(node, f"-p -e ether dst {group} or ether proto {last}", 60) for node in (two, three)}
     one.run(f"""python3 -c '
 import socket
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(("{INTERFACE}", 0))
 mac = bytes.fromhex(open("/sys/class/net/{INTERFACE}/address").read().strip().replace(":", ""))
-for _ in range(5): s.send(bytes.fromhex("{group.replace(":", "")}") + mac + b"\\x88\\xb5" + bytes(50))'""")
+for _ in range(5): s.send(bytes.fromhex("{group.replace(":", "")}") + mac + b"\\x88\\xb5" + bytes(50))
+s.send(b"\\xff" * 6 + mac + b"\\x88\\xb6" + bytes(50))'""")
+    for node in captures:
+        traffic.await_captured(node, last)
+        node.run("pkill -INT -x tcpdump")
     seen = {node.name: capture.wait(20).out.count(group) for node, capture in captures.items()}
     two.run(f"ip maddress del {group} dev {INTERFACE}")
     assert seen == {"node2": 5, "node3": 0}, f"frames of the group seen: {seen}"
