@@ -155,7 +155,7 @@ def test_a_queue_pair_that_is_reset_has_nothing_mapped(pair, rdma):
 
 
 def test_a_region_is_mapped_a_few_times(pair, rdma):
-    """Whoever takes it away, while its owner waits, takes all of them away."""
+    """All of its mappings are taken away while its owner waits, so there are not many."""
     a, b, _, target, place = mapped(rdma, pair)
     # The provider has mapped it as well.
     assert a.program.peer_maps(a.program.peer_region(SIZE), SIZE, 100) == [MOST_MAPS - 2, "EBUSY"]

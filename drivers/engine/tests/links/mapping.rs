@@ -277,7 +277,7 @@ fn a_mapping_ends_with_its_queue_pair() {
     }
 }
 
-/// Whoever has a queue pair's number next has nothing of what it was granted: neither another program, nor the same one once it has connected anew.
+/// The next connection of a queue pair number has no grants of the one before: neither that of another program, nor that of the same one.
 #[test]
 fn the_next_connection_has_no_grants() {
     let again: [fn(&mut World, &mut End); 2] = [
