@@ -158,13 +158,16 @@ def test_udp_stream_loses_nothing_on_the_fabric(settled, saw):
 
 
 @once_on_pools
-def test_a_datagram_is_charged_what_it_takes(settled, saw):
+def test_a_datagram_is_charged_what_it_takes(pair, saw):
     """What a socket of the default size holds while nobody reads: a program that is late by a few milliseconds loses what does not fit.
 
     A datagram of 8 KB that were charged a whole receive buffer would leave room for a dozen.
     """
-    one, two = settled
+    one, two = pair
     sent, size = 40, 8192
+    # Large frames of earlier tests leave parts of buffers in the ring. One that is too small to be cut again is charged as a whole.
+    two.run(f"ip link set {INTERFACE} down && ip link set {INTERFACE} up", timeout=60)
+    one.await_ping(two.ip)
     receiver = two.spawn("""python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5401))
