@@ -53,23 +53,27 @@ class KernelLog:
     def lines(self):
         return self.text().splitlines()
 
+    def ended(self):
+        """The lines whose end was printed too. A node may be in the middle of the last one."""
+        return self.text().split("\n")[:-1]
+
     def tail(self, count=40):
         return "\n".join(self.lines()[-count:])
 
     def position(self):
         """A mark to be given to `since`. What is printed next may go on in a line that was begun, behind a prompt."""
-        return self.text().count("\n")
+        return len(self.ended())
 
     def since(self, position):
-        return "\n".join(self.lines()[position:])
+        return "\n".join(self.ended()[position:])
 
     def new_trouble(self):
         """Lines since the last call that a healthy kernel does not print, with what follows each."""
-        lines = self.lines()
+        lines = self.ended()
         if len(lines) < self.checked:  # the node was started afresh
             self.checked = 0
         new = lines[self.checked :]
-        self.checked = self.position()
+        self.checked = len(lines)
         return complaint(without_traces(new, self.excused) if self.excused else new)
 
     def last_words(self, count):

@@ -12,7 +12,7 @@ import pytest
 
 import modes
 import reaper
-from kernel_log import without_traces
+from kernel_log import KernelLog, without_traces
 from nodes import process_alive
 from waiting import wait_until
 
@@ -62,6 +62,24 @@ def test_what_is_excused_hides_nothing_else():
     for end in ([" </TASK>"], []):
         assert without_traces([*expected, *trace, *end, *other], re.compile("page allocation failure")) == other
     assert without_traces(other, re.compile("page allocation failure")) == other
+
+
+def test_a_line_counts_once_it_has_ended(tmp_path):
+    """A console is read while its node prints: half a line is neither taken for what a test waits for nor for trouble."""
+    console = tmp_path / "console"
+    console.write_text("[ 1.0] booted\nnode1 login: ")
+    log = KernelLog(console)
+    mark = log.position()
+    printed = "[ 2.0] page allocation failure\n[ 3.0] node 0 is lost (offset 0x123000)\n[ 4.0] BUG: bad\n[ 5.0] more\n"
+    seen, trouble = set(), []
+    with log.excusing(re.compile("page allocation failure")):
+        for letter in printed:
+            with console.open("a") as file:
+                file.write(letter)
+            seen.update(log.since(mark).splitlines())
+            trouble += log.new_trouble()
+    assert seen == {"node1 login: [ 2.0] page allocation failure", *printed.splitlines()[1:]}
+    assert trouble == ["[ 4.0] BUG: bad"]
 
 
 class WithoutNodes:
