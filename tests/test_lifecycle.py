@@ -69,6 +69,7 @@ def test_unload_under_traffic(pair, saw):
     saw("receiver's and sender's modules removed under load, both came back")
 
 
+@long
 def test_unbind_under_traffic(pair, saw):
     one, two = pair
     for node, other in ((two, one), (one, two)):

@@ -55,7 +55,7 @@ def mapped(rdma, pair, **options):
     return a, b, source, target, a.program.peer_map(offset, SIZE)
 
 
-@pytest.mark.parametrize("events", [False, True], ids=["polled", "events"])
+@pytest.mark.parametrize("events", [pytest.param(False, id="polled", marks=long), pytest.param(True, id="events")])
 def test_writes_and_reads_are_copies(pair, rdma, saw, events):
     """No engine sees them, and all bytes are there as soon as they are posted."""
     a, b, source, target, _ = mapped(rdma, pair, events=events)
@@ -91,7 +91,8 @@ def test_what_is_only_read_is_mapped(pair, rdma):
     assert [requests(node) for node in pair] == before, "an engine has seen some"
 
 
-@pytest.mark.parametrize("access, size", [("LOCAL_WRITE|REMOTE_WRITE", SIZE), (ALL_ACCESS, SIZE - 8)], ids=["unreadable", "uneven"])
+@pytest.mark.parametrize("access, size", [
+    pytest.param("LOCAL_WRITE|REMOTE_WRITE", SIZE, id="unreadable"), pytest.param(ALL_ACCESS, SIZE - 8, id="uneven", marks=long)])
 def test_what_may_not_be_mapped_is_not(pair, rdma, access, size):
     """Memory that the peer may not read, and pages that are not the region's alone."""
     a, b = connected(rdma, pair, "")
@@ -119,7 +120,9 @@ def fail(a, b, target):
     b.program.to_state(b.qp, "ERR")
 
 
-@pytest.mark.parametrize("end, split", [(deregister, False), (deregister, True), (destroy_pair, False), (take_rights, False), (fail, False)])
+@pytest.mark.parametrize("end, split", [
+    (deregister, False), pytest.param(deregister, True, marks=long), pytest.param(destroy_pair, False, marks=long), (take_rights, False),
+    pytest.param(fail, False, marks=long)])
 def test_who_stores_on_stores_nowhere(pair, rdma, saw, end, split):
     """A program that goes on to store by its own instructions, when what allowed it has ended, changes nothing, however it has arranged its mapping."""
     a, b, _, target, place = mapped(rdma, pair)
@@ -178,7 +181,7 @@ def test_requests_behind_the_end_go_to_the_engines(pair, rdma):
 
 
 @pytest.mark.parametrize("kill, dies", [
-    pytest.param(False, 0, id="closed-user"), pytest.param(False, 1, id="closed-owner", marks=long),
+    pytest.param(False, 0, id="closed-user", marks=long), pytest.param(False, 1, id="closed-owner", marks=long),
     pytest.param(True, 0, id="killed-user", marks=long), pytest.param(True, 1, id="killed-owner")])
 def test_mappings_do_not_leak(pair, rdma, dies, kill):
     """Whichever of the two ends first, and however: all device memory is free afterwards, and until then nobody else gets it."""
@@ -224,6 +227,7 @@ def test_a_mapping_ends_when_a_node_sleeps(pair, rdma, saw, sleeper):
     saw(f"{pair[sleeper].name} slept")
 
 
+@long
 def test_a_child_does_not_inherit_a_mapping(pair, rdma):
     """After fork() the parent's mapping goes on, and ends as it would have."""
     a, b, source, target, place = mapped(rdma, pair)

@@ -75,7 +75,8 @@ def graphics(node):
             node.run(f"rmmod {name}")
 
 
-@pytest.mark.parametrize("own", [True, pytest.param(False, marks=long)], ids=["own", "attached"])
+@long
+@pytest.mark.parametrize("own", [True, False], ids=["own", "attached"])
 def test_a_dmabuf_is_a_region(nodes, rdma, saw, own):
     """Of memory of the node's own, and of another node's: target and source of requests of a peer. The process needs nothing but the buffer."""
     one, two = nodes
@@ -258,6 +259,7 @@ def test_a_dmabuf_keeps_the_device_open(nodes, rdma, saw):
     saw(busy.strip().splitlines()[-1])
 
 
+@long
 def test_programs_that_end(nodes, rdma, saw):
     """Killed with a buffer and a region of it; without a driver any more, but with the module, which stays as long as there is a buffer."""
     one, two = nodes
@@ -298,6 +300,7 @@ def test_programs_that_end(nodes, rdma, saw):
     saw(f"the module had {users} users with the buffer, {left} without it")
 
 
+@long
 def test_a_path_descriptor_keeps_a_buffer(nodes, rdma, saw):
     """O_PATH keeps the directory entry of a buffer, and with it the buffer, whose file is freed when its last descriptor is closed."""
     one, _ = nodes

@@ -155,6 +155,7 @@ def test_who_may_do_what(nodes, rdma, saw):
     saw("root, or whom root lets; a wrong handle names nothing; names are taken once")
 
 
+@long
 @pools
 def test_removal(nodes, rdma, saw):
     """A device that is open stays unless it is forced; then programs lose it, and those of other nodes do not."""
@@ -186,6 +187,7 @@ def test_removal(nodes, rdma, saw):
     saw(busy.strip().splitlines()[-1])
 
 
+@long
 @pools
 def test_all_memory_comes_back(nodes, rdma, saw):
     """What was removed and is attached by nobody can be had again, by devices and by verbs."""

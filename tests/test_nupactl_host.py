@@ -4,7 +4,7 @@
 import json
 import re
 
-from modes import MODES, only
+from modes import MODES, long, only
 from nodes import INTERFACE
 from test_nupactl import FAILED, FINE, NAMED, NUPACTL, TROUBLE, told
 from verbs import DEVICE
@@ -135,6 +135,7 @@ def test_dump(settled, rdma, saw):
     saw(out.splitlines()[0])
 
 
+@long
 def test_dump_without_rights_and_without_the_driver(pair, saw):
     one, _ = pair
     one.run("echo 1 >/proc/sys/kernel/dmesg_restrict")  # as Debian's kernel has it from the start

@@ -165,6 +165,7 @@ def test_rdma_lacks_something(pair, saw):
     saw(told_there.splitlines()[-1])
 
 
+@long
 def test_rdma_peer_ends(settled, saw):
     """Who measures is told when the other side ends in the middle, soon, and whichever side moves data."""
     one, two = settled
@@ -183,6 +184,7 @@ def test_rdma_peer_ends(settled, saw):
     saw(said.splitlines()[-2])
 
 
+@long
 def test_nobody_to_measure_with(pair, saw):
     one, two = pair
     number = node_id(two)
@@ -204,6 +206,7 @@ def test_nobody_to_measure_with(pair, saw):
     saw(said)
 
 
+@long
 def test_crowd(settled, saw):
     """One who takes all places that it may have costs no more than these, and gets a sentence when it wants another."""
     one, two = settled
@@ -221,6 +224,7 @@ def test_crowd(settled, saw):
     saw(f"{threads} threads, {descriptors} descriptors; {said}")
 
 
+@long
 def test_serve_goes_on(pair, saw):
     """The module may be unloaded, and the interface be down."""
     one, two = pair

@@ -192,7 +192,7 @@ def test_what_a_channel_does_not_take(nodes, rdma, saw):
 
 
 @pytest.mark.parametrize("what, how", [
-    ("write_directly", "fail_in"), pytest.param("write_directly", "hang_in", marks=long),
+    pytest.param("write_directly", "fail_in", marks=long), pytest.param("write_directly", "hang_in", marks=long),
     pytest.param("write_by_ring", "fail_in", marks=long), ("write_by_ring", "hang_in")])
 def test_a_channel_that_does_not_copy(nodes, fabric, rdma, saw, how, what):
     """It is not used any more, which is said once; all bytes are there, and what a channel stores that is to end does not come later."""
@@ -246,6 +246,7 @@ def test_the_driver_goes_while_a_channel_hangs(nodes, rdma, saw):
     saw("unloaded")
 
 
+@long
 def test_a_channel_that_cannot_be_ended_at_first(nodes, fabric, rdma, saw):
     """Its driver says so three times; nothing is copied by others before."""
     one, _ = nodes
@@ -260,7 +261,7 @@ def test_a_channel_that_cannot_be_ended_at_first(nodes, fabric, rdma, saw):
     saw("asked four times")
 
 
-@pytest.mark.parametrize("what", ["write_directly", "write_by_ring"])
+@pytest.mark.parametrize("what", [pytest.param("write_directly", marks=long), "write_by_ring"])
 def test_a_channel_that_needs_the_processor_that_waits(nodes, fabric, rdma, saw, what):
     """What has ended is told by a work item of that processor: the channel is given up at the first copy, which is made all the same."""
     one, _ = nodes

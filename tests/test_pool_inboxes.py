@@ -82,6 +82,7 @@ def test_a_node_dies_that_has_links_on_demand(eight, fabric, rdma, saw):
     saw(f"{said}; {moved}, then a node died and came back")
 
 
+@long
 def test_fewer_inboxes_than_nodes_to_talk_with(many, fabric, rdma, saw):
     """A link that is idle ends for another one: packets and all operations between all nodes, of which each can have one link at a time."""
     said, nodes = many

@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from modes import POOLS, long_but_on, only
+from modes import POOLS, long, long_but_on, only
 from nodes import DEVICES
 from test_pool_nodes import works
 from waiting import PATIENCE, wait_until
@@ -76,7 +76,7 @@ def digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@long_but_on("ivshmem")
+@long
 def test_both_nodes_see_the_same_bytes(pool, saw):
     one, two = pool
     # The front, what a 32-bit offset of pages still reaches, and the very end.
@@ -223,6 +223,7 @@ class Peer:
         return [own.index(file) for file in ready]
 
 
+@long
 @only("ivshmem", why="CXL memory has no doorbells")
 def test_doorbells_interrupt_the_device_and_vector_they_name(pool, fabric):
     peer = Peer(fabric.run_dir)

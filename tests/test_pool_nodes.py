@@ -151,7 +151,8 @@ def boot_of(node):
     return node.read("/proc/sys/kernel/random/boot_id")
 
 
-@pytest.mark.parametrize("victim", ["server", pytest.param("asker", marks=long)])
+@long
+@pytest.mark.parametrize("victim", ["server", "asker"])
 def test_node_dies_in_the_middle(pair, fabric, rdma, saw, victim):
     """kill -9 of one side's node under TCP, UDP, SEND, WRITE, READ, atomics and datagrams at the same time.
 

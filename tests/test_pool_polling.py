@@ -105,6 +105,7 @@ def test_no_thread_on_a_processor_that_is_not_there(fabric, saw):
 PINGS = "rm -f /run/enough; until [ -e /run/enough ]; do ping -q -c 100 -i 0.005 {ip} | grep -q ' 0% packet loss' || exit 1; done"
 
 
+@long
 def test_a_thread_comes_and_goes_while_data_moves(fabric, rdma, saw):
     """`nupactl poll` has a thread poll, on another processor, or none; nothing that is under way is lost, and who looks is told."""
     one, two = fabric.ensure(1, 2)

@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from guest.pattern import pattern
-from modes import POOLS, only
+from modes import POOLS, long_but_on, only
 from verbs import DEVICE, build_share_library
 
 pytestmark = only(*POOLS, why="nodes share memory on pools only; test_rdma_memory says what others answer")
@@ -154,6 +154,7 @@ def take_all(sharer, seed):
     return taken
 
 
+@long_but_on("cxl")
 def test_memory_outlives_its_owner(sharers, settled, rdma, saw):
     """What is imported stays the importer's when its owner dies, and is free again when the importer is gone."""
     one, two = sharers
@@ -177,6 +178,7 @@ def test_memory_outlives_its_owner(sharers, settled, rdma, saw):
     saw(f"{total >> 10} KiB, of which 1 MiB was the importer's until it was killed")
 
 
+@long_but_on("cxl")
 def test_what_an_importer_leaves_is_not_the_next_owners(settled, rdma, saw):
     """A program of another node writes to memory that its owner has freed; who gets that memory in the end finds zeroes."""
     one, two = settled
@@ -235,6 +237,7 @@ def test_a_user_takes_half_of_exports_and_imports(settled, rdma, saw):
     saw("128 of each, then EDQUOT; another user exports and imports")
 
 
+@long_but_on("cxl")
 def test_a_node_that_was_reset_exports_nothing(fabric, rdma, saw):
     """The importer keeps what it has, and gets nothing more by an old handle."""
     nodes = fabric.ensure(1, 2)

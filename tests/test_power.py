@@ -7,7 +7,7 @@ import re
 import pytest
 
 import traffic
-from modes import POOLS, long_but_on, only
+from modes import POOLS, long, long_but_on, only
 from nodes import INTERFACE
 from test_pool_sharing import PAGE, Sharer
 from test_rdma_lifecycle import learn_of_loss, loaded, works, writer_ends
@@ -90,6 +90,7 @@ def test_sleep_under_traffic(pair, rdma, saw):
     saw(f"{said}; {report['sent'] + report['received']} bytes of TCP went on, the writer saw {writer}")
 
 
+@long_but_on("cxl")
 @only(*POOLS, why="nodes share memory on pools only")
 def test_a_node_that_goes_down_holds_what_its_programs_map(pair, fabric, rdma, saw):
     """They may write there until the processors stop: what one has imported is given to nobody else, although its owner frees it."""
@@ -117,7 +118,7 @@ def test_a_node_that_goes_down_holds_what_its_programs_map(pair, fabric, rdma, s
     saw(f"a page of {total >> 10} KiB was held until the node was back")
 
 
-@long_but_on("cxl")
+@long
 def test_shutdown_under_traffic(pair, fabric, rdma, saw):
     """A node is halted: its machine stays on, and still the others know at once that it left."""
     one, two = pair

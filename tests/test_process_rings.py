@@ -81,7 +81,7 @@ def regions(a, b, count, step=SHORT):
 
 @pytest.mark.parametrize("extended, shared", [
     pytest.param(False, 0, id="list-own", marks=long), pytest.param(False, 64, id="list-shared"),
-    pytest.param(True, 0, id="pieces-own"), pytest.param(True, 64, id="pieces-shared", marks=long)])
+    pytest.param(True, 0, id="pieces-own", marks=long), pytest.param(True, 64, id="pieces-shared", marks=long)])
 def test_short_messages_go_past_the_engines(pair, rdma, saw, extended, shared):
     """All bytes arrive, in order and both ways, and most of them without a request of the engine's."""
     options = {"extended": True, "operations": "WITH_SEND"} if extended else {}
@@ -264,7 +264,7 @@ def free_again(rdma, pair, total):
         program.end()
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("kill", [pytest.param(False, id="closed", marks=long), pytest.param(True, id="killed")])
 def test_rings_do_not_leak(pair, rdma, saw, kill):
     """Once both programs of a connection have ended, all device memory is free."""
     total = rdma.program(pair[1]).device()["max_dm_size"]
@@ -387,6 +387,7 @@ def test_writes_are_there_when_their_queue_pair_is_drained(pair, rdma, saw):
     assert told, "the receiver's engine was not told of any"
 
 
+@long
 @BOTH_WAYS
 def test_what_follows_writes_finds_them_there(pair, rdma, mode):
     """Messages and reads behind short writes, while the receiver's program polls now and then."""
@@ -438,6 +439,7 @@ def server_of(program, count):
     return sides
 
 
+@long
 @BOTH_WAYS
 def test_queue_pairs_share_receive_buffers(pair, rdma, saw, mode):
     """Each message of several clients is in a buffer of its own, and each client's come in order, whichever way they take."""

@@ -72,7 +72,7 @@ def ended(growth, sides, kill):
 
 @pytest.mark.parametrize("kill, shared", [
     pytest.param(False, 0, id="closed-own"), pytest.param(False, 64, id="closed-shared", marks=long),
-    pytest.param(True, 0, id="killed-own", marks=long), pytest.param(True, 64, id="killed-shared")])
+    pytest.param(True, 0, id="killed-own", marks=long), pytest.param(True, 64, id="killed-shared", marks=long)])
 def test_messages_are_counted_at_both_ends(counting, rdma, saw, kill, shared):
     """Whichever way they go, by port and queue pair, once; also when the programs are gone."""
     growth = Growth(counting)
@@ -92,7 +92,8 @@ def test_messages_are_counted_at_both_ends(counting, rdma, saw, kill, shared):
     saw(f"{len(sizes)} messages, {grown} by way of the engine: {moved} at both ends")
 
 
-@pytest.mark.parametrize("kill", [pytest.param(False, marks=long), True], ids=["closed", "killed"])
+@long
+@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
 def test_writes_are_counted_at_both_ends(counting, rdma, saw, kill):
     """Those that the program takes and those that its engine does, once. The requests of no bytes that the engine comes for count, too."""
     growth = Growth(counting)

@@ -196,8 +196,8 @@ def gid_index(node):
 
 
 # All of them in `make test-long`.
-PERFTEST = ["ib_write_lat", "ib_read_lat", "ib_send_bw", "ib_atomic_bw",
-            *(pytest.param(name, marks=long) for name in ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_atomic_lat"))]
+PERFTEST = ["ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_bw",
+            *(pytest.param(name, marks=long) for name in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_lat"))]
 
 
 @pytest.mark.parametrize("program", PERFTEST)

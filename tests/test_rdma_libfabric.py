@@ -44,7 +44,7 @@ def test_fi_info(equipped, saw):
 # exchanged and checked all bytes, and said so, before either can end.
 @pytest.mark.parametrize("provider,options,ends", [
     ("verbs", "-e msg", True), pytest.param("verbs;ofi_rxm", "-e rdm", False, marks=long),
-    ("verbs;ofi_rxm", "-e rdm -m tagged", False)], ids=["connected", "reliable-datagrams", "tagged"])
+    pytest.param("verbs;ofi_rxm", "-e rdm -m tagged", False, marks=long)], ids=["connected", "reliable-datagrams", "tagged"])
 def test_fi_pingpong(equipped, saw, provider, options, ends):
     """libfabric's own test program between two nodes; it checks its bytes (-c)."""
     one, two = equipped

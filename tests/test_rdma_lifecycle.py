@@ -97,10 +97,14 @@ def writer_ends(a, lost):
     return status
 
 
-@pytest.mark.parametrize("side", ["writer's", "target's"])
-@pytest.mark.parametrize("how", [
-    "rmmod", "unbind", pytest.param("remove", marks=only("pcie", why="test_lifecycle removes an ivshmem device")),
-    pytest.param("reset", marks=only("pcie", why="only the controller is a function that can be reset"))])
+REMOVED = only("pcie", why="test_lifecycle removes an ivshmem device")
+RESET = only("pcie", why="only the controller is a function that can be reset")
+
+
+@pytest.mark.parametrize("how, side", [
+    ("rmmod", "writer's"), pytest.param("rmmod", "target's", marks=long), pytest.param("unbind", "writer's", marks=long), ("unbind", "target's"),
+    pytest.param("remove", "writer's", marks=REMOVED), pytest.param("remove", "target's", marks=[REMOVED, long]),
+    pytest.param("reset", "writer's", marks=[RESET, long]), pytest.param("reset", "target's", marks=RESET)])
 def test_device_goes_under_load(pair, rdma, saw, how, side):
     """Module unloaded, driver unbound, function removed, function reset: on either side."""
     one, two = pair

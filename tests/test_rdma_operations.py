@@ -6,7 +6,7 @@ import random
 import pytest
 
 from guest.pattern import pattern
-from modes import only
+from modes import long_but_on, only
 from test_rdma_device import gid_index
 from verbs import DEVICE, Side, connect, install, remote, serve, sge
 
@@ -100,7 +100,7 @@ def write_all(a, b, imm=None):
     return number + 1
 
 
-@pytest.mark.parametrize("imm", [None, 0x12345678], ids=["plain", "imm"])
+@pytest.mark.parametrize("imm", [pytest.param(None, id="plain"), pytest.param(0x12345678, id="imm", marks=long_but_on("pcie"))])
 def test_write(ends, saw, imm):
     count = write_all(*ends, imm)
     saw(f"{count} writes of 0 B to {LARGEST >> 20} MB in up to {MAX_SGES} pieces, both buffers right")
@@ -122,7 +122,7 @@ def test_read(ends, saw):
     saw(f"{number + 1} reads of 0 B to {LARGEST >> 20} MB into up to {MAX_SGES} pieces, both buffers right")
 
 
-@pytest.mark.parametrize("imm", [None, 0xFEDCBA98], ids=["plain", "imm"])
+@pytest.mark.parametrize("imm", [pytest.param(None, id="plain"), pytest.param(0xFEDCBA98, id="imm", marks=long_but_on("pcie"))])
 def test_send(ends, saw, imm):
     """The receiver's pieces are cut elsewhere than the sender's, and have room for more than comes."""
     a, b = ends

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import traffic
-from modes import everywhere, only
+from modes import everywhere, long, only
 from nodes import INTERFACE
 from waiting import DEBUG_KERNEL, wait_until
 
@@ -136,6 +136,7 @@ def test_both_queues_carry_traffic(pair, saw):
     saw(", ".join(f"{name} {count}" for name, count in moved.items()))
 
 
+@long
 def test_the_core_knows_the_queues(pair, saw):
     """Which NAPI instance polls each queue, and what each has moved: netdev's family of generic netlink agrees with the interface."""
     one, two = pair

@@ -27,6 +27,7 @@ def test_ping(settled, saw):
     saw("round trip min/avg/max/mdev " + re.search(r"= (\S+ ms)", times).group(1))
 
 
+@long_but_on("pcie")
 def test_mac_comes_from_the_node_and_is_stable(pair, saw):
     one, two = pair
     macs = [node.link()["address"] for node in pair]
@@ -39,7 +40,7 @@ def test_mac_comes_from_the_node_and_is_stable(pair, saw):
     saw(" ".join(macs))
 
 
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("family", ["ipv4", pytest.param("ipv6", marks=once_on_pools)])
 def test_tcp_bytes(settled, saw, family):
     one, two = settled
     for source, target in ((one, two), (two, one)):
@@ -47,7 +48,7 @@ def test_tcp_bytes(settled, saw, family):
         saw(f"{source.name}: {report['sent'] + report['received']} bytes in {report['seconds']:.1f} s, all right")
 
 
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("family", ["ipv4", pytest.param("ipv6", marks=once_on_pools)])
 def test_udp_bytes(settled, saw, family):
     one, two = settled
     for source, target in ((one, two), (two, one)):
@@ -232,7 +233,7 @@ MTUS = [(68, 2000), (576, 16000), (1280, 32000), (1500, 65507), (4321, 65507), (
 SHORTER = [MTUS[0], MTUS[3], MTUS[-1]]
 
 
-@long_but_on("cxl")
+@long_but_on("pcie")
 def test_mtu_sweep(pair, saw):
     one, two = pair
     for mtu, largest in MTUS if EVERYTHING else SHORTER:

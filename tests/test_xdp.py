@@ -173,6 +173,7 @@ def test_vlan(pair, saw):
     saw("tagged frames passed and dropped")
 
 
+@long
 def test_moved_ends(veth, saw):
     """Programs move both ends of frames: fragments that nothing is left of go, and what is put in front of a frame harms nobody."""
     one, two = veth
@@ -254,6 +255,7 @@ def test_attach_under_traffic(pair, saw):
     saw(f"{len(result.out.splitlines())} rounds of verified traffic")
 
 
+@long
 def test_outlives_restarts(pair, saw):
     """A program stays while the interface is down, and over a reset of the controller; the module can go with one attached."""
     one, two = pair
