@@ -203,8 +203,12 @@ static long flush(struct storm *storm, double end)
 		for (int at = 0; at < storm->count; at++)
 			while (post_send(storm, at) == 0)
 				;
-		for (int count; (count = ibv_poll_cq(storm->cq, POLLED, done)) > 0 && now() < end;)
+		/* To post may have taken all of the time. */
+		for (int count; (count = ibv_poll_cq(storm->cq, POLLED, done)) > 0;) {
 			total += count;
+			if (now() >= end)
+				break;
+		}
 	}
 	return total;
 }
