@@ -14,7 +14,7 @@ POOLS = ("cxl", "ivshmem")
 # have all files.
 SHORT = {
     "cxl": ("test_cleared", "test_guides", "test_hostile_peer", "test_mapped_regions", "test_memory_device_dmabufs", "test_memory_device_regions", "test_memory_devices", "test_pool_copy_workers", "test_pool_inboxes", "test_pool_memory",
-            "test_pool_nodes", "test_pool_poison", "test_pool_sharing", "test_power", "test_process_rings", "test_process_rings_counters", "test_process_rings_hostile", "test_rdma_accounting", "test_rdma_direct", "test_rdma_errors",
+            "test_pool_nodes", "test_pool_poison", "test_pool_sharing", "test_power", "test_process_rings", "test_process_rings_counters", "test_rdma_accounting", "test_rdma_direct", "test_rdma_errors",
             "test_rdma_operations", "test_rdma_registration", "test_rdma_timestamps", "test_traffic"),
     "ivshmem": ("test_guides", "test_kernel_stack", "test_pool_dma_copies", "test_pool_ids", "test_pool_memory", "test_pool_polling", "test_pool_sharing", "test_power",
                 "test_rdma_direct", "test_rdma_storm", "test_rdma_timestamps", "test_rdma_udata", "test_traffic"),

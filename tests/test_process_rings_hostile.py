@@ -31,7 +31,8 @@ class Bystanders:
             compare(two, source, target, SIZES)
 
 
-@pytest.mark.parametrize("shared", [pytest.param(0, marks=long), 64], ids=["own", "shared"])
+@long
+@pytest.mark.parametrize("shared", [0, 64], ids=["own", "shared"])
 def test_nonsense_in_rings_harms_nobody_else(pair, rdma, saw, shared):
     """The peer of a program that writes nonsense gets errors at worst. Its process lives on, and ends as any does; other connections do not notice, and no memory is lost."""
     total = rdma.program(pair[0]).device()["max_dm_size"]

@@ -26,6 +26,8 @@ ENTRY = struct.Struct("<QIIIB3x")
 TARGET = struct.Struct("<QII")
 ENTRY_WRITE = 4
 WORD = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
+# In a second, a slow machine writes too little for anybody to find it.
+LEAST = 400
 
 
 def ring_mappings():
@@ -87,13 +89,13 @@ class Scribble:
         return len(ring_mappings())
 
     def scribble(self, receive_queue, cq, element, target, kinds, seconds):
-        """Writes nonsense of these kinds into all rings for so long, and receives what comes meanwhile. `target`: address and key of memory of the
-        peer's. Returns how often it wrote."""
+        """Writes nonsense of these kinds into all rings for so long, LEAST times at least, and receives what comes meanwhile. `target`: address and
+        key of memory of the peer's. Returns how often it wrote."""
         numbers = random.Random(kinds)
         rings = [Ring(start, target, numbers) for start in ring_mappings()]
         steps = [*(getattr(Ring, f"write_{kind}") for kind in kinds.split()), Ring.reopen]
         count, end = 0, time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end or count < LEAST:
             for step in numbers.choices(steps, k=8):
                 step(numbers.choice(rings))
                 count += 1
@@ -103,10 +105,10 @@ class Scribble:
         return count
 
     def endure(self, receive_queue, qp, cq, source, target, remote, seconds):
-        """Sends, writes and receives for so long, whatever comes of it. Returns how many completions of each kind it had."""
+        """Sends, writes and receives for so long, LEAST times at least, whatever comes of it. Returns how many completions of each kind it had."""
         queue, ends, end = self.objects[cq], Counter(), time.monotonic() + seconds
         number = 0
-        while time.monotonic() < end:
+        while time.monotonic() < end or number < LEAST:
             number += 1
             # Its queues may be full.
             with contextlib.suppress(PyverbsError):
