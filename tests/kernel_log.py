@@ -51,10 +51,11 @@ class KernelLog:
             return ""
 
     def lines(self):
-        return self.text().splitlines()
+        """All lines, the one that a node may be in the middle of as well."""
+        return self.text().removesuffix("\n").split("\n")
 
     def ended(self):
-        """The lines whose end was printed too. A node may be in the middle of the last one."""
+        """The lines whose end was printed too."""
         return self.text().split("\n")[:-1]
 
     def tail(self, count=40):

@@ -102,7 +102,7 @@ FAULTS = {
 }
 
 
-# Registers that are wrong or gone, and an answer that does not come. The other faults are found in the same places.
+# A register that is wrong, a controller that does not get ready, and one that is gone; `make test-long` has wrong and missing answers, too.
 @pytest.mark.parametrize("fault", [fault if fault in ("magic", "hang", "allones") else pytest.param(fault, marks=long) for fault in FAULTS])
 def test_controller_fault_at_load(pair, fabric, saw, fault):
     """A controller that lies or is silent: a clear message, no device, a clean unload; then a good one works."""
