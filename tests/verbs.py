@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 from modes import POOLS
-from nodes import INTERFACE, TOP, CommandFailed, NodeGone
+from nodes import INTERFACE, START, TOP, CommandFailed, NodeGone
 from waiting import PATIENCE
 
 # The tests can be tried on another device, such as a soft RoCE one that is then made over nupanet0.
@@ -52,7 +52,7 @@ class Agent:
         self.text = b""
         self.process = subprocess.Popen(node.ssh("python3 -B /nupa/tests/guest/agent.py"), env=node.environment(),
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.line(30)
+        self.line(START)
 
     def alive(self):
         return self.process.poll() is None and self.node.pid == self.boot and self.node.alive()
