@@ -22,6 +22,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "debug_kernel: left out on other kernels")
     config.addinivalue_line("markers", "follows(page, sections, fenced): what pages say that a test does (tests/pages.py)")
     config.addinivalue_line("markers", "long(*modes): takes long and seldom breaks; part of `make test-long` only, but for these modes")
+    config.addinivalue_line("markers", "short(*modes): part of a run of all modes on these only")
     config.addinivalue_line("markers", "only(*modes, why): the modes that a test is about")
 
 

@@ -45,6 +45,12 @@ def long_but_on(*modes):
     return pytest.mark.long(*modes)
 
 
+def short_on(*modes):
+    """A mark of tests that a run of all modes has on these only: what SHORT is to files. A run of one mode has them, whichever it is."""
+    assert modes and set(modes) <= set(MODES)
+    return pytest.mark.short(*modes)
+
+
 # For what only a kernel can do that checks itself. Without it such a test is left out, and does not count as skipped.
 debug_kernel = pytest.mark.debug_kernel
 
@@ -77,6 +83,7 @@ def fits(item):
     long_test = item.get_closest_marker("long")
     if not EVERYTHING and long_test and mode not in long_test.args:
         return False
-    if not EVERYTHING and mode in SHORT and len(chosen()) > 1 and module not in SHORT[mode]:
+    short = item.get_closest_marker("short")
+    if not EVERYTHING and len(chosen()) > 1 and (module not in SHORT.get(mode, (module,)) or short and mode not in short.args):
         return False
     return mode in about(item)

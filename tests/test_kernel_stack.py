@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from modes import short_on
 from test_lifecycle import back_to_work
 from test_nupactl import NUPACTL
 from verbs import remote, sge
@@ -57,6 +58,7 @@ def deepest(node):
         node.run(f"echo 0 >{SWITCH}; echo >{FILTER}")
 
 
+@short_on("ivshmem")
 @pytest.mark.skipif(DEBUG_KERNEL, reason="its stacks are larger, and so is all that lies there")
 def test_the_stack_suffices(pair, rdma, saw):
     """When the driver is bound or loaded, which makes the network and the RDMA device that ports' kernel clients take at once, and for what programs do."""

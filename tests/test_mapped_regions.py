@@ -157,6 +157,7 @@ def test_a_queue_pair_that_is_reset_has_nothing_mapped(pair, rdma):
     compare_end(a, target, place)
 
 
+@long
 def test_a_region_is_mapped_a_few_times(pair, rdma):
     """All of its mappings are taken away while its owner waits, so there are not many."""
     a, b, _, target, place = mapped(rdma, pair)

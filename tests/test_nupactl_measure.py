@@ -72,6 +72,7 @@ def sent_bytes(node):
     return told(node, "stats")[0]["counters"]["tx_bytes"]
 
 
+@long
 def test_latency_and_bandwidth(settled, saw):
     one, two = settled
     number = node_id(two)

@@ -267,6 +267,7 @@ def least_shares(nodes, looks):
     return [min(of_node) for of_node in zip(*shares)]
 
 
+@long
 @pytest.mark.alone
 def test_idle_nodes_sleep(settled, saw):
     """A driver that has nothing to do for others or itself uses at most 2 % of a CPU.

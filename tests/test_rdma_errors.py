@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from guest.pattern import pattern
-from modes import long
+from modes import long, short_on
 from verbs import ALL_ACCESS, DEVICE, Side, VerbFailed, connect, remote, sge
 from waiting import wait_until
 
@@ -83,6 +83,7 @@ def test_missing_right(settled, rdma, saw, opcode):
     saw(f"refused without {missing}")
 
 
+@short_on("pcie")
 def test_region_of_another_domain(ends, saw):
     """A region of the same program, but of another protection domain than the queue pair's."""
     a, b = ends
@@ -93,6 +94,7 @@ def test_region_of_another_domain(ends, saw):
     saw("remote access error")
 
 
+@short_on("pcie")
 @pytest.mark.parametrize("opcode", ["ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD"])
 def test_misaligned_atomic(ends, saw, opcode):
     a, b = ends
@@ -107,6 +109,7 @@ def test_misaligned_atomic(ends, saw, opcode):
 LOCAL = ["key", "range", "right"]
 
 
+@short_on("pcie")
 @pytest.mark.parametrize("fault", LOCAL)
 def test_local_memory_of_a_request(settled, rdma, saw, fault):
     """A bad element fails at the requester; the target does not notice, even if a good element comes first."""
@@ -128,6 +131,7 @@ def test_local_memory_of_a_request(settled, rdma, saw, fault):
     saw("local protection error, target undisturbed")
 
 
+@short_on("pcie")
 @pytest.mark.parametrize("fault", LOCAL)
 def test_local_memory_of_a_receive(ends, saw, fault):
     """A bad element of a receive: the receiver sees its error, the sender that the target failed."""
@@ -156,6 +160,7 @@ def test_message_longer_than_its_buffer(ends, saw):
     saw("invalid request at the sender, length error at the receiver")
 
 
+@short_on("pcie")
 def test_too_many_elements(ends, saw):
     a, b = ends
     local = a.region(100, 1)
@@ -167,6 +172,7 @@ def test_too_many_elements(ends, saw):
     saw(f"refused at once; the device takes {most}")
 
 
+@short_on("pcie")
 def test_too_much_inline(settled, rdma, saw):
     a, b = rdma.rc(*settled, inline=64)
     limit = a.qp.max_inline
@@ -181,6 +187,7 @@ def test_too_much_inline(settled, rdma, saw):
     saw(f"{limit} bytes go, one more is refused at once")
 
 
+@short_on("pcie")
 def test_full_queues(settled, rdma, saw):
     """A queue takes what was asked for and then says ENOMEM; once there is room it goes on."""
     a, b = rdma.rc(*settled, sends=16, recvs=16, rts={"rnr_retry": 7})
@@ -203,6 +210,7 @@ def test_full_queues(settled, rdma, saw):
     saw(f"{posted} sends wait, then ENOMEM")
 
 
+@short_on("pcie")
 @pytest.mark.parametrize("state", ["RESET", "INIT"])
 def test_send_in_wrong_state(settled, rdma, saw, state):
     """Nothing is sent before RTS: the request is refused at once, or forgotten with the state."""
@@ -222,6 +230,7 @@ def test_send_in_wrong_state(settled, rdma, saw, state):
     saw(said)
 
 
+@short_on("pcie")
 def test_forbidden_transitions(settled, rdma, saw):
     a = rdma.rc(*settled)[0]
     fresh = a.program.qp(a.pd, a.cq)
@@ -308,6 +317,7 @@ def test_the_receiver_says_how_long_to_wait(settled, rdma, saw):
     saw("the send to the receiver with the short timer failed first")
 
 
+@short_on("pcie")
 def test_no_reads_without_resources(settled, rdma, saw):
     """A connection made for no outstanding READs and atomics refuses them."""
     a, b = rdma.rc(*settled, rd_atomic=0, rts={"rd_atomic": 0})
@@ -329,6 +339,7 @@ def test_peer_destroys_its_queue_pair(ends, saw):
     saw("retry exceeded")
 
 
+@short_on("pcie")
 def test_completion_queue_overflow(settled, rdma, saw):
     """More completions than a queue holds: an event, not a crash, and the device goes on."""
     a, b = rdma.rc(*settled, entries=4, sends=1000)
@@ -342,6 +353,7 @@ def test_completion_queue_overflow(settled, rdma, saw):
     saw("CQ_ERR; new queues work")
 
 
+@short_on("pcie")
 def test_overruns_that_are_ignored(settled, rdma, saw):
     """A queue whose maker asks for that overwrites completions, and nothing fails."""
     a, b = rdma.rc(*settled, entries=4, sends=1000, overrun=True)

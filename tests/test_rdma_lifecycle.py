@@ -71,7 +71,7 @@ def test_loads_and_unloads(pair, rdma, saw):
     works(rdma, one, two)
     rdma.kill_all()
     two.run(f"cp {MODULE} /run/nupa_rdma.ko")
-    count = 25 if EVERYTHING else 10
+    count = 25 if EVERYTHING else 5
     cycle = f"for i in $(seq {count}); do rmmod nupa_rdma && insmod /run/nupa_rdma.ko || exit 1; done"
     two.run(cycle, timeout=120)
     # What cycles lose they lose each time; what the kernel keeps for later, it takes once.

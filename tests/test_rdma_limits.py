@@ -44,6 +44,7 @@ def others_work(rdma, one, two):
         node.run(COMPARE)
 
 
+@long
 def test_contexts_of_one_process(settled, rdma, saw):
     """A process that opens the device very often takes nothing that others need, and no more pages than its queues fill."""
     hog = program_of(ONE, rdma, settled[0], LOCKED, device=None)

@@ -7,6 +7,7 @@ import hashlib
 import pytest
 
 from guest.pattern import pattern
+from modes import long
 from verbs import ALL_ACCESS, DEVICE, VerbFailed, remote, sge
 
 PAGE = 4096
@@ -173,6 +174,7 @@ def test_device_memory_is_returned(settled, rdma, saw):
     saw(f"{size >> 10} KB, three times")
 
 
+@long
 def test_region_of_64_gb(settled, rdma, saw):
     """Huge pages of one small file mapped again and again make a region of 64 GB; its ends work."""
     one, two = settled

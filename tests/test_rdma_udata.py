@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from guest.udata import FILL
-from modes import only
+from modes import long, only
 from test_rdma_device import gid_index
 from test_rdma_processes import none_left
 from verbs import DEVICE, gid_of, install, remote, sge
@@ -198,7 +198,7 @@ def ask(caller, number, room):
 " {FILE}""").out.split()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=long)])
 def test_any_bytes(settled, rdma, saw, seed):
     """Thousands of commands with wrong bytes: an errno each, while others on the node work and keep what is theirs."""
     one, two = settled

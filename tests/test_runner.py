@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -23,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Starts a switch and a node, each as the tests do, and says when.
 STARTER = """
 import sys
+import types
 from fabric import Fabric
 session = Fabric()
 print(session.run_dir, flush=True)
@@ -104,3 +106,13 @@ def test_what_is_about_one_mode_is_in_a_run_of_all(mode, monkeypatch):
     monkeypatch.setattr(modes, "EVERYTHING", True)
     runs = {run: monkeypatch.setenv("MODE", run) or modes.fits(test) for run in ("", *modes.MODES)}
     assert runs == {"": True, **{other: other == mode for other in modes.MODES}}
+
+
+def test_a_short_test_is_left_out_where_all_modes_run(monkeypatch):
+    """On other modes than its own; a run of one mode has it, and so has one of everything."""
+    test = WithoutNodes(modes.only("cxl", why="whatever"), modes.short_on("pcie"))
+    test.module = types.SimpleNamespace(__name__=modes.SHORT["cxl"][0])
+    for everything, of_all in (False, False), (True, True):
+        monkeypatch.setattr(modes, "EVERYTHING", everything)
+        runs = {run: monkeypatch.setenv("MODE", run) or modes.fits(test) for run in ("", "cxl")}
+        assert runs == {"": of_all, "cxl": True}, everything

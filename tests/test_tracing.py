@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from modes import emulator_only
+from modes import emulator_only, long
 from nodes import INTERFACE
 from test_nupactl import debugfs_peers
 from verbs import DEVICE, Side, connect, sge
@@ -150,6 +150,7 @@ def test_recovery(pair, fabric, saw):
     saw(f"reset after {len(failed)} commands that failed")
 
 
+@long
 def test_perf(settled, saw):
     """perf knows the events, and has the names of values."""
     node, _ = settled
