@@ -83,6 +83,9 @@ soak: modules userspace ## loads and faults at random, compared (MINUTES=10 MODE
 fuzz: setup ## fuzz led by coverage (HOURS=1 in equal parts; TARGET=wqe for one)
 	@scripts/fuzz "$${TARGET:-all}" "$${HOURS:-1}h"
 
+# What others get, and what is measured, is never built for tests.
+deb rpm bundle bench demo: export NUPA_PROFILE := release
+
 setup-ucx: setup # UCX's measurements, for the one of pools
 	@scripts/setup --ucx
 
