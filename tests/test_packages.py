@@ -55,6 +55,10 @@ class Host(Node):
             arguments += f" -object memory-backend-file,id=pool,mem-path={self.memory},size=64M,share=on -device ivshmem-plain,memdev=pool"
         return dict(super().environment(), NUPA_GUEST=self.image, QEMU_ARGS=arguments)
 
+    def finish_start(self, timeout=300):
+        """Waits longer than for a node of the initramfs: systemd and udev take an emulated processor minutes beside other tests."""
+        super().finish_start(timeout)
+
     def reboot(self):
         """Goes down as a host does, and comes up again."""
         down = self.spawn("systemctl reboot")
