@@ -27,7 +27,7 @@ YNL = "needs a kernel's source tree, and the Python modules of its tool; userspa
 MINUTES = "takes an hour; tests/test_bench.py looks at what becomes of the figures"
 DEVICES = "has names and handles that differ each time: tests/test_memory_devices.py makes devices on two nodes, and maps them"
 POLLING = "needs a pool, and a processor to spare: tests/test_pool_polling.py does it on nodes of one"
-FUZZ = "builds and runs for minutes at least; scripts/fuzz --check, a part of make test, builds and runs the same"
+FUZZ = "builds and runs for minutes at least; scripts/fuzz --check, a part of make test-long, builds and runs the same"
 # By page: the commands that no test runs, and why.
 NOT_RUN = {
     "README.md": {
