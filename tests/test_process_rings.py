@@ -28,14 +28,16 @@ def queue_pairs(node):
     return [queue for queue in found if queue["ifname"] == DEVICE and "pid" in queue]
 
 
+def taken_and_counted(node):
+    """Requests that the node's engine has taken off send queues, of which each here has one block; and all that succeeded, whichever way they went: those too by
+    which the receiver's engine is told to take what is in a ring."""
+    found = queue_pairs(node)
+    return tuple(sum(queue[name] for queue in found) for name in ("drv_sq_index", "drv_requests"))
+
+
 def requests(node):
-    """Requests that the node's engine has taken off send queues. Each of those here has one block."""
-    return sum(queue["drv_sq_index"] for queue in queue_pairs(node))
-
-
-def counted(node):
-    """Requests of the node's programs, whichever way they went, and those by which the receiver's engine is told to take what is in a ring."""
-    return sum(queue["drv_requests"] for queue in queue_pairs(node))
+    """Requests that the node's engine has taken off send queues."""
+    return taken_and_counted(node)[0]
 
 
 def connected(rdma, pair, mode="1", **options):
@@ -373,7 +375,7 @@ def test_writes_are_there_when_their_queue_pair_is_drained(pair, rdma, saw):
         writes_past_engines(a, b, source, far, pair)
         b.program.result()
         far.program.fill(far.buffer, 2)
-        before = requests(pair[0]), counted(pair[0])
+        taken, counted = taken_and_counted(pair[0])
         found = a.program.write_and_drain(a.qp, a.cq, sge(source, 0, SHORT), remote(far), BATCH)
         arrived = b.program.load(far.buffer, 0, SHORT) == a.program.load(source.buffer, 0, SHORT)
         # What is posted now waits.
@@ -383,7 +385,7 @@ def test_writes_are_there_when_their_queue_pair_is_drained(pair, rdma, saw):
         rest = late + a.poll(BATCH + 1 - len(found) - len(late))
         assert [(done["wr_id"], done["status"]) for done in found + rest] == [(number, "SUCCESS") for number in range(BATCH + 1)]
         # Where the receiver's engine has been quicker there is nothing that it is told, or some writes have come by way of the engines. These may be complete later.
-        if (requests(pair[0]), counted(pair[0])) == (before[0] + 2, before[1] + BATCH + 2):
+        if taken_and_counted(pair[0]) == (taken + 2, counted + BATCH + 2):
             assert arrived and len(found) == BATCH and not late, f"{len(found)} complete, then {len(late)}"
             told += 1
         if told == 3:
